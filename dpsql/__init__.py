@@ -1,0 +1,57 @@
+"""Differentially private analytics inside DuckDB: select, fit, evaluate and predict in SQL."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# In a checkout sql/ and udfs/ stand beside this package; in a wheel they are inside it.
+_here = Path(__file__).resolve().parent
+if not (_here / "udfs").exists() and (_here.parent / "udfs" / "__init__.py").exists():
+    __path__.append(str(_here.parent))
+
+if TYPE_CHECKING:
+    from dpsql.context import Context
+    from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
+    from dpsql.install import connect, install
+    from dpsql.release import Release
+
+# Heavy modules load on first use, so that `import dpsql` costs little beyond `import duckdb`.
+_exports = {
+    "connect": "dpsql.install",
+    "install": "dpsql.install",
+    "Context": "dpsql.context",
+    "Release": "dpsql.release",
+    "DpsqlError": "dpsql.errors",
+    "ParameterError": "dpsql.errors",
+    "SourceError": "dpsql.errors",
+    "BudgetError": "dpsql.errors",
+    "LedgerError": "dpsql.errors",
+    "InternalError": "dpsql.errors",
+}
+
+__all__ = [
+    "BudgetError",
+    "Context",
+    "DpsqlError",
+    "InternalError",
+    "LedgerError",
+    "ParameterError",
+    "Release",
+    "SourceError",
+    "connect",
+    "install",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _exports:
+        return getattr(import_module(_exports[name]), name)
+    raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_exports])

@@ -1,0 +1,45 @@
+"""Errors that a person can act on, and that say nothing about the data.
+
+Every message reads ``[DPSQL-Lnnn] parameter, requirement; got public value. Next step.`` The code
+stands in the text because DuckDB turns every exception raised in a function into its own type. No
+message may hold a cell, a count, or text that DuckDB wrote about rows.
+"""
+
+from __future__ import annotations
+
+
+class DpsqlError(Exception):
+    """Base of every error that dpsql raises on purpose.
+
+    Parameters
+    ----------
+    code : str
+        A letter and three digits, such as ``"P001"``; stable across versions.
+    message : str
+        What is required, the public value that was given, and the next step.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = f"DPSQL-{code}"
+        self.message = message
+        super().__init__(f"[{self.code}] {message}")
+
+
+class ParameterError(DpsqlError):
+    """An argument is missing, ill-typed or out of range (codes ``P…``)."""
+
+
+class SourceError(DpsqlError):
+    """The source, one of its columns, or a column's type does not fit (codes ``S…``)."""
+
+
+class BudgetError(DpsqlError):
+    """The budget does not allow this call (codes ``B…``)."""
+
+
+class LedgerError(DpsqlError):
+    """The ledger cannot be opened, or its chain does not verify (codes ``L…``)."""
+
+
+class InternalError(DpsqlError):
+    """Something failed after the table was read; the charge stands (codes ``I…``)."""

@@ -1,0 +1,159 @@
+"""Where rows come from: the source's name, its layout, and what its column types allow.
+
+Three layouts (README, "Layouts"): **wide**, a column per feature; **array**, one vector column;
+**long**, one row per (row id, feature, value). Which one it is follows from the arguments alone;
+column types are checked once the query runs, before a row is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpsql.errors import ParameterError
+from dpsql.parameters import positive_integer, refuse_duplicates, show, text, text_list
+
+_FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
+
+
+def quote_identifier(name: str) -> str:
+    """Quote one identifier for SQL; any text becomes one name and nothing else."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(value: str) -> str:
+    """Quote one text literal for SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def source_sql(source: str) -> str:
+    """Return the FROM item for a source's name.
+
+    The name is read as DuckDB reads one: dots separate catalog, schema and table, and a part in
+    double quotes is taken as it stands (``'"odd.name"'``). A name without dots and quotes, or a path
+    to a data file, is one identifier whatever characters it holds.
+    """
+    if "." not in source and not source.startswith('"'):
+        return quote_identifier(source)
+    if _FILE.search(source):
+        return quote_identifier(source)
+    parts, rest = [], source
+    while True:
+        match = re.match(r'"((?:[^"]|"")*)"(\.|$)|([^."]+)(\.|$)', rest)
+        if match is None or (match.group(2) or match.group(4) or "") == rest[-1:] == ".":
+            raise ParameterError(
+                "P014", f"source {show(source)} is not a table name. Write parts with dots or quotes as '\"odd.name\"'."
+            )
+        quoted, plain = match.group(1), match.group(3)
+        parts.append(quoted.replace('""', '"') if quoted is not None else plain)
+        rest = rest[match.end() :]
+        if not rest:
+            break
+    if len(parts) > 3:
+        raise ParameterError("P014", f"source {show(source)} has more than three parts. Give catalog.schema.table.")
+    return ".".join(quote_identifier(part) for part in parts)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of the source hold what; public, and fixed by the arguments.
+
+    Attributes
+    ----------
+    kind : {'wide', 'array', 'long'}
+        See the module's text.
+    target : str
+        Column of the target.
+    features : tuple of str, str or None
+        Wide: the columns, None for every numeric one. Array: the vector's column. Long: the column
+        that names the feature.
+    names : tuple of str or None
+        Feature names of the array and long layouts.
+    n_features : int or None
+        Length of the vectors of the array layout.
+    value, row_id : str or None
+        Long layout: column of the value (None: presence is 1) and of the row id. In the other
+        layouts `row_id` may name a stored unique id, used to sample rows per privacy unit.
+    privacy_unit : str or None
+        Column of the id of the person protected; None protects one row.
+    """
+
+    kind: str
+    target: str
+    features: tuple[str, ...] | str | None
+    names: tuple[str, ...] | None
+    n_features: int | None
+    value: str | None
+    row_id: str | None
+    privacy_unit: str | None
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Layout:
+        """Read the layout from the arguments of a call.
+
+        Raises
+        ------
+        ParameterError
+            When the arguments fit no layout, or contradict each other.
+        """
+        get = arguments.get
+        target = text("target", get("target"), code="P011", hint="Give the name of the target's column.")
+        features, value, row_id = get("features"), get("value"), get("row_id")
+        names, n_features = get("names"), get("n_features")
+        unit = get("privacy_unit")
+        if unit is not None:
+            text("privacy_unit", unit, code="P009", hint="Give the name of the id's column.")
+        for name, column in (("value", value), ("row_id", row_id)):
+            if column is not None:
+                text(name, column, code="P010", hint="Give the name of a column.")
+        if names is not None:
+            names = text_list("names", names, code="P010", hint="Give one name per feature.")
+            refuse_duplicates("names", names, code="P010", fold_case=False)
+        if n_features is not None:
+            n_features = positive_integer("n_features", n_features, code="P010", hint="Give the vectors' length.")
+
+        if features is None or not isinstance(features, str):
+            kind = "wide"
+            if features is not None:
+                features = text_list("features", features, code="P010", hint="Give the names of the columns.")
+                refuse_duplicates("features", features, code="P010", fold_case=True)
+            if names is not None or n_features is not None or value is not None:
+                raise ParameterError(
+                    "P010",
+                    "names, n_features and value belong to a vector column or to long rows. "
+                    "Give features as the name of one column, or leave these arguments out.",
+                )
+        else:
+            text("features", features, code="P010", hint="Give the name of a column.")
+            kind = "long" if row_id is not None and (value is not None or n_features is None) else "array"
+            if kind == "array" and row_id is None and value is not None:
+                raise ParameterError("P010", "value needs row_id. Name the column that says which row a value is of.")
+        if kind == "long" and names is None:
+            raise ParameterError(
+                "P010",
+                "names is missing: in long rows the list of features is private unless you give it. "
+                "Give names := [...] from a public list, not from the table.",
+            )
+        if kind == "array" and names is not None and n_features is not None and len(names) != n_features:
+            raise ParameterError("P010", f"names has {len(names)} texts and n_features is {n_features}. Give one of them.")
+        layout = cls(kind, target, features, names, n_features, value, row_id, unit)
+        layout._refuse_overlap()
+        return layout
+
+    def _refuse_overlap(self) -> None:
+        """Raise when one column is asked to play two parts."""
+        parts = {"target": self.target, "privacy_unit": self.privacy_unit, "row_id": self.row_id, "value": self.value}
+        seen: dict[str, str] = {}
+        for part, column in parts.items():
+            if column is None:
+                continue
+            other = seen.setdefault(column.lower(), part)
+            if other != part and {other, part} != {"privacy_unit", "row_id"}:
+                raise ParameterError("P011", f"column {show(column)} is both {other} and {part}. Give different columns.")
+        listed = () if self.features is None else (self.features,) if isinstance(self.features, str) else self.features
+        for column in listed:
+            part_of = seen.get(column.lower())
+            if part_of is not None:
+                raise ParameterError("P011", f"column {show(column)} is a feature and the {part_of}. Leave it out of features.")

@@ -1,0 +1,78 @@
+"""Fixed point: how a value becomes an integer, so that sums are exact on every engine.
+
+A value ``v`` with public bounds ``[lower, upper]`` becomes
+``q = floor(clip((v - middle) * scale, -S, S) + 0.5)`` with ``S = 2**20``, ``middle`` the midpoint
+of the interval and ``scale = S / half_width``; NULL and NaN become 0, the neutral value. The same
+double operations in the same order run in SQL (`sql/exact/fixed_point.sql`) and in the kernels.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+
+FIXED_POINT_BITS = 20
+FIXED_POINT_ONE = 1 << FIXED_POINT_BITS
+
+
+def affine_map(lower: float, upper: float) -> tuple[float, float]:
+    """Return (middle, scale) that send ``[lower, upper]`` to ``[-S, S]``.
+
+    Raises
+    ------
+    ParameterError
+        When the interval is too narrow or too wide for doubles.
+    """
+    low, high = Fraction(lower), Fraction(upper)
+    try:
+        middle = float((low + high) / 2)
+        scale = float(FIXED_POINT_ONE * 2 / (high - low))
+    except OverflowError:
+        scale = float("inf")
+        middle = 0.0
+    if not 0.0 < scale < float("inf"):
+        raise ParameterError(
+            "P003", f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for doubles. Rescale the column."
+        )
+    return middle, scale
+
+
+def affine_maps(lower: Any, upper: Any, count: int, what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (middles, scales), each of shape (count,), from one pair of bounds or a list per feature."""
+    low = lower if isinstance(lower, tuple) else (lower,) * count
+    high = upper if isinstance(upper, tuple) else (upper,) * count
+    for side in (low, high):
+        if len(side) != count:
+            raise ParameterError(
+                "P003", f"{what} has {len(side)} bounds for {count} features. Give one number, or one per feature."
+            )
+    if not isinstance(lower, tuple) and not isinstance(upper, tuple):
+        middle, scale = affine_map(lower, upper)
+        return np.full(count, middle), np.full(count, scale)
+    pairs = [affine_map(a, b) for a, b in zip(low, high, strict=True)]
+    return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+
+
+def quantise(values: NDArray[np.float64], middle: Any, scale: Any) -> NDArray[np.float64]:
+    """Quantise doubles; the result holds integers in ``[-S, S]``, stored as doubles.
+
+    Parameters
+    ----------
+    values : ndarray of float64
+        NaN stands for NULL. Overwritten and returned.
+    middle, scale : float or ndarray
+        Broadcast against `values`.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.subtract(values, middle, out=values)
+        np.multiply(values, scale, out=values)
+    np.clip(values, -FIXED_POINT_ONE, FIXED_POINT_ONE, out=values)
+    np.add(values, 0.5, out=values)
+    np.floor(values, out=values)
+    values[np.isnan(values)] = 0.0
+    return values
