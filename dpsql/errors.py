@@ -7,6 +7,8 @@ message may hold a cell, a count, or text that DuckDB wrote about rows.
 
 from __future__ import annotations
 
+import re
+
 
 class DpsqlError(Exception):
     """Base of every error that dpsql raises on purpose.
@@ -43,3 +45,18 @@ class LedgerError(DpsqlError):
 
 class InternalError(DpsqlError):
     """Something failed after the table was read; the charge stands (codes ``I…``)."""
+
+
+_kinds: dict[str, type[DpsqlError]] = {
+    "P": ParameterError,
+    "S": SourceError,
+    "B": BudgetError,
+    "L": LedgerError,
+    "I": InternalError,
+}
+
+
+def original(error: Exception) -> DpsqlError | None:
+    """Return our error out of the one that DuckDB made of it, or None when it was not ours."""
+    match = re.search(r"\[DPSQL-(([PSBLI])\d{3})\] (.*?)(?:\n\nAt:|\n\nLINE |$)", str(error), re.DOTALL)
+    return None if match is None else _kinds[match.group(2)](match.group(1), match.group(3).strip())

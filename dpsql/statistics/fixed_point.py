@@ -8,7 +8,7 @@ double operations in the same order run in SQL (`sql/exact/fixed_point.sql`) and
 
 from __future__ import annotations
 
-from fractions import Fraction
+import math
 from typing import Any
 
 import numpy as np
@@ -28,14 +28,9 @@ def affine_map(lower: float, upper: float) -> tuple[float, float]:
     ParameterError
         When the interval is too narrow or too wide for doubles.
     """
-    low, high = Fraction(lower), Fraction(upper)
-    try:
-        middle = float((low + high) / 2)
-        scale = float(FIXED_POINT_ONE * 2 / (high - low))
-    except OverflowError:
-        scale = float("inf")
-        middle = 0.0
-    if not 0.0 < scale < float("inf"):
+    middle = (lower + upper) / 2.0
+    scale = 2.0 * FIXED_POINT_ONE / (upper - lower) if upper > lower else math.inf
+    if not (0.0 < scale < math.inf and math.isfinite(middle)):
         raise ParameterError(
             "P003", f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for doubles. Rescale the column."
         )

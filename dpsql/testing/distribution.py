@@ -118,7 +118,7 @@ def runs_needed(
     Returns
     -------
     runs : int
-        Smallest power of 2 (times 64) that suffices by the noncentral chi-square approximation.
+        Enough by the noncentral chi-square approximation, and at most 20 % too many.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def runs_needed(
             critical = chi2.isf(false_alarm, len(merged) - 1)
             if ncx2.cdf(critical, len(merged) - 1, noncentrality) < miss:
                 return runs
-        runs *= 2
+        runs += runs // 5
     raise ValueError("the two laws are too close to be told apart by sampling")
 
 

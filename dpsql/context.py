@@ -1,0 +1,192 @@
+"""The Python face of dpsql: the SQL functions as methods, with the same names and arguments."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from dpsql.errors import SourceError
+from dpsql.install import connect, install, refuse_unknown
+from dpsql.parameters import show
+from dpsql.plan import SIS_ARGUMENTS
+from dpsql.release import Release
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.ledger import Ledger
+
+
+class Context:
+    """A DuckDB connection with dpsql installed, and its ledger.
+
+    Parameters
+    ----------
+    database : path or connection
+        Database file, ``':memory:'``, or an open DuckDB connection, which then stays the caller's.
+    ledger : path or URL, optional
+        As for `dpsql.connect`.
+    strict : bool
+        As for `dpsql.connect`.
+
+    Attributes
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    ledger : Ledger
+    """
+
+    def __init__(
+        self,
+        database: str | PathLike[str] | duckdb.DuckDBPyConnection = ":memory:",
+        *,
+        ledger: str | PathLike[str] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self._owned = not isinstance(database, duckdb.DuckDBPyConnection)
+        if isinstance(database, duckdb.DuckDBPyConnection):
+            self.connection = database
+            self._session = install(database, ledger=ledger, strict=strict)
+        else:
+            self.connection = connect(database, ledger=ledger, strict=strict)
+            self._session = install(self.connection)
+        self.ledger: Ledger = self._session.ledger
+
+    def dp_sis(self, source: Any, **arguments: Any) -> Release:
+        """Select k features privately by their cross product with the target.
+
+        Parameters
+        ----------
+        source : str or frame
+            Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
+        **arguments
+            As of the SQL function ``dp_sis``.
+
+        Returns
+        -------
+        release : Release
+            ``rank``, ``feature``.
+
+        Raises
+        ------
+        DpsqlError
+            With a code and the next step; depends on public values only.
+        """
+        from dpsql.statements import release_sql, stored_sql
+
+        refuse_unknown(arguments, SIS_ARGUMENTS, "dp_sis")
+        with self._named(source) as name:
+            if not isinstance(source, str) and arguments.get("dataset") is None:
+                arguments["dataset"] = "default"
+            plan = self._session.plan(name, arguments)
+            self._session.check(plan)
+            stored = self._session.replay(plan)
+            statement = stored_sql(plan, "dp_sis") if stored else release_sql(plan, "dp_sis", self._session.catalog)
+            table = self._execute(statement)
+        release = table.column("release")[0].as_py()
+        value = _table(release["entries"])
+        entry = next(row for row in self.ledger.entries(plan.dataset) if row.sequence == release["sequence"])
+        return Release(
+            value=value,
+            function="dp_sis",
+            dataset=plan.dataset,
+            guarantee=entry.guarantee,
+            event=json.loads(entry.event) if isinstance(entry.event, str) else plan.event,
+            ledger_id=release["sequence"],
+            replayed=stored is not None,
+        )
+
+    def dp_protect(self, dataset: str, **budget: Any) -> None:
+        """Set a dataset's budget: ``epsilon`` and ``delta``, or ``rho``; with policy as of the SQL function."""
+        from dpsql.budget import Budget
+
+        replace = budget.pop("replace", False)
+        self.ledger.protect(dataset, Budget.of(**budget), replace=replace)
+
+    def dp_budget(self) -> pa.Table:
+        """Return one row per dataset: what is spent, what remains."""
+        return self.sql("SELECT * FROM dp_budget()")
+
+    def dp_ledger(self) -> pa.Table:
+        """Return one row per entry of the ledger."""
+        return self.sql("SELECT * FROM dp_ledger()")
+
+    def dp_estimate(self, function: str = "dp_sis", **arguments: Any) -> pa.Table:
+        """Return what a call would cost and how noisy it would be; reads no table."""
+        import pyarrow as pa
+
+        from dpsql.estimate import estimate_sis
+        from dpsql.parameters import choice
+
+        choice("function", function, ("dp_sis",), code="P016")
+        return pa.Table.from_pylist(estimate_sis(**arguments))
+
+    def sql(self, statement: str) -> pa.Table:
+        """Run one statement, once, and return its rows."""
+        return self._execute(statement)
+
+    def close(self) -> None:
+        """Close the connection if this context opened it."""
+        if self._owned:
+            self.connection.close()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _execute(self, statement: str) -> pa.Table:
+        """Run a statement exactly once; our own errors come back as themselves."""
+        from dpsql.errors import original
+
+        try:
+            return fetch_arrow(self.connection.execute(statement))
+        except duckdb.CatalogException as error:
+            raise SourceError("S001", f"{str(error).splitlines()[0]} Check the source's name.") from None
+        except duckdb.Error as error:
+            ours = original(error)
+            if ours is None:
+                raise
+            raise ours from None
+
+    @contextmanager
+    def _named(self, source: Any) -> Iterator[str]:
+        """Give a frame a name for the length of a call."""
+        if isinstance(source, str):
+            yield source
+            return
+        name = f"dpsql_frame_{secrets.token_hex(6)}"
+        try:
+            self.connection.register(name, source)
+        except duckdb.Error:
+            raise SourceError("S001", f"source {show(type(source).__name__)} is neither a name nor a frame.") from None
+        try:
+            yield name
+        finally:
+            self.connection.unregister(name)
+
+
+def fetch_arrow(result: Any) -> pa.Table:
+    """Return the rows of an executed statement as Arrow, on every supported DuckDB."""
+    reader = result.to_arrow_reader() if hasattr(result, "to_arrow_reader") else result.fetch_record_batch()
+    return reader.read_all()
+
+
+def _table(entries: list[dict[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(
+        {
+            "rank": pa.array([entry["rank"] for entry in entries], pa.int64()),
+            "feature": pa.array([entry["feature"] for entry in entries], pa.string()),
+        }
+    )

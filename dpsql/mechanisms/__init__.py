@@ -1,0 +1,1 @@
+"""Mechanisms: integers in, positions out; no DuckDB here."""

@@ -1,0 +1,171 @@
+"""Scores in descending order, as far as the canonical Lipschitz mechanism needs to know it.
+
+Sorting a million scores takes longer than everything else in a draw, and only k + 1 places of the order are
+ever looked at. The k best scores are sorted; the others are put into up to 65536 levels of equal rounded
+gap, and a level is put in order when a candidate falls into it.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.noise.entropy import WordReader
+from dpsql.noise.scores import Integers, differences, scaled
+
+_LEVELS = 1 << 16
+# With so few scores, sort them all and give every place a block of its own.
+_SORT_ALL = 256
+# How much log p, and the log of the class size, may change within a block: 1 each.
+_STEP = 1.0
+_NARROWEST = 1e-200
+
+
+def log_factorial(n: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return ``log n!`` for integers >= 0; relative error below ``2**-48``."""
+    small = _small_log_factorials()
+    x = np.maximum(n, len(small)).astype(np.float64)
+    # Stirling; the first term left out is below 1e-15 from 256 on.
+    series = (x + 0.5) * np.log(x) - x + 0.5 * math.log(2 * math.pi) + 1.0 / (12.0 * x) - 1.0 / (360.0 * x**3)
+    return np.where(n < len(small), small[np.minimum(n, len(small) - 1)], series)
+
+
+def log_binomial(n: int, r: int) -> float:
+    """Return ``log C(n, r)`` for ``0 <= r <= n``, within about 1e-6."""
+    terms = log_factorial(np.array([n, r, n - r]))
+    return float(terms[0] - terms[1] - terms[2])
+
+
+class Ranking:
+    """Places of the scores in descending order; ties in some fixed order.
+
+    Parameters
+    ----------
+    scores : ndarray of int64 or object, shape (d,)
+        As returned by `dpsql.noise.scores.integer_scores`.
+    k : int
+        In [1, d - 1].
+
+    Attributes
+    ----------
+    size, k : int
+        Number of scores, and of those in the head.
+    head_gaps : ndarray of uint64 or object, shape (k,)
+        Score at place i + 1 minus score at place k, descending.
+    """
+
+    def __init__(self, scores: Integers, k: int) -> None:
+        self.size = len(scores)
+        self.k = k
+        best = int(scores.max())
+        distance, _ = differences(scores, best)
+        # Doubles are monotone in the distance, so whoever is among the k best is within the k-th double.
+        rough = distance.astype(np.float64) if distance.dtype != object else scaled(distance, Fraction(1))
+        near = np.flatnonzero(rough <= np.partition(rough, k - 1)[k - 1])
+        self._head: NDArray[np.intp] = near[np.argsort(distance[near], kind="stable")[:k]]
+        reference = distance[self._head[-1]]
+        self.head_gaps: Integers = reference - distance[self._head]
+        others = np.ones(self.size, dtype=np.bool_)
+        others[self._head] = False
+        self._rest: NDArray[np.intp] = np.flatnonzero(others)
+        self._gaps: Integers = distance[self._rest] - reference
+
+    def blocks(
+        self, coefficient: Fraction, reach: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Cut the places behind the head into blocks of similar scores and similar class sizes.
+
+        Parameters
+        ----------
+        coefficient : Fraction
+            > 0; makes a gap an exponent.
+        reach : float
+            Exponents above this are so unlikely that they need no blocks of their own.
+
+        Returns
+        -------
+        firsts, lasts : ndarray of int64, shape (blocks,)
+            Places behind place k, from 1 to d - k, without holes.
+        least : ndarray of float64, shape (blocks,)
+            Lower bound on ``coefficient * gap`` in the block, up to a relative error of ``2**-45``.
+        """
+        exponents = scaled(self._gaps, coefficient)
+        count = len(exponents)
+        if count <= _SORT_ALL:
+            order = np.argsort(self._gaps, kind="stable")
+            self._rest, self._gaps = self._rest[order], self._gaps[order]
+            self._levels: NDArray[np.uint16] = np.arange(count, dtype=np.uint16)
+            places = np.arange(1, count + 1)
+            self._ends = places
+            return places, places, exponents[order]
+        span = min(float(exponents.max()), reach)
+        # A span this narrow needs no levels (and its inverse might overflow).
+        per_level = (_LEVELS - 1) / span if span > _NARROWEST else 0.0
+        self._levels = np.minimum(exponents * per_level, _LEVELS - 1.0).astype(np.uint16)
+        self._ends = np.cumsum(np.bincount(self._levels, minlength=_LEVELS))
+        by_score = self._ends[:: max(1, int(min(_STEP * per_level, _LEVELS)))]
+        by_size = _growth_edges(self.size, self.k)
+        lasts = np.unique(np.concatenate([by_score, by_size, [count]]))
+        lasts = lasts[lasts > 0]
+        firsts = np.concatenate([[1], lasts[:-1] + 1])
+        level = np.searchsorted(self._ends, firsts)
+        least = level / per_level if per_level > 0.0 else np.zeros(len(firsts))
+        return firsts, lasts, least
+
+    def gap(self, place: int) -> int:
+        """Return the score at place k minus the score at place ``k + place``, place in [1, d - k]."""
+        return int(self._gaps[self._behind(place)[1]])
+
+    def subset(self, included: int, last: int, reader: WordReader) -> list[int]:
+        """Return a uniform member of the class (h, t) = (`included`, k + `last`); (k - 1, 0) is the head.
+
+        That is: the first h, then k - h - 1 out of places h + 2 to t - 1, then place t.
+        """
+        if last == 0:
+            return self._head.tolist()
+        before, final = self._behind(last)
+        from_head = self._head[included + 1 :]
+        free = self.k - included - 1
+        chosen = np.array(sorted(reader.subset(free, len(from_head) + last - 1)), dtype=np.intp)
+        split = int(np.searchsorted(chosen, len(from_head)))
+        tail: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        if split < free:
+            level = int(self._levels[final])
+            better = np.flatnonzero(self._levels < level)
+            tail = np.concatenate([better, before])[chosen[split:] - len(from_head)]
+        kept = [*self._head[:included].tolist(), *from_head[chosen[:split]].tolist()]
+        return [*kept, *self._rest[tail].tolist(), int(self._rest[final])]
+
+    def _behind(self, place: int) -> tuple[NDArray[np.intp], int]:
+        """Those of the same level that come before `place`, and the one at `place` (indices into the rest)."""
+        level = int(np.searchsorted(self._ends, place))
+        inside = place - 1 - (int(self._ends[level - 1]) if level else 0)
+        members = np.flatnonzero(self._levels == level)
+        gaps = self._gaps[members]
+        order = np.argpartition(gaps, inside) if gaps.dtype != object else np.argsort(gaps, kind="stable")
+        return members[order[:inside]], int(members[order[inside]])
+
+
+@lru_cache(maxsize=8)
+def _growth_edges(size: int, k: int) -> NDArray[np.int64]:
+    """Last places of blocks within which the size of a class grows by a factor of at most e.
+
+    From t to t + 1 the size grows by the factor (t - h - 1) / (t - k), most for h = 0, and ever more slowly.
+    """
+    edges = []
+    place = 0
+    while place < size - k:
+        place += 1
+        t = k + place
+        place += int(_STEP / math.log((t - 1) / (t - k))) if k > 1 else size
+        edges.append(min(place, size - k))
+    return np.array(edges, dtype=np.int64)
+
+
+@lru_cache(maxsize=1)
+def _small_log_factorials() -> NDArray[np.float64]:
+    return np.array([math.lgamma(n + 1.0) for n in range(256)])

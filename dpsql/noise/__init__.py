@@ -1,0 +1,1 @@
+"""Exact samplers; the only place where dpsql reads entropy."""

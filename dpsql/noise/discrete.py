@@ -1,0 +1,239 @@
+"""Exact discrete Laplace and discrete Gaussian noise, in bulk.
+
+Both start from ``floor(scale * E)`` with a standard exponential ``E = -log U``, which is geometric:
+``P(floor(scale * E) >= m) = exp(-m / scale)``. The logarithm of a 63-bit prefix of U in double
+precision decides the floor for all but about one sample in ten thousand; the others get more bits and
+arithmetic of growing precision (`dpsql.noise.exact`). The law is therefore exact, not exact up to some
+number of bits. Discrete Gaussian noise follows by rejection [1]_.
+
+Doubles are used with a radius of ``2**-40`` around every logarithm. The logarithms at hand are below 16,
+so this allows an error of more than 250 units in the last place; the mathematical libraries in use stay
+below 4. The rest is IEEE 754 addition and multiplication, each with a relative error of at most ``2**-53``.
+
+Own code because of speed: OpenDP 0.16 draws 0.17 (Laplace) and 0.10 (Gaussian, standard deviation 1000)
+million samples per second, this module tens of millions, bound by the operating system's generator
+(``benchmarks/noise.py``).
+
+References
+----------
+.. [1] C. Canonne, G. Kamath, T. Steinke, The Discrete Gaussian for Differential Privacy, NeurIPS 2020,
+   Algorithm 3.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError, ParameterError
+from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
+from dpsql.noise.exact import LazyExponential, fraction_bounds
+
+# Words per step: 128 KiB, so that the working arrays stay in the second-level cache.
+_CHUNK = 1 << 14
+_PREFIX_BITS = 63
+_SMALLEST_PREFIX = 1 << 47
+_RADIUS = 2.0**-40
+# Above this scale a sample is put together from two parts, so that `_RADIUS` times the scale stays small.
+_LARGEST_SINGLE_SCALE = 1 << 20
+_LARGEST_SCALE = 1 << 50
+
+
+def discrete_laplace(scale: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
+    """Draw independent discrete Laplace (two-sided geometric) variables.
+
+    Parameters
+    ----------
+    scale : Fraction
+        In (0, 2**50]; ``l1_sensitivity / epsilon`` in the unit of the statistic.
+    size : int
+        Number of variables, >= 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    noise : ndarray of int64, shape (size,)
+        ``P(x) = (1 - a) / (1 + a) * a**abs(x)`` with ``a = exp(-1 / scale)``. Mean 0, variance
+        ``2 a / (1 - a)**2``.
+
+    Raises
+    ------
+    ParameterError
+        P017, when `scale` or `size` is out of range.
+    InternalError
+        I017, when a sample does not fit 64 bits: probability below ``exp(-2**63 / scale)``, hence below
+        ``exp(-8192)``.
+
+    Notes
+    -----
+    - **Guarantee**: added to an integer statistic, pure ``epsilon``-DP.
+    - **Neighbouring relation**: the one that the sensitivity in `scale` was derived for.
+    - **Sensitivity**: L1.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: the sum of statistic and noise does not overflow.
+    - **Does not protect**: running time, which depends on the noise (redrawn zeros, refined samples).
+    """
+    _check(scale, size, "scale", Fraction(_LARGEST_SCALE))
+    parts = []
+    missing = size
+    # The sign and the magnitude are independent but for zero, which would count twice: minus zero is redrawn.
+    redraw = (1.0 + math.exp(-float(1 / max(scale, Fraction(1, 700))))) / 2.0
+    while missing > 0:
+        attempts = min(_CHUNK, int(missing / redraw) + 8 if missing > 4 else missing)
+        part = _laplace_chunk(scale, attempts, source)[:missing]
+        parts.append(part)
+        missing -= len(part)
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
+    """Draw independent discrete Gaussian variables.
+
+    Parameters
+    ----------
+    variance : Fraction
+        In (0, 2**98]; ``l2_sensitivity**2 / (2 rho)``. The variance of the noise is at most this, and equal
+        to it up to 1e-6 from 1 upward.
+    size : int
+        Number of variables, >= 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    noise : ndarray of int64, shape (size,)
+        ``P(x)`` is proportional to ``exp(-x**2 / (2 variance))``.
+
+    Raises
+    ------
+    ParameterError
+        P017, when `variance` or `size` is out of range.
+    InternalError
+        I017, when a proposal does not fit 64 bits: probability below ``exp(-8192)``.
+
+    Notes
+    -----
+    - **Guarantee**: added to an integer statistic, ``rho``-zCDP.
+    - **Neighbouring relation**: the one that the sensitivity in `variance` was derived for.
+    - **Sensitivity**: L2.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: the sum of statistic and noise does not overflow.
+    - **Does not protect**: running time, which depends on the noise.
+    """
+    _check(variance, size, "variance", Fraction(_LARGEST_SCALE) ** 2 / 4)
+    proposal_scale = math.isqrt(math.floor(variance)) + 1
+    parts = []
+    missing = size
+    while missing > 0:
+        attempts = min(_CHUNK, missing * 3 // 2 + 8)
+        proposals = _laplace_chunk(Fraction(proposal_scale), attempts, source)
+        part = proposals[_accepted(proposals, variance, proposal_scale, source)][:missing]
+        parts.append(part)
+        missing -= len(part)
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _check(value: Fraction, size: int, name: str, largest: Fraction) -> None:
+    if not isinstance(value, Fraction) or not 0 < value <= largest:
+        raise ParameterError("P017", f"{name} must be a Fraction in (0, {float(largest):.3g}]; got {value}.")
+    if not size >= 0:
+        raise ParameterError("P017", f"size must be >= 0; got {size}.")
+
+
+def _laplace_chunk(scale: Fraction, attempts: int, source: BitSource) -> NDArray[np.int64]:
+    """At most `attempts` samples: those attempts that are not minus zero."""
+    words = source.words(attempts)
+    # Sign from the lowest bit, U from the other 63: independent.
+    negative = (words & np.uint64(1)).view(np.int64)
+    shift = max(0, (math.ceil(scale) - 1).bit_length() - _LARGEST_SINGLE_SCALE.bit_length() + 1)
+    magnitude = _geometric(words >> np.uint64(1), scale / (1 << shift), source)
+    if shift:
+        if int(magnitude.max(initial=0)) >= 1 << (_PREFIX_BITS - shift):
+            raise InternalError("I017", "noise does not fit 64 bits. Run the release again.")
+        magnitude = (magnitude << shift) + _low_part(scale, shift, attempts, source)
+    kept = (magnitude | (negative ^ 1)) != 0
+    if not kept.all():
+        magnitude, negative = magnitude[kept], negative[kept]
+    signed: NDArray[np.int64] = (magnitude ^ -negative) + negative
+    return signed
+
+
+def _geometric(prefixes: NDArray[np.uint64], scale: Fraction, source: BitSource) -> NDArray[np.int64]:
+    """``floor(-scale * log U)`` for U of which 63 bits are known; scale <= 2**20."""
+    exponential, certain = _exponential(prefixes)
+    factor = float(scale)
+    product = exponential * factor
+    # The radius of the logarithm, and as much again for the roundings of factor and product.
+    margin = 2.0 * _RADIUS * factor
+    floor = np.floor(product + margin)
+    certain &= floor <= product - margin
+    magnitude = floor.astype(np.int64)
+    for index in np.flatnonzero(~certain):
+        variable = LazyExponential(WordReader(source), int(prefixes[index]), _PREFIX_BITS)
+        magnitude[index] = variable.floor_of_multiple(scale)
+    return magnitude
+
+
+def _exponential(prefixes: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """``-log U`` within `_RADIUS` where the second array is true; U has the given 63-bit prefix.
+
+    A prefix p says that U lies in ``[p, p + 1] / 2**63``, which is narrow beside U for p >= 2**47: the
+    logarithm moves by less than ``2**-46`` within it.
+    """
+    signed = prefixes.view(np.int64)
+    certain = signed >= _SMALLEST_PREFIX
+    uniform = np.maximum(signed, 1) * 2.0**-_PREFIX_BITS
+    return np.negative(np.log(uniform, out=uniform), out=uniform), certain
+
+
+def _low_part(scale: Fraction, shift: int, size: int, source: BitSource) -> NDArray[np.int64]:
+    """Draw from ``P(x)`` proportional to ``exp(-x / scale)`` on ``[0, 2**shift)``, where ``2**shift / scale`` is small.
+
+    Uniform proposals, accepted when ``1 - U < exp(-x / scale)``: one word holds the proposal (low bits)
+    and a prefix of U (high bits), and U >= x / scale suffices.
+    """
+    words = source.words(size)
+    values = (words & np.uint64((1 << shift) - 1)).view(np.int64)
+    prefixes = words >> np.uint64(shift)
+    bits = 64 - shift
+    enough = math.ceil(Fraction(1 << (shift + bits)) / scale)
+    for index in np.flatnonzero(prefixes < np.uint64(enough)):
+        reader = WordReader(source)
+        value, prefix = int(values[index]), int(prefixes[index])
+        # 1 - U has the complement as its prefix; it is below exp(-x) when its exponential exceeds x.
+        while not _exceeds(LazyExponential(reader, (1 << bits) - 1 - prefix, bits), Fraction(value) / scale):
+            value, prefix = reader.below(1 << shift), reader.below(1 << bits)
+        values[index] = value
+    return values
+
+
+def _exceeds(variable: LazyExponential, threshold: Fraction) -> bool:
+    return variable.exceeds(lambda digits: fraction_bounds(threshold, digits))
+
+
+def _accepted(
+    proposals: NDArray[np.int64], variance: Fraction, proposal_scale: int, source: BitSource
+) -> NDArray[np.bool_]:
+    """Accept y with probability ``exp(-(|y| - variance / t)**2 / (2 variance))``, t = `proposal_scale`.
+
+    With ``q`` the exponent, ``|d| c`` the product of difference and centre: the roundings of q are below
+    ``2**-50 (q + |d| c / (2 variance))``, and the second term is at most ``(q + 1/2) / 2`` since
+    ``variance <= t**2``. The radius of the logarithm covers this many times over.
+    """
+    prefixes = source.words(len(proposals)) >> np.uint64(1)
+    exponential, certain = _exponential(prefixes)
+    difference = np.abs(proposals).astype(np.float64) - float(variance / proposal_scale)
+    # The cap changes nothing: a proposal other than 0 is rejected with either exponent, and 0 has exponent 0.
+    exponent = difference * difference * float(min(1 / (2 * variance), Fraction(2) ** 1000))
+    distance = exponential - exponent
+    accepted = distance > 0.0
+    certain &= np.abs(distance) > 2.0 * _RADIUS * (1.0 + exponent)
+    for index in np.flatnonzero(~certain):
+        variable = LazyExponential(WordReader(source), int(prefixes[index]), _PREFIX_BITS)
+        gap = abs(int(proposals[index])) - variance / proposal_scale
+        accepted[index] = _exceeds(variable, gap * gap / (2 * variance))
+    return accepted

@@ -1,0 +1,202 @@
+"""The k winners of a race of noisy scores, decided without floating-point gaps.
+
+Every candidate scores ``coefficient * utility + Z``. Doubles give an interval that is certain to hold the
+score; candidates whose intervals do not overlap are in their true order. Where intervals overlap and the
+order matters (among the winners, or between the last winner and the first loser), more bits of the noise
+are drawn and compared in arithmetic of growing precision (`dpsql.noise.exact`), until the order is certain.
+The outcome is the one that real numbers would give; ties have probability 0.
+
+The noise comes from a 64-bit prefix w of a uniform U, ``E = -log U``, and ``-log E`` for Gumbel noise.
+Logarithms of doubles are given a radius of ``2**-40`` (see `dpsql.noise.discrete` for what that allows).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cmp_to_key
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
+from dpsql.noise.exact import LazyExponential, fraction_bounds, log_bounds
+from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, Integers, differences, integer_scores, scaled
+
+Noise = Literal["exponential", "gumbel"]
+NOISES: tuple[Noise, ...] = ("exponential", "gumbel")
+
+_Intervals = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+_RADIUS = 2.0**-40
+_SMALLEST_PREFIX = np.uint64(1 << 48)
+_NEAR_ONE = 2.0**-10
+
+
+def top_k(
+    utility: ArrayLike, coefficient: Fraction, k: int, *, noise: Noise, source: BitSource = SYSTEM
+) -> NDArray[np.intp]:
+    """Return the positions of the k largest ``coefficient * utility_j + Z_j``, largest first.
+
+    Parameters
+    ----------
+    utility : array_like of int, shape (d,)
+        Exact scores: int64, or Python ints of any size.
+    coefficient : Fraction
+        > 0, in one over the unit of the scores.
+    k : int
+        In [1, d].
+    noise : {'exponential', 'gumbel'}
+        Law of the independent ``Z_j``: Exp(1) or Gumbel(0, 1).
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    winners : ndarray of intp, shape (k,)
+        The order follows the exact law.
+
+    Raises
+    ------
+    ParameterError
+        P018, when `utility` is not one row of integers or `coefficient` is not a positive Fraction;
+        P002, when k is not in [1, d]; P005, when the noise is unknown.
+
+    Notes
+    -----
+    - **Guarantee**: none by itself; `dpsql.mechanisms.select` sets the coefficient.
+    - **Randomness**: exact, operating-system entropy, no seed.
+    - **Does not protect**: running time. All d noises are always drawn, but how many candidates can be among
+      the winners, and (about once in ``2**30`` comparisons) how many need more bits, shows in the time.
+    """
+    scores = integer_scores(utility)
+    _check(len(scores), coefficient, k, noise)
+    words = source.words(len(scores))
+    reference = _kth_largest(scores, k)
+    low, high = _noisy(scores, reference, coefficient, words, noise)
+    # k candidates score at least `bar`, so whoever is certainly below it cannot win.
+    bar = np.partition(low, len(low) - k)[len(low) - k]
+    candidates = np.flatnonzero(high >= bar)
+    candidates = candidates[np.argsort(-low[candidates], kind="stable")]
+    low, high = low[candidates], high[candidates]
+
+    # Everyone after place i scores at most after[i]; a cut there is clean when everyone before scores more.
+    after = np.append(np.maximum.accumulate(high[::-1])[::-1][1:], -np.inf)
+    ends = np.append(np.flatnonzero(low[:-1] > after[:-1]) + 1, len(candidates))
+    starts = np.concatenate([[0], ends[:-1]])
+    reader = WordReader(source)
+    for number in np.flatnonzero((ends - starts > 1) & (starts < k)).tolist():
+        group = candidates[starts[number] : ends[number]]
+        refined = [
+            _LazyScore(reader, j, coefficient * (int(scores[j]) - reference), int(words[j]), noise)
+            for j in group.tolist()
+        ]
+        refined.sort(key=cmp_to_key(_compare))
+        group[:] = [score.position for score in refined]
+    return candidates[:k]
+
+
+def _check(size: int, coefficient: Fraction, k: int, noise: str) -> None:
+    if not isinstance(coefficient, Fraction) or not coefficient > 0:
+        raise ParameterError("P018", f"coefficient must be a Fraction > 0; got {coefficient}.")
+    if not 1 <= k <= size:
+        raise ParameterError("P002", f"k must be in [1, {size}], the number of candidates; got {k}. Lower k.")
+    if noise not in NOISES:
+        raise ParameterError("P005", f"noise must be one of 'exponential', 'gumbel'; got {noise!r}.")
+
+
+def _kth_largest(scores: Integers, k: int) -> int:
+    """Scores are measured from here: at most k - 1 of them can lie above, far enough for doubles to be coarse."""
+    if scores.dtype == object:
+        return int(sorted(scores.tolist(), reverse=True)[k - 1])
+    return int(np.partition(scores, len(scores) - k)[len(scores) - k])
+
+
+def _noisy(
+    scores: Integers, reference: int, coefficient: Fraction, words: NDArray[np.uint64], noise: Noise
+) -> _Intervals:
+    """Bounds on ``coefficient * (score - reference) + Z``."""
+    low, high = _exponential(words)
+    if noise == "gumbel":
+        low, high = _gumbel(words, low, high)
+    distance, below = differences(scores, reference)
+    size = scaled(distance, coefficient)
+    centre = np.where(below, -size, size)
+    # Covers the error of the product, and the rounding of the sums (the noise is below 64 or has no bound).
+    spread = size * (2.0 * RELATIVE_ERROR) + _RADIUS
+    low += centre - spread
+    high += centre + spread
+    beyond = size >= LARGEST_SCALED
+    if beyond.any():
+        low[beyond & below] = -np.inf
+        high[beyond & ~below] = np.inf
+    return low, high
+
+
+def _exponential(words: NDArray[np.uint64]) -> _Intervals:
+    """Bounds on ``-log U``, U in ``[w, w + 1] / 2**64``, but for the roundings that `_noisy` covers.
+
+    For w >= 2**48 the width of the interval is below 2**-47 and joins the radius.
+    """
+    uniform = np.maximum(words, np.uint64(1)).astype(np.float64) * 2.0**-64
+    centre = -np.log(uniform)
+    low, high = centre - _RADIUS, centre + _RADIUS
+    small = np.flatnonzero(words < _SMALLEST_PREFIX)
+    if len(small):
+        prefix = words[small].astype(np.float64)
+        low[small] = -np.log((prefix + 1.0) * 2.0**-64) - _RADIUS
+        high[small] = np.where(prefix > 0.0, -np.log(np.maximum(prefix, 1.0) * 2.0**-64) + _RADIUS, np.inf)
+    return low, high
+
+
+def _gumbel(words: NDArray[np.uint64], low: NDArray[np.float64], high: NDArray[np.float64]) -> _Intervals:
+    """Bounds on ``-log E`` from bounds on E; where U is near 1 and E near 0, from the complement of U."""
+    near = np.flatnonzero(low < _NEAR_ONE)
+    if len(near):
+        complement = (~words[near]).astype(np.float64)
+        # Up to 2**55 or so; the conversion and log1p are within a few units in the last place, relatively.
+        low[near] = -np.log1p(-complement * 2.0**-64) * (1.0 - _RADIUS)
+        high[near] = -np.log1p(-(complement + 1.0) * 2.0**-64) * (1.0 + _RADIUS)
+    with np.errstate(divide="ignore"):
+        return -np.log(high) - _RADIUS, -np.log(low) + _RADIUS
+
+
+class _LazyScore:
+    """One candidate's score, known as well as its bits allow."""
+
+    __slots__ = ("_gumbel", "_lead", "position", "variable")
+
+    def __init__(self, reader: WordReader, position: int, lead: Fraction, word: int, noise: Noise) -> None:
+        self.position = position
+        self.variable = LazyExponential(reader, word)
+        self._lead = lead
+        self._gumbel = noise == "gumbel"
+
+    def bounds(self, digits: int) -> tuple[int | None, int | None]:
+        """Enclose the score in units of ``10**-digits``; None where there is no bound yet."""
+        lead_low, lead_high = fraction_bounds(self._lead, digits)
+        low: int | None
+        high: int | None
+        low, high = self.variable.bounds(digits)
+        if self._gumbel:
+            unit = log_bounds(10**digits, digits)
+            low, high = (
+                None if high is None else unit[0] - log_bounds(high, digits)[1],
+                None if low == 0 else unit[1] - log_bounds(low, digits)[0],
+            )
+        return None if low is None else low + lead_low, None if high is None else high + lead_high
+
+
+def _compare(one: _LazyScore, other: _LazyScore) -> int:
+    """Order by descending score; draws bits until the order is certain."""
+    while True:
+        digits = max(one.variable.digits, other.variable.digits)
+        one_low, one_high = one.bounds(digits)
+        other_low, other_high = other.bounds(digits)
+        if one_low is not None and other_high is not None and one_low >= other_high:
+            return -1
+        if other_low is not None and one_high is not None and other_low >= one_high:
+            return 1
+        one.variable.extend()
+        other.variable.extend()

@@ -1,0 +1,181 @@
+"""The SQL that a call runs in the caller's own session: bound, aggregate, release.
+
+A statement never names a feature more than once, is the same whatever the rows hold, and draws
+nothing: the functions inside it that read rows or draw are volatile, so EXPLAIN, DESCRIBE and
+PREPARE run none of them. `dpsql_gate` checks types and budget before any row is read: every scan
+waits for its ticket.
+"""
+
+from __future__ import annotations
+
+from dpsql.plan import SisPlan
+from dpsql.source import quote_identifier, quote_text, source_sql
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+
+_TICKET = "(SELECT ticket FROM gate)"
+
+
+def statistic_sql(plan: SisPlan, function: str, catalog: str) -> str:
+    """Return the WITH clause that ends in ``statistic(j, s)`` and ``gate(ticket)``.
+
+    Parameters
+    ----------
+    plan : SisPlan
+    function : str
+        The SQL function that the statistic is for, such as ``'dp_sis'``.
+    catalog : str
+        Catalog of the exact macros.
+    """
+    statements = [_input(plan), _gate(plan, function)]
+    long = plan.layout.kind == "long"
+    statements += _documents(plan) if long else [_rows(plan)]
+    statements += _center(plan)
+    statements += _long_statistic(plan, catalog) if long else _kernel_statistic()
+    return "WITH " + ",\n".join(statements)
+
+
+def release_sql(plan: SisPlan, function: str, catalog: str) -> str:
+    """Return the statement whose one value is the release: its ledger sequence and its rows."""
+    return (
+        f"{statistic_sql(plan, function, catalog)}\n"
+        f"SELECT dpsql_release({_TICKET}, (SELECT list(s ORDER BY j) FROM statistic)) AS release"
+    )
+
+
+def stored_sql(plan: SisPlan, function: str) -> str:
+    """Return the statement that reads a named release back from the ledger; no table is touched."""
+    return f"SELECT dpsql_stored({quote_text(function)}, {quote_text(plan.to_json())}) AS release"
+
+
+def rows_sql(release: str) -> str:
+    """Return the rows of the selection out of a release statement."""
+    return f"SELECT entry.rank, entry.feature FROM (SELECT unnest(release.entries) AS entry FROM ({release}))"
+
+
+def exact_sql(plan: SisPlan, function: str, catalog: str) -> str:
+    """Return the statement of the exact statistic, one row per feature. Not private."""
+    return (
+        f"{statistic_sql(plan, function, catalog)}\n"
+        f"SELECT entry.feature, entry.xty FROM (SELECT unnest(dpsql_exact({_TICKET}, "
+        "(SELECT list(s ORDER BY j) FROM statistic))) AS entry)"
+    )
+
+
+def _input(plan: SisPlan) -> str:
+    """Name the columns by their part, and let an absent one show as such.
+
+    A column that the source lacks resolves to the outer relation and shows there as a type that no
+    column of interest has; the gate then refuses it with our own message.
+    """
+    layout = plan.layout
+    named: list[str] = []
+
+    def column(name: str | None) -> str:
+        if name is None:
+            return "NULL::BOOLEAN"
+        named.append(quote_identifier(name))
+        return quote_identifier(name)
+
+    whole_row = layout.kind == "wide" and layout.features is None
+    if whole_row:
+        row = "dpsql_source"
+    else:
+        columns = [layout.target]
+        if layout.kind == "array":
+            columns.append(str(layout.features))
+        elif layout.kind == "wide":
+            columns += layout.features or ()
+        row = "{" + ", ".join(f"{quote_text(name)}: {column(name)}" for name in columns) + "}"
+    parts = [f"{row} AS dpsql_row", f"{column(layout.privacy_unit)} AS dpsql_unit", f"{column(layout.row_id)} AS dpsql_row_id"]
+    if layout.kind == "long":
+        parts += [f"{column(str(layout.features))} AS dpsql_feature", f"{column(layout.value)} AS dpsql_value"]
+    absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named)) or "NULL AS dpsql_none"
+    return (
+        f"input AS NOT MATERIALIZED (SELECT found.* FROM (SELECT {absent}) AS dpsql_absent, "
+        f"LATERAL (SELECT {', '.join(parts)} FROM {source_sql(plan.source)} AS dpsql_source) AS found)"
+    )
+
+
+def _gate(plan: SisPlan, function: str) -> str:
+    return (
+        f"gate AS MATERIALIZED (SELECT dpsql_gate({quote_text(function)}, {quote_text(plan.to_json())}, "
+        "(SELECT probe FROM input AS probe LIMIT 0)) AS ticket)"
+    )
+
+
+def _rows(plan: SisPlan) -> str:
+    """Cap the rows of each privacy unit by a keyed hash; ties fall to the rows' contents, never to their place."""
+    rows = f"SELECT dpsql_row FROM input WHERE {_TICKET} IS NOT NULL"
+    if plan.layout.privacy_unit is not None:
+        order = "dpsql_key(hash(dpsql_row)), dpsql_row"
+        if plan.layout.row_id is not None:
+            order = f"dpsql_key(hash(dpsql_row_id)), dpsql_row_id, {order}"
+        rows += (
+            " AND dpsql_unit IS NOT NULL "
+            f"QUALIFY row_number() OVER (PARTITION BY dpsql_unit ORDER BY {order}) <= {plan.max_rows_per_unit}"
+        )
+    return f"rows AS NOT MATERIALIZED ({rows})"
+
+
+def _center(plan: SisPlan) -> list[str]:
+    """The centre of the target: 0, or the private mean that is drawn here from the first scan."""
+    if plan.center == "public":
+        return ["center AS MATERIALIZED (SELECT 0::BIGINT AS mean)"]
+    if plan.layout.kind == "long":
+        sums = f"SELECT [sum({FIXED_POINT_ONE} + target), sum({FIXED_POINT_ONE} - target)] AS sums FROM documents"
+    else:
+        sums = (
+            "SELECT [sum(part[1]), sum(part[2])] AS sums "
+            f"FROM (SELECT dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM rows)"
+        )
+    return [
+        f"target_sums AS ({sums})",
+        f"center AS MATERIALIZED (SELECT dpsql_center({_TICKET}, (SELECT sums FROM target_sums)) AS mean)",
+    ]
+
+
+def _kernel_statistic() -> list[str]:
+    return [
+        f"parts AS (SELECT dpsql_xty({_TICKET}, (SELECT mean FROM center), dpsql_row) AS part FROM rows)",
+        "cells AS (SELECT unnest(part) AS s, generate_subscripts(part, 1) AS j FROM parts)",
+        "statistic AS (SELECT j, sum(s) AS s FROM cells GROUP BY j)",
+    ]
+
+
+def _documents(plan: SisPlan) -> list[str]:
+    """One row per (unit, row id): of several targets the largest counts."""
+    unit = plan.layout.privacy_unit is not None
+    key = "dpsql_unit, dpsql_row_id" if unit else "dpsql_row_id"
+    cap = ""
+    if unit:
+        cap = (
+            " QUALIFY row_number() OVER (PARTITION BY dpsql_unit ORDER BY dpsql_key(hash(dpsql_row_id)), dpsql_row_id) "
+            f"<= {plan.max_rows_per_unit}"
+        )
+    present = "dpsql_row_id IS NOT NULL" + (" AND dpsql_unit IS NOT NULL" if unit else "")
+    return [
+        f"targets AS (SELECT {key}, max(dpsql_target({_TICKET}, dpsql_row)) AS target "
+        f"FROM input WHERE {_TICKET} IS NOT NULL AND {present} GROUP BY {key})",
+        f"documents AS MATERIALIZED (SELECT {key}, target FROM targets{cap})",
+    ]
+
+
+def _long_statistic(plan: SisPlan, catalog: str) -> list[str]:
+    """Sum over present cells what they add to an absent one, plus what absence alone gives."""
+    fixed = f"{quote_identifier(catalog)}.main.exact_fixed_point"
+    unit = plan.layout.privacy_unit is not None
+    key = "dpsql_unit, dpsql_row_id" if unit else "dpsql_row_id"
+    value = "1::DOUBLE" if plan.layout.value is None else "max(CAST(dpsql_value AS DOUBLE))"
+    one = FIXED_POINT_ONE
+    return [
+        f"features AS MATERIALIZED (SELECT f.j, f.name, f.middle, f.scale, {fixed}(0::DOUBLE, f.middle, f.scale) AS absent "
+        f"FROM (SELECT unnest(dpsql_features({_TICKET})) AS f))",
+        f"centred AS MATERIALIZED (SELECT {key}, greatest({-one}, least({one}, target - (SELECT mean FROM center)))::BIGINT AS target "
+        "FROM documents)",
+        f"present AS (SELECT {', '.join('input.' + part for part in key.split(', '))}, features.j, {value} AS value "
+        "FROM input JOIN features ON features.name = CAST(dpsql_feature AS VARCHAR) GROUP BY ALL)",
+        f"sums AS (SELECT j, sum(({fixed}(value, middle, scale) - absent) * target) AS s "
+        f"FROM present JOIN centred USING ({key}) JOIN features USING (j) GROUP BY j)",
+        "statistic AS (SELECT j, coalesce(sums.s, 0) + absent * (SELECT coalesce(sum(target), 0) FROM centred) AS s "
+        "FROM features LEFT JOIN sums USING (j))",
+    ]

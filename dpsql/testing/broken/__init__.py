@@ -1,0 +1,32 @@
+"""Mechanisms that are NOT private, kept so that the checks of `dpsql.testing` have something to catch.
+
+Nothing outside the tests imports this package, and no connection has its functions unless
+`install_broken` is called on it. Every item says what is wrong, which check shows it, and the number
+of a counter-example.
+"""
+
+from dpsql.testing.broken.functions import BROKEN_FUNCTIONS, BrokenFunctions, install_broken
+from dpsql.testing.broken.noise import float_sum, half_scale_laplace, naive_laplace
+from dpsql.testing.broken.selection import (
+    algorithm_1_law,
+    algorithm_1_scores,
+    half_scale_law,
+    printed_canonical_lipschitz,
+    printed_canonical_lipschitz_law,
+    unclipped_centred_target,
+)
+
+__all__ = [
+    "BROKEN_FUNCTIONS",
+    "BrokenFunctions",
+    "algorithm_1_law",
+    "algorithm_1_scores",
+    "float_sum",
+    "half_scale_laplace",
+    "half_scale_law",
+    "install_broken",
+    "naive_laplace",
+    "printed_canonical_lipschitz",
+    "printed_canonical_lipschitz_law",
+    "unclipped_centred_target",
+]

@@ -1,0 +1,1 @@
+"""The SQL files of dpsql; each one runs by hand."""

@@ -1,0 +1,27 @@
+-- dp_sis(source, target := …, k := …, epsilon := …, lower := …, upper := …, …) → TABLE(rank BIGINT, feature VARCHAR)
+-- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_sis(x, y, …) FROM t.
+-- guarantee  pure epsilon-DP for the whole call
+-- nulls      NULL and NaN count as the middle of the bounds; values outside clip
+-- twin       udfs/sis.py, dpsql/mechanisms/
+CREATE OR REPLACE TEMP MACRO dp_sis(
+  source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
+  lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,
+  neighbours := NULL, mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL,
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'dp_sis', source, target, features, n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+    target_levels, neighbours, mechanism, gamma, center, center_share, privacy_unit, max_rows_per_unit, row_id, value,
+    dataset, release));
+
+CREATE OR REPLACE TEMP MACRO dp_sis(
+  x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL,
+  lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,
+  neighbours := NULL, mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL,
+  dataset := NULL, release := NULL
+) AS
+  system.main.dpsql_sis(
+    system.main.dpsql_plan(
+      'dp_sis aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+      target_levels, neighbours, mechanism, gamma, center, center_share, NULL, NULL, NULL, NULL, dataset, release),
+    list({'y': y, 'x': x}));

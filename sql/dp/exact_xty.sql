@@ -1,0 +1,11 @@
+-- exact_xty(source, target := …, lower := …, upper := …, …) → TABLE(feature VARCHAR, xty HUGEINT)
+-- EXACT: not private. What dp_sis adds its noise to, on every layout, by the same statement.
+-- units  2^-40 of the product of the half widths
+CREATE OR REPLACE TEMP MACRO exact_xty(
+  source, target := NULL, features := NULL, n_features := NULL, names := NULL,
+  lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'exact_xty', source, target, features, n_features, names, 1, 1, lower, upper, target_lower, target_upper,
+    target_levels, NULL, NULL, NULL, NULL, NULL, privacy_unit, max_rows_per_unit, row_id, value, NULL, NULL));

@@ -1,0 +1,156 @@
+"""Many threads, processes and forks on one ledger grant exactly what the budget allows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsql.errors import BudgetError, LedgerError
+from dpsql.ledger import Budget, Ledger
+
+CALL: dict[str, Any] = {
+    "event": {"mechanism": "exponential_noise", "epsilon": "0.001"},
+    "function": "dp_sis",
+    "arguments": {"k": 2},
+}
+
+
+def start_worker(location: str, count: int) -> subprocess.Popen[str]:
+    import dpsql
+
+    root = str(Path(dpsql.__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(Path(__file__).with_name("ledger_worker.py")), location, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+
+
+def test_eight_processes_get_exactly_what_the_budget_allows(durable_location: str) -> None:
+    workers = [start_worker(durable_location, 200) for _ in range(8)]  # the tables are created in a race, too
+    Ledger.open(durable_location).protect("patients", Budget.of(epsilon=1))
+    lines = [line for worker in workers for line in worker.communicate()[0].splitlines()]
+    assert [worker.returncode for worker in workers] == [0] * 8
+    acknowledged = {tuple(line.split()) for line in lines if line != "refused"}
+    ledger = Ledger.open(durable_location)
+    rows = ledger.entries()
+    (budget,) = ledger.budgets()
+    assert (budget.releases, budget.epsilon_spent, budget.epsilon_remaining) == (1000, 1.0, 0.0)
+    assert len(lines) == 1600
+    assert acknowledged == {(str(row.sequence), row.hash) for row in rows if row.kind == "release"}
+    assert ledger.verify().entries == 1001
+    ledger.close()
+
+
+def test_a_killed_process_loses_no_acknowledged_charge(durable_location: str) -> None:
+    acknowledged: set[tuple[str, ...]] = set()
+    for wanted in (1, 40, 111):
+        workers = [start_worker(durable_location, 0) for _ in range(2)]
+        for worker in workers:
+            assert worker.stdout is not None
+            for _ in range(wanted):
+                acknowledged.add(tuple(worker.stdout.readline().split()))
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+        for worker in workers:
+            rest, _ = worker.communicate()
+            assert worker.returncode == -signal.SIGKILL
+            acknowledged |= {tuple(line.split()) for line in rest.splitlines(keepends=True) if line.endswith("\n")}
+        ledger = Ledger.open(durable_location)
+        recorded = {(str(row.sequence), row.hash) for row in ledger.entries()}
+        report = ledger.verify()
+        ledger.close()
+        assert acknowledged <= recorded
+        assert report.ok, report
+    assert len(acknowledged) >= 2 * (1 + 40 + 111)
+    assert len(recorded) <= len(acknowledged) + 6  # a killed worker had at most one charge under way
+
+
+def test_threads_share_a_ledger(ledger: Ledger) -> None:
+    ledger.protect("patients", Budget.of(epsilon=0.1))
+
+    def work(_: int) -> int:
+        granted = 0
+        for _ in range(20):
+            try:
+                ledger.charge("patients", draw=lambda: 1, **CALL)
+                granted += 1
+            except BudgetError:
+                ledger.budgets()
+        return granted
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(work, range(8))) == 100
+    assert ledger.verify().entries == 101
+
+
+def test_threads_that_ask_for_one_name_get_one_draw(ledger: Ledger) -> None:
+    draws: list[int] = []
+
+    def draw() -> int:
+        draws.append(len(draws))
+        return len(draws)
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: ledger.charge("patients", name="weekly", draw=draw, **CALL), range(24)))
+    assert draws == [0]
+    assert {entry.result for entry in results} == {1}
+    assert [entry.replayed for entry in results].count(False) == 1
+
+
+def in_child(work: Any) -> int:
+    """Run `work` in a fork of this process; return 0 when it returned."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_parent_and_child_go_on_after_a_fork(durable_ledger: Ledger) -> None:
+    def work() -> None:
+        for _ in range(10):
+            durable_ledger.charge("patients", draw=lambda: 1, **CALL)
+
+    work()
+    assert [in_child(work) for _ in range(2)] == [0, 0]
+    work()
+    assert durable_ledger.verify() == durable_ledger.verify(durable_ledger.entries()[-1].hash)
+    assert durable_ledger.verify().entries == 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_during_a_charge_commits_nothing_twice(durable_ledger: Ledger) -> None:
+    codes = []
+
+    def draw() -> int:
+        codes.append(in_child(lambda: None))
+        return 1
+
+    durable_ledger.charge("patients", draw=draw, **CALL)
+    durable_ledger.charge("patients", draw=lambda: 2, **CALL)
+    assert codes == [0]
+    assert durable_ledger.verify().entries == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_ledger_in_memory_does_not_grant_its_budget_twice_after_a_fork() -> None:
+    ledger = Ledger.open()
+    ledger.protect("patients", Budget.of(epsilon=1))
+
+    def work() -> None:
+        with pytest.raises(LedgerError, match="DPSQL-L009"):
+            ledger.charge("patients", draw=lambda: 1, **CALL)
+
+    assert in_child(work) == 0
+    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.close()

@@ -1,0 +1,8 @@
+"""Translation between DuckDB and dpsql: one short spec per SQL function, and nothing that decides."""
+
+from __future__ import annotations
+
+from dpsql.udfs import budget, sis
+from dpsql.udfs.spec import UdfSpec
+
+SPECS: tuple[UdfSpec, ...] = (*sis.SPECS, *budget.SPECS)
