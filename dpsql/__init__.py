@@ -16,13 +16,13 @@ if not (_here / "udfs").exists() and (_here.parent / "udfs" / "__init__.py").exi
 if TYPE_CHECKING:
     from dpsql.context import Context
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
-    from dpsql.install import connect, install
+    from dpsql.installation import connect, install
     from dpsql.release import Release
 
 # Heavy modules load on first use, so that `import dpsql` costs little beyond `import duckdb`.
 _exports = {
-    "connect": "dpsql.install",
-    "install": "dpsql.install",
+    "connect": "dpsql.installation",
+    "install": "dpsql.installation",
     "Context": "dpsql.context",
     "Release": "dpsql.release",
     "DpsqlError": "dpsql.errors",

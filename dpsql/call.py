@@ -175,14 +175,13 @@ class Call:
     def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
         """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
         target = self.quantised_target(rows, center)
-        columns = [rows.field(position) for position in self.positions[1:]]
+        positions: Sequence[int] = self.positions[1:]
         if self.plan.layout.kind == "array":
-            column = columns[0]
-            if pa.types.is_struct(column.type):
-                columns = [column.field(position) for position in range(column.type.num_fields)]
-            else:
+            column = rows.field(positions[0])
+            if not pa.types.is_struct(column.type):
                 return cross_products(target, vectors_to_matrix(column, len(self.features)), self.middle, self.scale)
-        return column_cross_products(target, columns, self.middle, self.scale)
+            rows, positions = column, range(column.type.num_fields)
+        return column_cross_products(target, rows, positions, self.middle, self.scale)
 
 
 def _column(kinds: dict[str, tuple[int, pa.Field]], part: str, column: str) -> tuple[int, pa.DataType]:

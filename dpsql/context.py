@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from dpsql.errors import SourceError
-from dpsql.install import connect, install, refuse_unknown
+from dpsql.installation import connect, install, refuse_unknown
 from dpsql.parameters import show
 from dpsql.plan import SIS_ARGUMENTS
 from dpsql.release import Release

@@ -114,7 +114,7 @@ class Ledger:
                     f"dataset '{dataset}' already has a budget of {standing.text}, or another policy. "
                     "To change it, add replace := true to dp_protect; what was spent stays spent.",
                 )
-            row = _row("protect", dataset, "dp_protect", {}, guarantee=f"budget {budget.text}", status=PROTECTED)
+            row = _row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
             _append(self._opened(), connection, row | {"budget": record}, spent, None)
             return True
 
@@ -163,8 +163,7 @@ class Ledger:
     @staticmethod
     def fingerprint(dataset: str, function: str, arguments: Mapping[str, Any]) -> str:
         """Return the sha256 of a call's public arguments; numbers of equal value count as equal (1 and 1.0)."""
-        call = {"dataset": _dataset_key(dataset), "function": function, "arguments": _plain(arguments)}
-        return hashlib.sha256(canonical(call).encode()).hexdigest()
+        return _fingerprint(_dataset_key(dataset), function, canonical(_plain(arguments)))
 
     def replay(self, dataset: str, name: str, fingerprint: str) -> Entry | None:
         """Return the result stored under a release's name, or None when there is none.
@@ -352,9 +351,13 @@ def _refuse_name(argument: str, name: str) -> None:
         )
 
 
+def _fingerprint(dataset: str, function: str, arguments: str) -> str:
+    return hashlib.sha256(f"{canonical([dataset, function])}{arguments}".encode()).hexdigest()
+
+
 def _plain(value: Any) -> Any:
     """Return `value` with exact numbers as text and whole floats as integers, so that equal calls are equal text."""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, Fraction):
         return str(value)
@@ -381,9 +384,7 @@ def _release_row(
         _refuse_name("release", name)
     cost = cost_of(event)
     try:
-        plain = _plain(arguments)
-        texts = {"arguments": plain, "event": canonical(_plain(event))}
-        canonical(plain)
+        arguments_text, event_text = canonical(_plain(arguments)), canonical(_plain(event))
     except (TypeError, ValueError):
         raise ParameterError("P016", f"the arguments of {function} must be JSON values, to be recorded.") from None
     subject = "one row"
@@ -391,26 +392,25 @@ def _release_row(
         subject = f"all rows of one {privacy_unit}"
         if max_rows_per_unit is not None:
             subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
-    row = _row("release", key, function, texts["arguments"], guarantee=f"{loss_text(cost)}, {neighbours} of {subject}")
+    row = _row("release", key, function, arguments_text, guarantee=f"{loss_text(cost)}, {neighbours} of {subject}")
     amounts = {
         "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),
         "delta": str(units_up(cost.delta)),
         "rho": None if cost.rho is None else str(units_up(cost.rho)),
     }
-    return row | amounts | {"name": name, "event": texts["event"]}, cost
+    return row | amounts | {"name": name, "event": event_text}, cost
 
 
 def _row(
-    kind: str, dataset: str, function: str, arguments: Any, *, guarantee: str, status: str = NO_RESULT
+    kind: str, dataset: str, function: str, arguments: str, *, guarantee: str, status: str = NO_RESULT
 ) -> dict[str, Any]:
-    call = {"dataset": dataset, "function": function, "arguments": arguments}
     return {
         "kind": kind,
         "dataset": dataset,
         "name": None,
         "function": function,
-        "arguments": canonical(arguments),
-        "fingerprint": hashlib.sha256(canonical(call).encode()).hexdigest(),
+        "arguments": arguments,
+        "fingerprint": _fingerprint(dataset, function, arguments),
         "event": None,
         "guarantee": guarantee,
         "epsilon": "0",

@@ -6,17 +6,18 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from dpsql.errors import DpsqlError
+from dpsql.errors import DpsqlError, original
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 INTERRUPTED = "Interrupted. A dp_ call that had begun may stand in the ledger, charged."
 
-_coded = re.compile(r"\[DPSQL-[A-Z]\d{3}\][^\n]*")
-# DuckDB 1.5 appends the Python stack, with paths of this machine, to what a function raised.
-_stack = re.compile(r"\n+At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+")
-_wrapping = re.compile(r"^.*?Python exception occurred while executing the UDF: ", re.DOTALL)
+# DuckDB 1.5 appends the Python stack to what a function raised, and its own to an internal error.
+_stack = re.compile(r"\n+(?:At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|Stack Trace:\n.*)", re.DOTALL)
+_wrapping = re.compile(r"\A.*?Python exception occurred while executing the UDF: ", re.DOTALL)
+# Tables stay whole in a pipe, where there is no width to fit.
+_width_of_a_pipe = 10_000
 
 
 def clean_message(error: BaseException) -> str:
@@ -34,12 +35,11 @@ def clean_message(error: BaseException) -> str:
     """
     if isinstance(error, OSError) and error.strerror and not is_from_duckdb(error):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    text = str(error)
-    coded = _coded.search(text)
-    if coded:
-        return coded.group().rstrip()
-    text = _stack.sub("", text)
-    return _wrapping.sub("", text).strip() or type(error).__name__
+    ours = original(error) if isinstance(error, Exception) else None
+    if ours is not None:
+        return str(ours)
+    text = _wrapping.sub("", _stack.sub("", str(error)))
+    return text.strip() or type(error).__name__
 
 
 def is_from_duckdb(error: BaseException) -> bool:
@@ -50,21 +50,25 @@ def is_from_duckdb(error: BaseException) -> bool:
 
 def is_expected(error: BaseException) -> bool:
     """Tell whether `error` is a failure of the work, to be told in one line, and not a fault of dpsql."""
-    return isinstance(error, (DpsqlError, OSError, UnicodeDecodeError)) or is_from_duckdb(error)
+    if isinstance(error, BrokenPipeError):  # the reader of our output has gone: not worth a word
+        return False
+    return isinstance(error, (DpsqlError, OSError, UnicodeError)) or is_from_duckdb(error)
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console on the present standard stream; plain under ``NO_COLOR`` and off a terminal."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _width_of_a_pipe
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def say_error(message: str) -> None:
     """Print a failure on standard error."""
-    console(stderr=True).print(message, style="red")
+    console(stderr=True).print(message, style="red", soft_wrap=True)
 
 
 def say(message: str) -> None:
     """Print a remark on standard error, where it does not mix with data."""
-    console(stderr=True).print(message, style="dim")
+    console(stderr=True).print(message, style="dim", soft_wrap=True)

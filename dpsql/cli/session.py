@@ -72,6 +72,7 @@ class Session:
             connection.close()
             raise
         self.connection: Any = connection
+        self.ledger = self.context.ledger
         self.database = database
         self.interrupted = False
 
@@ -84,9 +85,9 @@ class Session:
     def close(self) -> None:
         """Close the connection and the ledger."""
         try:
-            self.context.close()
-        finally:
             self.connection.close()
+        finally:
+            self.ledger.close()
 
     def execute(self, statement: str) -> Result | None:
         """Run one statement, once, and fetch its rows.
@@ -124,16 +125,13 @@ class Session:
             warnings.simplefilter("ignore")
             table = self.connection.to_arrow_table()
         seconds = time.perf_counter() - started
-        kinds = [(parsed.type.name, len(parsed.expected_result_type)) for parsed in self._parsed(statement)]
-        kind, outcomes = kinds[0] if len(kinds) == 1 else ("MULTI", 2)
-        if outcomes > 1 and names in (["Count"], ["Success"], []):
-            return None
-        if kind != "SELECT" and names == ["Success"] and table.num_rows == 0:
+        parsed = self.connection.extract_statements(statement)
+        kind = parsed[0].type.name
+        says_done = names == ["Success"] and table.num_rows == 0
+        says_how_many = names == ["Count"] and len(parsed[0].expected_result_type) > 1
+        if kind != "SELECT" and (says_done or says_how_many):
             return None
         return Result(table, kind == "EXPLAIN" and table.num_columns == 2, seconds)
-
-    def _parsed(self, statement: str) -> list[Any]:
-        return list(self.connection.extract_statements(statement))
 
     def _interruptibly(self, work: Callable[[], T]) -> T:
         """Run `work` on another thread, so that Ctrl-C can reach DuckDB while it computes."""

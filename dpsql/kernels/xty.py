@@ -7,6 +7,13 @@ lets a BLAS product compute an exact integer sum.
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -15,9 +22,59 @@ from dpsql.kernels.columns import to_doubles
 from dpsql.statistics.fixed_point import quantise
 
 BLOCK_ROWS = 4096
+# Cells that a process sums before the compiled kernels are worth loading: about 50 ms of NumPy.
+_WORTH_COMPILING = 10_000_000
 
 
-def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.float64]:
+class _Compiled:
+    """The compiled kernels, loaded in the background once a process has shown enough work for them."""
+
+    def __init__(self) -> None:
+        self.kernels: ModuleType | None = None
+        self._cells = 0
+        self._loading: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, cells: int) -> ModuleType | None:
+        """Count the cells about to be summed; return the kernels when they are ready."""
+        if self.kernels is None and self._loading is None:
+            self._cells += cells
+            if self._cells > _WORTH_COMPILING:
+                self.start()
+        return self.kernels
+
+    def start(self) -> threading.Thread:
+        """Begin to load the kernels; return the thread that does."""
+        with self._lock:
+            if self._loading is None:
+                self._loading = threading.Thread(target=self._load, name="dpsql-compile")
+                self._loading.start()
+            return self._loading
+
+    def _load(self) -> None:
+        from dpsql.kernels import compiled
+
+        compiled.compile_all()
+        self.kernels = compiled
+
+
+compiled_kernels = _Compiled()
+
+
+def warm_up() -> None:
+    """Load the compiled kernels now, and wait for them."""
+    compiled_kernels.start().join()
+
+
+def _values(array: pa.Array) -> NDArray[np.floating[Any]]:
+    """Return the values as doubles, or as they stand in Arrow's buffer when they are doubles or floats without NULL."""
+    if pa.types.is_float64(array.type) or pa.types.is_float32(array.type):
+        if array.null_count == 0:
+            return np.asarray(array.to_numpy(zero_copy_only=True))
+    return to_doubles(array)
+
+
+def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.floating[Any]]:
     """Return list or array rows as a dense matrix; what a row lacks is NaN, what it has too many is cut.
 
     Parameters
@@ -28,13 +85,15 @@ def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.float64]:
 
     Returns
     -------
-    matrix : ndarray of float64, shape (len(array), width)
+    matrix : ndarray of float64 or float32, shape (len(array), width)
+        Perhaps a read-only view of Arrow's buffer.
     """
     rows = len(array)
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
-        values = to_doubles(array.values.slice(array.offset * size, rows * size)).reshape(rows, size)
+        values = _values(array.values.slice(array.offset * size, rows * size)).reshape(rows, size)
         if array.null_count:
+            values = values.copy()
             values[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
         return values
     offsets = array.offsets.to_numpy()
@@ -43,8 +102,8 @@ def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.float64]:
     if array.null_count:
         lengths = np.where(array.is_null().to_numpy(zero_copy_only=False), 0, lengths)
     if rows and (lengths == width).all():
-        return to_doubles(array.values.slice(first, rows * width)).reshape(rows, width)
-    values = to_doubles(array.values)
+        return _values(array.values.slice(first, rows * width)).reshape(rows, width)
+    values = _values(array.values)
     matrix = np.full((rows, width), np.nan)
     kept = np.minimum(lengths, width)
     row = np.repeat(np.arange(rows), kept)
@@ -54,7 +113,10 @@ def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.float64]:
 
 
 def cross_products(
-    target: NDArray[np.float64], features: NDArray[np.float64], middle: NDArray[np.float64], scale: NDArray[np.float64]
+    target: NDArray[np.float64],
+    features: NDArray[np.floating[Any]],
+    middle: NDArray[np.float64],
+    scale: NDArray[np.float64],
 ) -> NDArray[np.int64]:
     """Return ``sum_i q_ij t_i`` for a batch of rows, exactly.
 
@@ -62,8 +124,8 @@ def cross_products(
     ----------
     target : ndarray of float64, shape (rows,)
         Quantised target: integers in ``[-S, S]``.
-    features : ndarray of float64, shape (rows, d)
-        Feature values in their own units, NaN for NULL. Overwritten.
+    features : ndarray of float64 or float32, shape (rows, d)
+        Feature values in their own units, NaN for NULL.
     middle, scale : ndarray of float64, shape (d,)
         The affine maps of `dpsql.statistics.fixed_point`.
 
@@ -72,18 +134,56 @@ def cross_products(
     sums : ndarray of int64, shape (d,)
         In units of ``S**2``. Exact for fewer than ``2**23`` rows.
     """
+    fast = compiled_kernels(features.size)
+    if fast is None or not features.flags.c_contiguous:
+        return _blocked(target, features, middle, scale)
+    sums = np.zeros(features.shape[1], dtype=np.int64)
+    fast.row_major(features, target, middle, scale, sums)
+    return sums
+
+
+def _blocked(
+    target: NDArray[np.float64], features: NDArray[np.floating[Any]], middle: NDArray[np.float64], scale: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """The NumPy form of the kernels: a BLAS product of integers is exact within a block."""
     sums = np.zeros(features.shape[1], dtype=np.int64)
     for start in range(0, len(target), BLOCK_ROWS):
-        block = quantise(features[start : start + BLOCK_ROWS], middle, scale)
+        block = quantise(features[start : start + BLOCK_ROWS].astype(np.float64), middle, scale)
         sums += (target[start : start + BLOCK_ROWS] @ block).astype(np.int64)
     return sums
 
 
 def column_cross_products(
-    target: NDArray[np.float64], columns: list[pa.Array], middle: NDArray[np.float64], scale: NDArray[np.float64]
+    target: NDArray[np.float64],
+    rows: pa.StructArray,
+    positions: Sequence[int],
+    middle: NDArray[np.float64],
+    scale: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """Return the same sums as `cross_products` for features that arrive as one array per column."""
-    features = np.empty((len(columns), len(target)))
-    for position, column in enumerate(columns):
-        features[position] = to_doubles(column)
-    return cross_products(target, features.T, middle, scale)
+    """Return the same sums as `cross_products` for features that are columns of a struct array."""
+    fast = compiled_kernels(len(target) * len(positions))
+    codes = storage_codes(rows.type, tuple(positions)) if fast is not None else None
+    if fast is None or codes is None:
+        features = np.empty((len(positions), len(target)))
+        for row, position in enumerate(positions):
+            features[row] = to_doubles(rows.field(position))
+        return _blocked(target, features.T, middle, scale)
+    sums, addresses, validity, offsets = np.zeros((4, len(positions)), dtype=np.int64)
+    struct = np.zeros(10, dtype=np.int64)
+    rows._export_to_c(struct.ctypes.data)
+    try:
+        fast.locate(struct, np.array(positions, dtype=np.int64), addresses, validity, offsets)
+        fast.column_major(addresses, validity, offsets, codes, target, middle, scale, sums)
+    finally:
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(int(struct[8]))(struct.ctypes.data)
+    return sums
+
+
+@lru_cache(maxsize=64)
+def storage_codes(kind: pa.StructType, positions: tuple[int, ...]) -> NDArray[np.int64] | None:
+    """Return how the compiled kernel reads each column, None when one has a type that it does not read."""
+    codes = [_codes.get(kind.field(position).type) for position in positions]
+    return None if None in codes else np.array(codes, dtype=np.int64)
+
+
+_codes = {pa.float64(): 0, pa.float32(): 1, pa.int64(): 2, pa.int32(): 3}

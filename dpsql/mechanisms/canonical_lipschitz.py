@@ -173,7 +173,7 @@ class SubsetRace:
         self._cumulative = list(accumulate(totals))
 
     def _bounds(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        """Some rows (h) of log (members of a block times the bound on their p), with the first h."""
+        """Yield the first h, and rows (h) of the log of (members of a block times the bound on their p)."""
         for first in range(0, self._ranking.k, self._rows_at_once):
             yield first, self._row_bounds(first, min(self._ranking.k, first + self._rows_at_once))
 
@@ -186,8 +186,8 @@ class SubsetRace:
 
     def _weights(self, bounds: NDArray[np.float64]) -> NDArray[np.int64]:
         """Integers that are certain to be at least ``exp(bounds - scale)`` in units of ``2**-40``."""
-        weights: NDArray[np.int64] = (np.exp(bounds - self._scale) * (2.0**_UNIT_BITS * (1.0 + _MARGIN))).astype(np.int64)
-        return weights + 1
+        shares = np.exp(bounds - self._scale) * (2.0**_UNIT_BITS * (1.0 + _MARGIN))
+        return shares.astype(np.int64) + 1
 
     def draw(self, reader: WordReader) -> NDArray[np.intp]:
         """Return one outcome: k positions, ascending."""

@@ -126,7 +126,7 @@ class Ranking:
         That is: the first h, then k - h - 1 out of places h + 2 to t - 1, then place t.
         """
         if last == 0:
-            return self._head.tolist()
+            return [int(position) for position in self._head]
         before, final = self._behind(last)
         from_head = self._head[included + 1 :]
         free = self.k - included - 1

@@ -27,12 +27,16 @@ def fraction_bounds(value: Fraction, digits: int) -> Bounds:
 
 def log_bounds(value: int, digits: int) -> Bounds:
     """Enclose the natural logarithm of an integer >= 1, in units of ``10**-digits``."""
+    # Only leading bits go into the logarithm: value is in [lead, lead + 1) * 2**shift.
     shift = max(0, value.bit_length() - (10 * digits) // 3 - 32)
-    low, high = value >> shift, (value >> shift) + (shift > 0)
-    two_low, two_high = _log_bounds(2, digits + 6)
-    below = _log_bounds(low, digits + 6)[0] + shift * two_low
-    above = _log_bounds(high, digits + 6)[1] + shift * two_high
-    return below // 10**6, -(-above // 10**6)
+    lead = value >> shift
+    low, high = _log_bounds(lead, digits)
+    if shift:
+        two_low, two_high = _log_two(digits + len(str(shift)))
+        unit = 10 ** len(str(shift))
+        low += shift * two_low // unit
+        high += -(-shift * two_high // unit) + _step_up(lead, digits)
+    return low, high
 
 
 def exp_bounds(exponent: Fraction, digits: int) -> Bounds:
@@ -78,11 +82,12 @@ class LazyExponential:
 
     def bounds(self, digits: int) -> tuple[int, int | None]:
         """Enclose the variable; no upper bound while all known bits are zero."""
-        two_low, two_high = log_bounds(2, digits)
-        low = max(0, self.bits * two_low - log_bounds(self.prefix + 1, digits)[1])
+        two_low, two_high = _log_two(digits)
         if self.prefix == 0:
-            return low, None
-        return low, self.bits * two_high - log_bounds(self.prefix, digits)[0]
+            return self.bits * two_low, None
+        log_low, log_high = log_bounds(self.prefix, digits)
+        low = self.bits * two_low - log_high - _step_up(self.prefix, digits)
+        return max(0, low), self.bits * two_high - log_low
 
     def exceeds(self, threshold: Callable[[int], Bounds]) -> bool:
         """Decide whether the variable is larger than the number that `threshold` encloses."""
@@ -103,7 +108,7 @@ class LazyExponential:
             low, high = self.bounds(digits)
             if high is not None:
                 divisor = factor.denominator * 10**digits
-                floor = low * factor.numerator // divisor
+                floor: int = low * factor.numerator // divisor
                 if floor == high * factor.numerator // divisor:
                     return floor
             self.extend()
@@ -119,9 +124,12 @@ def _scaled(context: Context, value: Decimal, digits: int) -> Bounds:
     return whole - 2, whole + 2
 
 
+def _step_up(value: int, digits: int) -> int:
+    """Bound ``log((value + 1) / value) < 1 / value`` from above."""
+    return -(-(10**digits) // value)
+
+
 def _log_bounds(value: int, digits: int) -> Bounds:
-    if value == 2:
-        return _log_two(digits)
     if value == 1:
         return 0, 0
     context = _context(digits)

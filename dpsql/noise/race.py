@@ -176,16 +176,18 @@ class _LazyScore:
     def bounds(self, digits: int) -> tuple[int | None, int | None]:
         """Enclose the score in units of ``10**-digits``; None where there is no bound yet."""
         lead_low, lead_high = fraction_bounds(self._lead, digits)
-        low: int | None
-        high: int | None
+        noise_low, noise_high = self._noise(digits)
+        low = None if noise_low is None else noise_low + lead_low
+        return low, None if noise_high is None else noise_high + lead_high
+
+    def _noise(self, digits: int) -> tuple[int | None, int | None]:
         low, high = self.variable.bounds(digits)
-        if self._gumbel:
-            unit = log_bounds(10**digits, digits)
-            low, high = (
-                None if high is None else unit[0] - log_bounds(high, digits)[1],
-                None if low == 0 else unit[1] - log_bounds(low, digits)[0],
-            )
-        return None if low is None else low + lead_low, None if high is None else high + lead_high
+        if not self._gumbel:
+            return low, high
+        # The bounds on E are integers: -log(E / 10**digits) = log(10**digits) - log(E).
+        unit = log_bounds(10**digits, digits)
+        below = None if high is None else unit[0] - log_bounds(high, digits)[1]
+        return below, None if low == 0 else unit[1] - log_bounds(low, digits)[0]
 
 
 def _compare(one: _LazyScore, other: _LazyScore) -> int:

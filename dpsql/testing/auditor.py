@@ -2,7 +2,7 @@
 
 Two neighbouring tables are released many times. If some set of outputs has probability at least
 ``p`` on one and at most ``q`` on the other, then ``epsilon >= log((p - delta) / q)``. Which set to
-look at is chosen on one half of the outputs, ``p`` and ``q`` are bounded on the other half by exact
+look at is chosen on two fifths of the outputs, ``p`` and ``q`` are bounded on the others by exact
 binomial (Clopper-Pearson) limits, so the bound holds whatever was tried while choosing.
 
 An audit can refute a claim; it cannot prove one. It says ``'passes'`` only when it saw a good part of
@@ -64,8 +64,9 @@ class AuditReport:
 
     def __str__(self) -> str:
         return (
-            f"{self.verdict}: epsilon >= {self.epsilon_lower:.3f} (confidence {self.confidence}; seen {self.epsilon_seen:.3f}), "
-            f"claimed {self.epsilon:g}, from {self.runs} releases per table; {self.event}"
+            f"{self.verdict}: epsilon >= {self.epsilon_lower:.3f} with confidence {self.confidence} "
+            f"(seen {self.epsilon_seen:.3f}), claimed {self.epsilon:g}, from {self.runs} releases per table; "
+            f"{self.event}"
         )
 
 
@@ -80,6 +81,11 @@ class _Event:
         """How often the event happened: on the table where it is likelier, and on the other."""
         hits = [sum(self.view(outcome) in self.categories for outcome in side) for side in outcomes]
         return hits[self.likelier], hits[1 - self.likelier]
+
+    def bound(self, outcomes: Sequence[Sequence[Any]], tail: float, delta: float) -> float:
+        """Lower bound on epsilon from these outcomes; -inf when they give none."""
+        hits, misses = self.counts(outcomes)
+        return float(_bound(hits, misses, len(outcomes[0]), tail, delta))
 
     def __str__(self) -> str:
         shown = sorted(map(repr, self.categories))
@@ -111,7 +117,7 @@ def audit(
     epsilon, delta : float
         The claim.
     runs : int
-        Releases per table, >= 8. Half of them choose the event.
+        Releases per table, >= 10. Two fifths of them choose the event.
     confidence : float
         In (0, 1), for the whole audit: both directions and both limits share the error.
     power : float
@@ -131,15 +137,15 @@ def audit(
       release that replays its noise breaks this: look for it with `check_fresh_draws` first.
     - **Does not protect**: tables, parameters and events that were not tried.
     """
-    if not (runs >= 8 and 0.0 < confidence < 1.0 and epsilon > 0):
-        raise ValueError("runs must be >= 8, confidence in (0, 1) and epsilon > 0")
+    if not (runs >= 10 and 0.0 < confidence < 1.0 and epsilon > 0):
+        raise ValueError("runs must be >= 10, confidence in (0, 1) and epsilon > 0")
     outcomes = [list(release(table, runs)) for table in tables]
     if any(len(side) != runs for side in outcomes):
         raise ValueError("release(table, count) must return count outputs")
-    quarter, half = runs // 4, runs // 2
-    train = [side[:quarter] for side in outcomes]
-    choose = [side[quarter:half] for side in outcomes]
-    test = [side[half:] for side in outcomes]
+    first, second = runs // 5, 2 * runs // 5
+    train = [side[:first] for side in outcomes]
+    choose = [side[first:second] for side in outcomes]
+    test = [side[second:] for side in outcomes]
     tail = (1.0 - confidence) / 4.0
     named = views if views is not None else default_views([*train[0], *train[1]])
     events = [event for name, view in named for event in _candidates(name, view, train, tail, delta)]
@@ -148,9 +154,9 @@ def audit(
         mine = [event for event in events if event.likelier == side]
         if not mine:
             continue
-        best = max(mine, key=lambda event: _bound(*event.counts(choose), quarter, tail, delta))
+        best = max(mine, key=lambda event: event.bound(choose, tail, delta))
         hits, misses = best.counts(test)
-        found = float(_bound(hits, misses, runs - half, tail, delta))
+        found = best.bound(test, tail, delta)
         if found > bound or side == 0:
             bound, text = max(found, 0.0), str(best)
             seen = max(0.0, math.log(hits / misses)) if hits and misses else math.inf if hits else 0.0
@@ -212,6 +218,7 @@ def binomial_limits(hits: Any, runs: int, tail: float) -> tuple[NDArray[np.float
 
     count = np.asarray(hits, dtype=np.float64)
     # betaincinv(0, ...) is undefined: the limits at 0 and at `runs` hits are 0 and 1.
-    lower = np.where(count > 0, betaincinv(np.maximum(count, 1), runs - np.maximum(count, 1) + 1, tail), 0.0)
-    upper = np.where(count < runs, betaincinv(np.minimum(count, runs - 1) + 1, runs - np.minimum(count, runs - 1), 1.0 - tail), 1.0)
+    some, few = np.maximum(count, 1.0), np.minimum(count, runs - 1.0)
+    lower = np.where(count > 0, betaincinv(some, runs - some + 1.0, tail), 0.0)
+    upper = np.where(count < runs, betaincinv(few + 1.0, runs - few, 1.0 - tail), 1.0)
     return lower, upper

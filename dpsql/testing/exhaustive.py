@@ -195,7 +195,13 @@ def check_sensitivity(
         spread = max(spread, max(changes, default=Fraction(0)) - min(changes, default=Fraction(0)))
     zero = Fraction(0)
     return SensitivityReport(
-        relation, max(largest, zero), max(total, zero), max(spread, zero), *map(space.table, where), len(pairs)
+        relation=relation,
+        largest=max(largest, zero),
+        total=max(total, zero),
+        range=max(spread, zero),
+        table=space.table(where[0]),
+        neighbour=space.table(where[1]),
+        pairs=len(pairs),
     )
 
 

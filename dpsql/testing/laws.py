@@ -40,7 +40,8 @@ def select_law(
     Returns
     -------
     law : dict
-        Ordered tuple of k positions, best first -> probability, within 1e-12.
+        Ordered tuple of k positions, best first -> probability, within 1e-12 (and relatively, as long as
+        scores that follow each other are within ``60 k utility_range / epsilon``).
 
     Examples
     --------
@@ -78,8 +79,7 @@ def canonical_lipschitz_law(
     nodes, weights = _gauss_legendre(len(subsets) // 2 + 1)
     # The best has S uniform on (0, 1], so the winning S is in (0, 1] too.
     shortfall = 1.0 - nodes[:, None] * np.exp(lead)
-    with np.errstate(under="ignore"):
-        others = _products_without_one(shortfall)
+    others = _products_without_one(shortfall)
     law = np.exp(lead) * (weights @ others)
     return dict(zip(subsets, law.tolist(), strict=True))
 
@@ -99,9 +99,19 @@ def subset_loss(utility: Sequence[int], subset: Sequence[int], gamma: Fraction) 
 
 
 def _leads(exact: Sequence[Fraction]) -> Array:
-    """Head starts relative to the best, cut off where the chance is below the smallest double."""
-    best = max(exact)
-    return np.array([float(max(value - best, Fraction(-700))) for value in exact])
+    """Head starts relative to the best, as doubles.
+
+    Gaps between neighbours in the order are cut off so that ``exp`` of the sum fits a double: beyond
+    ``600 / d`` the order is all but certain, and by how much does not show.
+    """
+    order = sorted(range(len(exact)), key=lambda number: -exact[number])
+    limit = Fraction(max(60, 600 // len(exact)))
+    leads = np.zeros(len(exact))
+    lead = 0.0
+    for better, number in itertools.pairwise(order):
+        lead -= float(min(exact[better] - exact[number], limit))
+        leads[number] = lead
+    return leads
 
 
 def _gumbel_order(lead: Array, outputs: NDArray[np.intp]) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -62,9 +62,8 @@ class SisLaw:
 
     def target_sums(self, table: Table) -> tuple[int, int]:
         """Return the sums ``(P, Q)`` from which the target's mean is released, in units of S."""
-        target = [int(value) for value in self.call.quantised_target(self._rows(table))]
-        one = fixed_point.FIXED_POINT_ONE
-        return sum(one + value for value in target), sum(one - value for value in target)
+        high, low = self.call.target_sums(self._rows(table)).tolist()
+        return high, low
 
     def selection_law(self, utility: Sequence[int]) -> dict[Outcome, float]:
         """Return the law of the selected names, by rank, for given scores."""
@@ -76,7 +75,7 @@ class SisLaw:
                 utility, utility_range=self.utility_range, epsilon=epsilon, k=plan.k, gamma=plan.gamma
             )
         else:
-            noise = "exponential" if plan.mechanism == "one_shot" else "gumbel"
+            noise: Literal["exponential", "gumbel"] = "exponential" if plan.mechanism == "one_shot" else "gumbel"
             law = select_law(utility, utility_range=self.utility_range, epsilon=epsilon, k=plan.k, noise=noise)
         names = self.call.features
         return {tuple(names[place] for place in chosen): chance for chosen, chance in law.items()}

@@ -23,9 +23,11 @@ class SqlRelease:
     sql : str
         One SELECT; every execution of it is one release. An output is the tuple of its rows, or
         ``('error', type, message)`` when it fails: whether a call answers is an output too.
+        When it contains ``{count}`` it is many releases, one per row of its result, and is executed
+        with `batch` in that place: ``SELECT dp_sis(x, y, ...) FROM t, range({count}) AS r(copy) GROUP BY copy``.
     batch : int
-        Releases per statement, >= 1: the query is repeated under UNION ALL. Use 1 wherever DuckDB
-        might merge the copies (functions without ``side_effects``).
+        Releases per statement, >= 1; a query without ``{count}`` is repeated under UNION ALL. Use 1
+        wherever DuckDB might merge the copies (functions without ``side_effects``).
     """
 
     connection: Any
@@ -43,13 +45,16 @@ class SqlRelease:
     def _execute(self, connection: Any, copies: int) -> list[Hashable]:
         import duckdb
 
-        text = self.sql
-        if copies > 1:
+        grouped = "{count}" in self.sql
+        text = self.sql.replace("{count}", str(copies))
+        if copies > 1 and not grouped:
             text = " UNION ALL ".join(f"SELECT {copy} AS __dpsql_copy, * FROM ({self.sql})" for copy in range(copies))
         try:
             rows = connection.execute(text).fetchall()
         except duckdb.Error as error:
             return [("error", type(error).__name__, str(error))] * copies
+        if grouped:
+            return [_hashable(row[0] if len(row) == 1 else row) for row in rows]
         if copies == 1:
             return [tuple(_hashable(row) for row in rows)]
         split: list[list[Hashable]] = [[] for _ in range(copies)]
@@ -80,7 +85,8 @@ def audit_sql(
         Returns a new connection (or `dpsql.Context`) with the functions installed, a ledger of its
         own and no budget limit for the dataset, such as ``dpsql.connect``. It is called twice.
     sql : str
-        One SELECT over the table `table_name`; every execution of it is one release.
+        One SELECT over the table `table_name`; every execution of it is one release, or one per row
+        when it contains ``{count}`` (`SqlRelease`).
     tables : tuple
         Two neighbouring tables: each a SQL script that creates `table_name`, or anything that DuckDB
         can register (Arrow table, Polars or pandas frame).

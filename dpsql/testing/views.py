@@ -69,7 +69,11 @@ def default_views(sample: Sequence[Any]) -> list[tuple[str, View]]:
         cuts = _quantiles(values, _BINS)
         views.append((f"{name} in bins", _binned(read, cuts)))
         if any(isinstance(value, float) for value in values):
-            views.append((f"{name} and its grain", _grained(read, _quantiles(values, _COARSE_BINS))))
+            grains = [grain(float(value)) for value in values]
+            cuts = _quantiles(values, _COARSE_BINS)
+            for finest in _quantiles(grains, _BINS):
+                views.append((f"grain of {name} below 2**{finest}", _finer(read, finest)))
+                views.append((f"{name} in bins, grain below 2**{finest}", _finer(read, finest, cuts)))
     return views
 
 
@@ -143,12 +147,12 @@ def _binned(read: Callable[[Any], Any], cuts: Sequence[float]) -> View:
     return view
 
 
-def _grained(read: Callable[[Any], Any], cuts: Sequence[float]) -> View:
+def _finer(read: Callable[[Any], Any], finest: int, cuts: Sequence[float] = ()) -> View:
     def view(outcome: Any) -> Hashable:
         value = read(outcome)
         if not isinstance(value, float) or math.isnan(value):
             return ("other", _category(value))
-        return bisect.bisect_left(cuts, value), grain(value)
+        return bisect.bisect_left(cuts, value), grain(value) < finest
 
     return view
 

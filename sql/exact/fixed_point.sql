@@ -5,9 +5,7 @@
 -- nulls  NULL and NaN give 0, the neutral value; ±inf clip
 -- twin   dpsql/statistics/fixed_point.py
 CREATE OR REPLACE MACRO exact_fixed_point(v, middle, scale) AS
-  CASE
-    WHEN v IS NULL OR isnan((CAST(v AS DOUBLE) - CAST(middle AS DOUBLE)) * CAST(scale AS DOUBLE)) THEN 0::BIGINT
-    WHEN (CAST(v AS DOUBLE) - CAST(middle AS DOUBLE)) * CAST(scale AS DOUBLE) >= 1048576::DOUBLE THEN 1048576::BIGINT
-    WHEN (CAST(v AS DOUBLE) - CAST(middle AS DOUBLE)) * CAST(scale AS DOUBLE) <= -1048576::DOUBLE THEN -1048576::BIGINT
-    ELSE CAST(floor((CAST(v AS DOUBLE) - CAST(middle AS DOUBLE)) * CAST(scale AS DOUBLE) + 0.5::DOUBLE) AS BIGINT)
+  CASE WHEN v IS NULL OR isnan(CAST(v AS DOUBLE)) THEN 0::BIGINT
+    ELSE CAST(floor(
+      least(1048576::DOUBLE, greatest(-1048576::DOUBLE, (CAST(v AS DOUBLE) - middle) * scale)) + 0.5::DOUBLE) AS BIGINT)
   END;

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -103,29 +104,56 @@ def test_threads_that_ask_for_one_name_get_one_draw(ledger: Ledger) -> None:
     assert [entry.replayed for entry in results].count(False) == 1
 
 
-def in_child(work: Any) -> int:
-    """Run `work` in a fork of this process; return 0 when it returned."""
+def start_child(work: Any) -> int:
+    """Run `work` in a fork of this process, for at most 60 s; return its process id."""
     child = os.fork()
     if child == 0:
+        signal.alarm(60)
         try:
             work()
         except BaseException:
             os._exit(1)
         os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child
+
+
+def in_child(work: Any) -> int:
+    """Return 0 when `work` returned in a fork of this process."""
+    return os.waitstatus_to_exitcode(os.waitpid(start_child(work), 0)[1])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_parent_and_child_go_on_after_a_fork(durable_ledger: Ledger) -> None:
+def test_parent_and_children_go_on_at_once_after_a_fork(durable_ledger: Ledger) -> None:
     def work() -> None:
-        for _ in range(10):
+        for _ in range(25):
             durable_ledger.charge("patients", draw=lambda: 1, **CALL)
+            durable_ledger.entries()
 
     work()
-    assert [in_child(work) for _ in range(2)] == [0, 0]
+    children = [start_child(work) for _ in range(2)]
     work()
-    assert durable_ledger.verify() == durable_ledger.verify(durable_ledger.entries()[-1].hash)
-    assert durable_ledger.verify().entries == 40
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
+    work()
+    assert durable_ledger.verify().entries == 125
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_while_another_thread_charges_leaves_no_lock_behind(durable_ledger: Ledger) -> None:
+    drawing, go_on = threading.Event(), threading.Event()
+
+    def draw() -> int:
+        drawing.set()
+        go_on.wait(0.5)  # the fork waits for this charge
+        return 1
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: durable_ledger.charge("patients", draw=draw, **CALL))
+        drawing.wait()
+        assert in_child(lambda: durable_ledger.charge("patients", draw=lambda: 2, **CALL)) == 0
+        go_on.set()
+        assert first.result().sequence == 1
+    assert durable_ledger.verify().entries == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -25,7 +25,9 @@ def install_private(connection: Any) -> Counter[str]:
 
     def subset(scores: list[int], k: int, epsilon: float) -> list[int]:
         draws["private_canonical"] += 1
-        chosen = canonical_lipschitz(scores, utility_range=2, epsilon=Fraction(repr(epsilon)), k=k, gamma=Fraction(1, 2))
+        chosen = canonical_lipschitz(
+            scores, utility_range=2, epsilon=Fraction(repr(epsilon)), k=k, gamma=Fraction(1, 2)
+        )
         return [int(place) for place in chosen]
 
     flags = {"side_effects": True, "null_handling": "special"}

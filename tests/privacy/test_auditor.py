@@ -36,7 +36,8 @@ def test_clopper_pearson_limits_are_exact() -> None:
 
 def test_bound_holds_over_many_audits() -> None:
     violated = sum(
-        audit(laplace(1.0, seed), (0, 1), epsilon=1.0, runs=200, confidence=0.9).epsilon_lower > 1.0 for seed in range(200)
+        audit(laplace(1.0, seed), (0, 1), epsilon=1.0, runs=200, confidence=0.9).epsilon_lower > 1.0
+        for seed in range(200)
     )
     # At most Binomial(200, 0.1): above 38 with probability below 1e-4; the seeds are fixed.
     assert violated <= 38
@@ -98,7 +99,7 @@ def test_shared_noise_is_found_by_differences() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="runs must be >= 8"):
+    with pytest.raises(ValueError, match="runs must be >= 10"):
         audit(laplace(1.0, 0), (0, 1), epsilon=1.0, runs=4)
     with pytest.raises(ValueError, match="must return count outputs"):
         audit(lambda table, count: [], (0, 1), epsilon=1.0)

@@ -127,21 +127,16 @@ class Unclipped(CentredSisLaw):
 
 
 @pytest.mark.parametrize(
-    ("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("add_remove", 0.3, 3.06), ("replace", 0.3, 1.9135)]
+    ("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("replace", 0.3, 1.9135)]
 )
 def test_missing_second_clip(relation: Relation, share: float, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fixed_point, xty, dpsql.call):
         monkeypatch.setattr(module, "FIXED_POINT_ONE", 2)
     domain = [(*row, y) for row in itertools.product((-1.0, 1.0), repeat=2) for y in (-1.0, 0.0, 1.0)]
-    for kind in (Unclipped, CentredSisLaw):
-        law = kind(
-            ("a", "b"), max_rows=2, k=1, epsilon=1.8, neighbours=relation, center_share=share, **BOUNDS
-        )
-        report = check_exhaustively(law.joint_law, domain, 2, relation, key=law.key)
-        if kind is Unclipped:
-            assert report.log_ratio == pytest.approx(loss, abs=0.01)
-        else:
-            assert report.within(Fraction(9, 5)), str(report)
+    law = Unclipped(("a", "b"), max_rows=2, k=1, epsilon=1.8, neighbours=relation, center_share=share, **BOUNDS)
+    report = check_exhaustively(law.joint_law, domain, 2, relation, key=law.key)
+    assert report.log_ratio == pytest.approx(loss, abs=0.01)
+    # With the clip the same check passes: test_exhaustive_sis.py, test_loss_with_a_private_centre.
 
 
 def test_sum_in_doubles() -> None:
@@ -160,4 +155,6 @@ def test_sum_in_doubles() -> None:
     def exact(table: Table) -> tuple[int, ...]:
         return law.statistic(tuple((row[0], 1.0) for row in table))
 
-    assert check_sensitivity(exact, domain, 3, "add_remove", ordered=True).largest == xty.component_sensitivity("add_remove")
+    assert check_sensitivity(exact, domain, 3, "add_remove", ordered=True).largest == xty.component_sensitivity(
+        "add_remove"
+    )

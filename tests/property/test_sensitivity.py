@@ -75,7 +75,9 @@ def test_constants_are_reached(relation: Relation) -> None:
 
 def test_target_sums_constants_are_reached() -> None:
     domain: list[Row] = [(0.0, 0.0, 0.0, y) for y in (LOWER, 1.0, UPPER, None)]
-    assert check_sensitivity(LAW.target_sums, domain, 2, "add_remove").total == xty.target_sums_sensitivity("add_remove")
+    assert check_sensitivity(LAW.target_sums, domain, 2, "add_remove").total == xty.target_sums_sensitivity(
+        "add_remove"
+    )
     assert check_sensitivity(LAW.target_sums, domain, 2, "replace").total <= xty.target_sums_sensitivity("replace")
 
 

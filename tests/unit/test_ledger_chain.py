@@ -71,7 +71,7 @@ def test_a_removed_row_is_seen(ledger: Ledger, sequence: int) -> None:
     filled(ledger)
     statement(ledger, f"DELETE FROM dpsql_ledger WHERE sequence = {sequence}")
     report = ledger.verify()
-    assert (report.ok, report.first_bad) == (False, sequence)
+    assert (report.ok, report.first_bad, report.problem) == (False, sequence, f"row {sequence} is missing")
 
 
 def test_a_removed_row_is_seen_also_when_the_rest_is_renumbered(ledger: Ledger) -> None:

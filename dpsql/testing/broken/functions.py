@@ -104,7 +104,8 @@ def install_broken(connection: Any) -> BrokenFunctions:
     def scaling(rows: list[list[float]] | None, epsilon: float) -> int:
         found.draws["dp_broken_data_scaling"] += 1
         scores = algorithm_1_scores(tuple(tuple(row) for row in rows or []))
-        return int(top_k([round(score * 2**20) for score in scores], _exact(epsilon) / 2**21, 1, noise="exponential")[0])
+        utility = [round(score * 2**20) for score in scores]
+        return int(top_k(utility, _exact(epsilon) / 2**21, 1, noise="exponential")[0])
 
     numbers, lists = ["BIGINT", "DOUBLE"], ["BIGINT[]", "DOUBLE"]
     add("dp_broken_half_scale", laplace("dp_broken_half_scale"), numbers, "BIGINT")

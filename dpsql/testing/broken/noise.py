@@ -31,8 +31,8 @@ def naive_laplace(value: float, *, l1_sensitivity: float, epsilon: float) -> flo
     - **What is wrong**: not every double is reachable, and which ones are depends on `value`. Around
       0 the noise alone has bits below ``2**-54``; the sum ``1 + noise`` has none there.
     - **Caught by**: `audit`, by the grain of the output (its lowest bit).
-    - **Counter-example**: at epsilon = 1, outputs in (-1/2, 1/2) that are no multiple of ``2**-53``
-      have probability 0.39 when the value is 0 and 0 when it is 1: infinite loss.
+    - **Counter-example**: at epsilon = 1, outputs that are no multiple of ``2**-53``
+      have probability 0.25 when the value is 0 and 0 when it is 1: infinite loss.
     """
     uniform = random.SystemRandom().random() - 0.5
     noise = -math.copysign(math.log1p(-2.0 * abs(uniform)), uniform) * l1_sensitivity / epsilon

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def printed_canonical_lipschitz_law(
     for (h, t), chance in zip(classes, race_law(leads, sizes).tolist(), strict=True):
         bodies = _printed_bodies(h, t, k)
         for body in bodies:
-            chosen = tuple(sorted(order[place] for place in (*range(h), *body, *((t - 1,) if t > k or h == k - 1 else ()))))
+            chosen = tuple(sorted(order[place] for place in (*range(h), *body, t - 1)))
             law[chosen] = law.get(chosen, 0.0) + chance / len(bodies)
     return law
 
@@ -91,8 +92,8 @@ def printed_canonical_lipschitz(
     utility: Sequence[int], *, utility_range: int, epsilon: Fraction, k: int, gamma: Fraction
 ) -> list[int]:
     """Draw from `printed_canonical_lipschitz_law`; ascending positions."""
-    law = printed_canonical_lipschitz_law(utility, utility_range=utility_range, epsilon=epsilon, k=k, gamma=gamma)
-    return list(random.SystemRandom().choices(list(law), weights=list(law.values()))[0])
+    outputs, weights = _printed_outputs(tuple(utility), utility_range, epsilon, k, gamma)
+    return list(random.SystemRandom().choices(outputs, weights)[0])
 
 
 def algorithm_1_scores(table: Table) -> NDArray[np.float64]:
@@ -161,6 +162,14 @@ def unclipped_centred_target(target: NDArray[np.int64], mean: int) -> NDArray[np
       under add_remove with even shares, 1.91 under replace with a share of 0.3.
     """
     return target - mean
+
+
+@lru_cache(maxsize=64)
+def _printed_outputs(
+    utility: tuple[int, ...], utility_range: int, epsilon: Fraction, k: int, gamma: Fraction
+) -> tuple[list[tuple[int, ...]], list[float]]:
+    law = printed_canonical_lipschitz_law(utility, utility_range=utility_range, epsilon=epsilon, k=k, gamma=gamma)
+    return list(law), list(law.values())
 
 
 def _order(utility: Sequence[int]) -> list[int]:

@@ -1,0 +1,237 @@
+"""What can be typed after `dpsql`: options and help; the work is in the modules beside this one.
+
+Exit codes: 0 done, 1 the work failed (SQL error, refused budget, tampered ledger), 2 usage, 130 Ctrl-C.
+"""
+
+# ruff: noqa: D301 - click takes the character \b, not the two of a raw text, for "leave these lines alone".
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dpsql import __version__
+from dpsql.cli.messages import INTERRUPTED, clean_message, is_expected, say_error
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FORMATS = ("table", "csv", "json", "parquet")
+_memory = ":memory:"
+
+
+class _Main(click.Group):
+    """A group that turns failures into one line on standard error and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say_error(INTERRUPTED)
+            ctx.exit(130)
+        except BrokenPipeError:
+            raise  # click leaves quietly: the reader of our output has gone
+        except Exception as error:
+            if isinstance(error, (click.ClickException, click.exceptions.Exit)) or not is_expected(error):
+                raise
+            say_error(clean_message(error))
+            ctx.exit(1)
+
+
+def _database_options(command: Command) -> Command:
+    for option in (
+        click.option("--strict", is_flag=True, help="Refuse releases from datasets without a budget."),
+        click.option("--read-only", is_flag=True, help="Open the database without write access."),
+        _ledger_option,
+    ):
+        command = option(command)
+    return command
+
+
+_ledger_option = click.option(
+    "--ledger", metavar="FILE|URL", help="Where charges are kept; x.dpsql-ledger beside x.duckdb by default."
+)
+_db_option = click.option(
+    "--db", "database", default=_memory, metavar="DATABASE", help="DuckDB file; in memory by default."
+)
+
+
+@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="dpsql")
+def main() -> None:
+    """Differentially private analytics inside DuckDB, under one durable budget.
+
+    \b
+    dpsql demo                              a private selection on real data
+    dpsql shell patients.duckdb             an SQL prompt with the dp_ functions
+    dpsql query "FROM dp_budget()" --db patients.duckdb --format json
+    dpsql budget --db patients.duckdb       what is spent, what remains
+    """
+
+
+@main.command()
+@click.argument("database", required=False, default=_memory)
+@_database_options
+def shell(database: str, ledger: str | None, read_only: bool, strict: bool) -> None:
+    """Open an SQL prompt on DATABASE, or on an empty one in memory.
+
+    Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
+    Off a terminal, statements are read from standard input; all are run, and the exit code is 1
+    when one of them failed.
+
+    \b
+    dpsql shell patients.duckdb --strict
+    echo "FROM dp_ledger();" | dpsql shell patients.duckdb
+    """
+    from dpsql.cli.session import Session
+    from dpsql.cli.shell import Shell
+
+    with Session(database, ledger=ledger, read_only=read_only, strict=strict) as session:
+        sys.exit(Shell(session).run())
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@_db_option
+@_database_options
+def run(file: Path, database: str, ledger: str | None, read_only: bool, strict: bool) -> None:
+    """Run the statements of FILE (- for standard input) in order, up to the first error.
+
+    The whole file is parsed before anything is run, so that a slip at its end costs no budget.
+
+    \b
+    dpsql run release.sql --db patients.duckdb
+    """
+    from dpsql.cli.session import Session
+    from dpsql.cli.work import run_file
+
+    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    with Session(database, ledger=ledger, read_only=read_only, strict=strict) as session:
+        run_file(session, text)
+
+
+@main.command()
+@click.argument("sql")
+@_db_option
+@click.option("--format", "form", type=click.Choice(FORMATS), help="By the ending of the output file, or table.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here instead of to standard output."
+)
+@_database_options
+def query(
+    sql: str,
+    database: str,
+    form: str | None,
+    output: Path | None,
+    ledger: str | None,
+    read_only: bool,
+    strict: bool,
+) -> None:
+    """Run SQL (- for standard input) once, and print its rows: data on standard output, all else on standard error.
+
+    \b
+    dpsql query "FROM dp_sis('t', target := 'y', k := 5, epsilon := 1, lower := 0, upper := 9)" \\
+        --db patients.duckdb --format csv -o selection.csv
+    """
+    from dpsql.cli.session import Session
+    from dpsql.cli.work import choose_format, run_query
+
+    form = choose_format(form, output)
+    text = sys.stdin.read() if sql == "-" else sql
+    with Session(database, ledger=ledger, read_only=read_only, strict=strict) as session:
+        run_query(session, text, form, output)
+
+
+def _place_options(command: Command) -> Command:
+    db = click.option("--db", "database", metavar="DATABASE", help="Look at the ledger beside this database file.")
+    return _ledger_option(db(command))
+
+
+def _rows_option(command: Command) -> Command:
+    return click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)(command)
+
+
+@main.command()
+@_place_options
+@_rows_option
+def budget(database: str | None, ledger: str | None, form: str) -> None:
+    """Show what each dataset may spend, has spent, and has left.
+
+    Reads the ledger alone, so it works while another process has the database open.
+
+    \b
+    dpsql budget --db patients.duckdb
+    dpsql budget --ledger postgresql://dpsql@host/ledger --format json
+    """
+    from dpsql.cli.work import print_budget
+
+    print_budget(database, ledger, form)
+
+
+@main.group(invoke_without_command=True)
+@_place_options
+@_rows_option
+@click.pass_context
+def ledger(context: click.Context, database: str | None, ledger: str | None, form: str) -> None:
+    """Show the entries of a ledger, or verify its hash chain.
+
+    \b
+    dpsql ledger --db patients.duckdb
+    dpsql ledger verify --db patients.duckdb --head 0c3dd8db…
+    """
+    context.obj = (database, ledger)
+    if context.invoked_subcommand is None:
+        from dpsql.cli.work import print_ledger
+
+        print_ledger(database, ledger, form)
+
+
+@ledger.command("list")
+@_place_options
+@_rows_option
+@click.pass_context
+def ledger_list(context: click.Context, database: str | None, ledger: str | None, form: str) -> None:
+    """Show the entries, oldest first."""
+    from dpsql.cli.work import print_ledger
+
+    print_ledger(database or context.obj[0], ledger or context.obj[1], form)
+
+
+@ledger.command("verify")
+@_place_options
+@click.option(
+    "--head", metavar="HASH", help="A hash noted earlier: shows whether rows were cut off or rewritten since."
+)
+@click.pass_context
+def ledger_verify(context: click.Context, database: str | None, ledger: str | None, head: str | None) -> None:
+    """Walk the hash chain and add up every total; exit code 1 when something was changed."""
+    from dpsql.cli.work import verify_ledger
+
+    if not verify_ledger(database or context.obj[0], ledger or context.obj[1], head):
+        context.exit(1)
+
+
+@main.command()
+@click.option(
+    "--db", "database", default=_memory, metavar="DATABASE", help="Keep table and ledger in this DuckDB file."
+)
+@_ledger_option
+def demo(database: str, ledger: str | None) -> None:
+    """Select features privately from a real clinical table, and read the receipt.
+
+    Needs scikit-learn, which ships the table: pip install 'dpsql[demo]'.
+    """
+    from dpsql.cli.demo import run_demo
+
+    run_demo(database, ledger)
+
+
+@main.command()
+def doctor() -> None:
+    """Check that this installation works; exit code 1 when something does not."""
+    from dpsql.cli.doctor import run_doctor
+
+    sys.exit(0 if run_doctor() else 1)

@@ -1,0 +1,204 @@
+"""Completion at the SQL prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+
+from dpsql.cli.statements import split
+from dpsql.plan import CENTERS, MECHANISMS
+from dpsql.source import quote_identifier
+from dpsql.statistics.xty import NEIGHBOURS
+
+if TYPE_CHECKING:
+    from dpsql.cli.catalog import Catalog
+
+_choices = {"mechanism": MECHANISMS, "center": CENTERS, "neighbours": NEIGHBOURS}
+_column_arguments = ("target", "features", "privacy_unit", "row_id", "value")
+_table_words = ("from", "join", "into", "table", "describe", "summarize", "update")
+_word = re.compile(r"\w*\Z")
+_plain_name = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?\Z")
+_token = re.compile(
+    r"""(?P<skip>\s+|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z))|(?P<text>'(?:[^']|'')*')|(?P<open>'(?:[^']|'')*\Z)
+    |(?P<name>"(?:[^"]|"")*(?:"|\Z)|\w+)|(?P<sign>:=|=>|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass
+class Call:
+    """An open parenthesis to the left of the cursor.
+
+    Attributes
+    ----------
+    function : str
+        The name before the parenthesis, in lower case; ``''`` for none.
+    source : str or None
+        The first argument, when it is a text: the table's name.
+    argument : str or None
+        The named argument whose value is being typed.
+    given : set of str
+        Named arguments that stand there already.
+    at_start : bool
+        True when an argument begins here.
+    position : int
+        Commas that were passed.
+    is_table : bool
+        True after FROM and the like.
+    """
+
+    function: str
+    is_table: bool = False
+    source: str | None = None
+    argument: str | None = None
+    given: set[str] = field(default_factory=set)
+    at_start: bool = True
+    position: int = 0
+
+
+@dataclass
+class Place:
+    """Where in a statement the cursor stands: the open calls, an open text, and the words before."""
+
+    calls: list[Call]
+    open_text: str | None
+    previous: str
+    before_previous: str = ""
+
+    @classmethod
+    def find(cls, statement: str) -> Place:
+        """Read the part of a statement that stands to the left of the cursor and of the word being typed."""
+        place = cls([], None, "")
+        for match in _token.finditer(statement):
+            kind, text = str(match.lastgroup), match.group()
+            if kind == "open":
+                place.open_text = text[1:]
+            elif kind != "skip":
+                place._step(kind, text)
+        return place
+
+    def _step(self, kind: str, text: str) -> None:
+        call = self.calls[-1] if self.calls else None
+        if text in ("(", "[", "{"):
+            name = self.previous if text == "(" and re.fullmatch(r"\w+", self.previous) else ""
+            self.calls.append(Call(name.lower(), self.before_previous.lower() in _table_words))
+        elif text in (")", "]", "}"):
+            if self.calls:
+                self.calls.pop()
+        elif call is not None and text == ",":
+            call.argument, call.at_start, call.position = None, True, call.position + 1
+        elif call is not None and text in (":=", "=>"):
+            call.argument, call.at_start = self.previous.lower(), False
+            call.given.add(call.argument)
+        elif call is not None:
+            if kind == "text" and call.position == 0:
+                call.source = text[1:-1].replace("''", "'")
+            call.at_start = False
+        self.before_previous, self.previous = self.previous, text
+
+
+class SqlCompleter(Completer):
+    """Completes functions, their named arguments, keywords, tables, columns, and dot commands.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    dot_commands : iterable of str
+        Their names, with the dot.
+    """
+
+    def __init__(self, catalog: Catalog, dot_commands: Iterable[str]) -> None:
+        self._catalog = catalog
+        self._dot_commands = sorted(dot_commands)
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """Yield what fits at the cursor, the likeliest first."""
+        before = document.text_before_cursor
+        if before.lstrip().startswith("."):
+            yield from self._dot(before.lstrip(), complete_event)
+            return
+        statement = split(before)[1]
+        seen: set[str] = set()
+        for completion in self._sql(statement):
+            if completion.text not in seen:
+                seen.add(completion.text)
+                yield completion
+
+    def _dot(self, line: str, event: CompleteEvent) -> Iterator[Completion]:
+        command, space, argument = line.partition(" ")
+        if not space:
+            yield from _matching(self._dot_commands, command)
+        elif command == ".read":
+            yield from self._paths.get_completions(Document(argument), event)
+        elif command == ".help":
+            yield from _matching(sorted({known.name for known in self._catalog.functions}), argument)
+        elif command == ".schema":
+            yield from _matching(self._catalog.columns, argument)
+        elif command in (".mode", ".timer"):
+            yield from _matching(("table", "csv", "json") if command == ".mode" else ("on", "off"), argument)
+
+    def _sql(self, statement: str) -> Iterator[Completion]:
+        found = _word.search(statement)
+        word = found.group() if found else ""
+        left = Place.find(statement)
+        if left.open_text is not None:
+            yield from self._in_text(left)
+            return
+        place = Place.find(statement[: len(statement) - len(word)])
+        call = place.calls[-1] if place.calls else None
+        # Inside the list of `features := [` the call that counts is the one around it.
+        if call is not None and call.at_start and self._is_ours(call):
+            wanted = self._catalog.arguments_of(call.function, table=call.is_table)[call.position - len(call.given) :]
+            yield from _matching([n for n in wanted if n not in call.given], word, suffix=" := ", meta="argument")
+            if not word:
+                return
+        names_table = place.previous.lower() in _table_words
+        if not word and not names_table:
+            return
+        yield from self._functions(word, table=names_table)
+        yield from _matching(self._catalog.columns, word, quoted=True, meta="table")
+        if names_table:
+            return
+        columns = {name for columns in self._catalog.columns.values() for name, _ in columns}
+        yield from _matching(sorted(columns), word, quoted=True, meta="column")
+        keywords = self._catalog.keywords
+        yield from _matching([name.lower() for name in keywords] if word[:1].islower() else keywords, word)
+
+    def _is_ours(self, call: Call) -> bool:
+        return call.function.startswith(("dp_", "exact_"))
+
+    def _functions(self, word: str, *, table: bool) -> Iterator[Completion]:
+        known = [function for function in self._catalog.functions if function.is_table or not table]
+        for name in dict.fromkeys(function.name for function in known):
+            takes = next(function.arguments for function in known if function.name == name)
+            yield from _matching([name], word, suffix="(" if takes else "()", meta="function")
+
+    def _in_text(self, place: Place) -> Iterator[Completion]:
+        """Inside an open quote: the source's name, a column, or one of an argument's choices."""
+        typed = place.open_text or ""
+        ours = [call for call in place.calls if self._is_ours(call)]
+        if not ours:
+            return
+        call = ours[-1]
+        if call.argument in _choices:
+            yield from _matching(_choices[call.argument], typed, suffix="'")
+        elif call.argument in _column_arguments:
+            yield from _matching(self._catalog.columns_of(call.source or ""), typed, suffix="'", meta="column")
+        elif call.argument is None and call.position == 0:
+            yield from _matching(self._catalog.columns, typed, suffix="'", meta="table")
+
+
+def _matching(
+    names: Iterable[str], word: str, *, suffix: str = "", quoted: bool = False, meta: str = ""
+) -> Iterator[Completion]:
+    """Yield the names that begin with `word`, whatever the case."""
+    for name in names:
+        if name.lower().startswith(word.lower()):
+            text = quote_identifier(name) if quoted and not _plain_name.match(name) else name
+            yield Completion(text + suffix, start_position=-len(word), display=name, display_meta=meta)

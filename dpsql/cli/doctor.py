@@ -1,0 +1,137 @@
+"""Check an installation piece by piece."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from dpsql import __version__
+from dpsql.cli.messages import clean_message, console
+
+_needed = (
+    ("duckdb", (1, 5, 6)),
+    ("numpy", (2, 0)),
+    ("pyarrow", (18,)),
+    ("numba", (0, 61)),
+    ("polars", (1, 20)),
+    ("sqlalchemy", (2, 0, 30)),
+)
+_optional = ("psycopg", "scikit-learn")
+_sql_files = 3
+
+
+def run_doctor() -> bool:
+    """Run every check and print a table.
+
+    Returns
+    -------
+    healthy : bool
+    """
+    from rich import box
+    from rich.table import Table
+
+    view = Table("check", "result", "detail", box=box.SQUARE)
+    healthy = True
+    for name, check in CHECKS.items():
+        try:
+            detail, good = check(), True
+        except Exception as error:
+            detail, good = f"{type(error).__name__}: {clean_message(error)}", False
+        healthy = healthy and good
+        view.add_row(name, "ok" if good else "FAILED", detail, style=None if good else "red")
+    console().print(view)
+    return healthy
+
+
+def _python() -> str:
+    return f"dpsql {__version__}, {platform.python_implementation()} {platform.python_version()}, {platform.platform()}"
+
+
+def _packages() -> str:
+    found, wrong = [], []
+    for name, least in _needed:
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            wrong.append(f"{name} is missing")
+            continue
+        found.append(f"{name} {installed}")
+        numbers = tuple(int(part) for part in installed.split(".")[: len(least)] if part.isdigit())
+        if numbers < least:
+            wrong.append(f"{name} {installed} is older than {'.'.join(map(str, least))}")
+    for name in _optional:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} not installed (optional)")
+    if wrong:
+        raise ImportError("; ".join(wrong))
+    return ", ".join(found)
+
+
+def _sql() -> str:
+    from dpsql.cli.catalog import sql_texts
+
+    texts = list(sql_texts())
+    if len(texts) < _sql_files:
+        raise FileNotFoundError("the files of dpsql.sql are missing: install dpsql again")
+    return f"{len(texts)} files of macros"
+
+
+def _entropy() -> str:
+    first, second = os.urandom(32), os.urandom(32)
+    if first == second:
+        raise OSError("the operating system gave the same bytes twice")
+    from dpsql.noise.entropy import SYSTEM
+
+    if len(set(SYSTEM.words(8).tolist())) < 8:
+        raise OSError("the entropy source repeats itself")
+    return "the operating system's generator answers"
+
+
+def _ledger() -> str:
+    from dpsql.budget import Budget
+    from dpsql.ledger import Ledger
+
+    with tempfile.TemporaryDirectory(prefix="dpsql-doctor-") as folder:
+        path = Path(folder) / "probe.dpsql-ledger"
+        ledger = Ledger.open(str(path))
+        try:
+            ledger.protect("probe", Budget.of(epsilon=1))
+            report = ledger.verify()
+        finally:
+            ledger.close()
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    if not report.ok or report.entries != 1:
+        raise OSError(report.problem or "the entry written was not found")
+    return "written, synced and verified in a temporary directory"
+
+
+def _selection() -> str:
+    from dpsql.cli.session import Session
+
+    with Session(strict=True) as session:
+        session.execute("CREATE TABLE probe AS SELECT i % 5 AS a, i % 3 AS b, i % 2 = 0 AS y FROM range(60) AS r(i)")
+        session.execute("SELECT dp_protect('probe', epsilon := 1)")
+        result = session.execute(
+            "SELECT * FROM dp_sis('probe', target := 'y', k := 1, epsilon := 1, lower := 0, upper := 5)"
+        )
+        (entry,) = (entry for entry in session.ledger.entries() if entry.kind == "release")
+    if result is None or result.table.column_names != ["rank", "feature"] or result.table.num_rows != 1:
+        raise ValueError("dp_sis did not return one row of rank and feature")
+    return f"dp_sis answers, and was charged: {entry.guarantee}"
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "python": _python,
+    "packages": _packages,
+    "sql files": _sql,
+    "entropy": _entropy,
+    "ledger": _ledger,
+    "selection": _selection,
+}

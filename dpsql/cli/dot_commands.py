@@ -1,0 +1,158 @@
+"""The commands of the shell that begin with a dot."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+
+from dpsql.cli.catalog import descriptions
+from dpsql.cli.messages import console, say_error
+from dpsql.cli.receipts import budget_view, ledger_view
+
+if TYPE_CHECKING:
+    from dpsql.cli.shell import Shell
+
+_deepest_read = 16
+
+
+@dataclass(frozen=True)
+class DotCommand:
+    """One command: what it does, and how it is called.
+
+    Attributes
+    ----------
+    run : callable
+        Takes the shell and the words after the name; returns False when it failed.
+    usage, help : str
+    most : int
+        Words that it takes at most.
+    least : int
+        Words that it needs.
+    """
+
+    run: Callable[[Shell, list[str]], bool | None]
+    usage: str
+    help: str
+    most: int = 0
+    least: int = 0
+
+
+def run_dot_command(shell: Shell, line: str) -> bool:
+    """Run the command of one line; False when there is none, or it failed."""
+    try:
+        name, *words = shlex.split(line)
+    except ValueError as error:
+        say_error(f"{line.strip()}: {error}.")
+        return False
+    command = DOT_COMMANDS.get(name)
+    if command is None:
+        say_error(f"there is no command {name}. Type .help for the list.")
+        return False
+    if not command.least <= len(words) <= command.most:
+        say_error(f"usage: {command.usage}")
+        return False
+    return command.run(shell, words) is not False
+
+
+def _budget(shell: Shell, _: list[str]) -> None:
+    console().print(budget_view(shell.session.ledger.budgets()))
+
+
+def _ledger(shell: Shell, words: list[str]) -> None:
+    console().print(ledger_view(shell.session.ledger.entries(*words)))
+
+
+def _tables(shell: Shell, _: list[str]) -> None:
+    for name in shell.catalog.columns:
+        click.echo(name)
+
+
+def _schema(shell: Shell, words: list[str]) -> bool:
+    tables = shell.catalog.columns
+    chosen = [name for name in tables if not words or name.lower() == words[0].lower()]
+    if words and not chosen:
+        say_error(f"there is no table {words[0]!r}.")
+        return False
+    for name in chosen:
+        click.echo(f"{name} (" + ", ".join(f"{column} {kind}" for column, kind in tables[name]) + ")")
+    return True
+
+
+def _read(shell: Shell, words: list[str]) -> bool:
+    if shell.depth >= _deepest_read:
+        say_error(f"{words[0]}: more than {_deepest_read} files read one another.")
+        return False
+    shell.depth += 1
+    try:
+        with Path(words[0]).expanduser().open(encoding="utf-8") as lines:
+            return shell.feed(lines)
+    finally:
+        shell.depth -= 1
+
+
+def _mode(shell: Shell, words: list[str]) -> bool:
+    if words[0] not in ("table", "csv", "json"):
+        say_error(f"usage: {DOT_COMMANDS['.mode'].usage}")
+        return False
+    shell.mode = words[0]
+    return True
+
+
+def _timer(shell: Shell, words: list[str]) -> bool:
+    if words[0] not in ("on", "off"):
+        say_error(f"usage: {DOT_COMMANDS['.timer'].usage}")
+        return False
+    shell.timer = words[0] == "on"
+    return True
+
+
+def _help(shell: Shell, words: list[str]) -> bool:
+    texts = descriptions()
+    if not words:
+        names = dict.fromkeys(function.name for function in shell.catalog.functions)
+        rows = [(command.usage, command.help) for command in DOT_COMMANDS.values()]
+        rows += [("", ""), *((name, _summary(texts.get(name, ""))) for name in names)]
+        view = Table.grid(padding=(0, 2))
+        for row in rows:
+            view.add_row(*row)
+        console().print(view)
+        return True
+    forms = [function for function in shell.catalog.functions if function.name == words[0].lower()]
+    if not forms:
+        say_error(f"there is no function {words[0]!r}. Type .help for the list.")
+        return False
+    if forms[0].name in texts:
+        click.echo(texts[forms[0].name])
+    for form in forms:
+        call = f"{form.name}({', '.join(form.arguments)})"
+        click.echo(("SELECT * FROM " if form.is_table else "SELECT ") + call)
+    return True
+
+
+def _summary(text: str) -> str:
+    """Return the first line after the signature, or what follows it on the same line."""
+    first, _, rest = text.partition("\n")
+    return rest.split("\n")[0] if rest else first.partition(": ")[2]
+
+
+def _quit(_shell: Shell, _: list[str]) -> None:
+    """Stand in the list; the shell itself sees to leaving."""
+
+
+DOT_COMMANDS: dict[str, DotCommand] = {
+    ".budget": DotCommand(_budget, ".budget", "what each dataset may spend, has spent, has left"),
+    ".ledger": DotCommand(_ledger, ".ledger [DATASET]", "every entry of the ledger", most=1),
+    ".tables": DotCommand(_tables, ".tables", "tables and views"),
+    ".schema": DotCommand(_schema, ".schema [TABLE]", "columns and their types", most=1),
+    ".read": DotCommand(_read, ".read FILE", "run the statements of a file", most=1, least=1),
+    ".mode": DotCommand(_mode, ".mode table|csv|json", "how rows are shown", most=1, least=1),
+    ".timer": DotCommand(_timer, ".timer on|off", "tell the time of each statement", most=1, least=1),
+    ".help": DotCommand(_help, ".help [FUNCTION]", "this list, or what a function does", most=1),
+    ".quit": DotCommand(_quit, ".quit", "leave; Ctrl-D does the same"),
+}

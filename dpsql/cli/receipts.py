@@ -1,0 +1,117 @@
+"""Budgets and ledger entries as a person reads them, straight from the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpsql.errors import LedgerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.table import Table
+
+    from dpsql.ledger import BudgetRow, Ledger, LedgerRow
+
+
+def ledger_location(database: str | None, ledger: str | None) -> str:
+    """Return where the ledger is: as given, or beside the database file.
+
+    Raises
+    ------
+    LedgerError
+        There is no such file: reading must not create one.
+    """
+    if ledger is None and database is None:
+        raise click.UsageError("give --db DATABASE or --ledger FILE.")
+    location = str(Path(str(database)).with_suffix(".dpsql-ledger")) if ledger is None else ledger
+    if "://" not in location and not Path(location).is_file():
+        raise LedgerError(
+            "L001",
+            f"there is no ledger at {location!r}. "
+            "It is made with the first connection to the database; give --ledger when it stands elsewhere.",
+        )
+    return location
+
+
+def open_ledger(database: str | None, ledger: str | None) -> Ledger:
+    """Open a ledger that exists; the database itself stays closed."""
+    from dpsql.ledger import Ledger
+
+    return Ledger.open(ledger_location(database, ledger))
+
+
+def as_arrow(kind: type, rows: Sequence[Any]) -> pa.Table:
+    """Return rows of the dataclass `kind` as an Arrow table, with all columns also when there is no row."""
+    import pyarrow as pa
+
+    types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    # Annotations are text here: 'float | None'.
+    schema = pa.schema([(field.name, types[str(field.type).split(" ")[0]]) for field in dataclasses.fields(kind)])
+    return pa.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema=schema)
+
+
+def budget_view(rows: Sequence[BudgetRow]) -> Table:
+    """Return budgets as a table to print: what was granted, spent and remains, in the budget's own measure."""
+    from rich import box
+    from rich.table import Table
+
+    view = Table("dataset", "budget", "releases", "spent", "remaining", "protects", box=box.SQUARE)
+    for row in rows:
+        view.add_row(row.dataset, row.budget, str(row.releases), _spent(row), _remaining(row), _protects(row))
+    return view
+
+
+def ledger_view(rows: Sequence[LedgerRow]) -> Table:
+    """Return ledger entries as a table to print; the hash is cut to 12 digits."""
+    from rich import box
+    from rich.table import Table
+
+    named = any(row.release for row in rows)
+    view = Table(box=box.SQUARE)
+    for title in ("#", "recorded at", "dataset", "function", *(("release",) if named else ()), "epsilon"):
+        view.add_column(title, no_wrap=title in ("#", "recorded at"), justify="right" if title == "epsilon" else "left")
+    for title in ("guarantee", "status", "hash"):
+        view.add_column(title, no_wrap=title == "hash")
+    for row in rows:
+        view.add_row(
+            str(row.sequence),
+            row.recorded_at[:19].replace("T", " "),
+            row.dataset,
+            row.function,
+            *((row.release or "",) if named else ()),
+            "" if row.epsilon is None else _number(row.epsilon),
+            row.guarantee,
+            row.status,
+            row.hash[:12],
+        )
+    return view
+
+
+def _spent(row: BudgetRow) -> str:
+    if row.rho_remaining is not None:
+        return "rho " + _number(row.rho_spent)
+    return "epsilon " + _number(row.epsilon_spent) + (f", delta {_number(row.delta_spent)}" if row.delta_spent else "")
+
+
+def _remaining(row: BudgetRow) -> str:
+    if row.rho_remaining is not None:
+        return "rho " + _number(row.rho_remaining)
+    if row.epsilon_remaining is not None:
+        delta = f", delta {_number(row.delta_remaining)}" if row.delta_remaining else ""
+        return "epsilon " + _number(row.epsilon_remaining) + delta
+    return "unlimited"
+
+
+def _protects(row: BudgetRow) -> str:
+    if row.privacy_unit is None:
+        return "one row" if row.neighbours is None else f"one row, {row.neighbours}"
+    return f"all rows of one {row.privacy_unit}"
+
+
+def _number(value: float | None) -> str:
+    return "no finite bound" if value is None else f"{value:.12g}"

@@ -1,0 +1,222 @@
+"""The SQL prompt, and the same reading of statements from a pipe or a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpsql import __version__
+from dpsql.cli.catalog import Catalog
+from dpsql.cli.dot_commands import DOT_COMMANDS, run_dot_command
+from dpsql.cli.messages import INTERRUPTED, clean_message, console, is_expected, say_error
+from dpsql.cli.output import show
+from dpsql.cli.session import Session
+from dpsql.cli.statements import check_syntax, is_blank, split, split_all
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+
+class Leave(Exception):  # noqa: N818 - a request, not an error
+    """Raised by ``.quit``."""
+
+
+class Shell:
+    """Reads statements and dot commands, runs each once, and shows what comes back.
+
+    Parameters
+    ----------
+    session : Session
+    mode : {'table', 'csv', 'json'}
+        How rows are shown.
+    timer : bool
+        Tell the wall time of each statement.
+    """
+
+    def __init__(self, session: Session, *, mode: str = "table", timer: bool = False) -> None:
+        self.session = session
+        self.catalog = Catalog(session)
+        self.mode = mode
+        self.timer = timer
+        self.depth = 0
+
+    def run(self) -> int:
+        """Read until the end; return the exit code."""
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            self._converse()
+            return 0
+        try:
+            return 0 if self.feed(sys.stdin) else 1
+        except Leave:
+            return 0
+
+    def run_text(self, text: str, *, first_line: int | None = None) -> bool:
+        """Run the statements of a text up to the first one that fails.
+
+        Parameters
+        ----------
+        text : str
+        first_line : int, optional
+            Where the text begins in its file; told with an error.
+
+        Returns
+        -------
+        done : bool
+            False when one failed.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Ctrl-C stopped one.
+        """
+        where = ""
+        try:
+            statements = split_all(text)
+            for statement in statements:
+                where = f"line {first_line + statement.line - 1}: " if first_line else ""
+                check_syntax(self.session.connection, statement)
+            for statement in statements:
+                where = f"line {first_line + statement.line - 1}: " if first_line else ""
+                self._run_statement(statement.text)
+        except Exception as error:
+            if not is_expected(error):
+                raise
+            say_error(where + clean_message(error))
+            return False
+        finally:
+            self.catalog.refresh()
+        return True
+
+    def feed(self, lines: Iterable[str]) -> bool:
+        """Run statements and dot commands from lines; go on after one that fails.
+
+        Returns
+        -------
+        done : bool
+            False when at least one failed.
+        """
+        pending, begin, done = "", 1, True
+        for number, line in enumerate(lines, 1):
+            if not pending and line.startswith("."):
+                done = self.run_dot(line) and done
+                continue
+            if not pending:
+                begin = number
+            pending += line
+            if ";" in line and split(pending)[1] == "":
+                done = self.run_text(pending, first_line=begin) and done
+                pending = ""
+        if not is_blank(pending):
+            done = self.run_text(pending, first_line=begin) and done
+        return done
+
+    def run_dot(self, line: str) -> bool:
+        """Run one dot command; False when it failed."""
+        if line.split()[0] in (".quit", ".exit"):
+            raise Leave
+        try:
+            return run_dot_command(self, line)
+        except Exception as error:
+            if not is_expected(error):
+                raise
+            say_error(clean_message(error))
+            return False
+
+    def _run_statement(self, text: str) -> None:
+        result = self.session.execute(text)
+        if result is not None:
+            show(result, self.mode)
+            if self.timer:
+                click.echo(f"{result.seconds:.3f} s")
+        if self.session.interrupted:
+            raise KeyboardInterrupt
+
+    def _converse(self) -> None:
+        import duckdb
+
+        prompt = new_prompt(self.catalog)
+        out = console()
+        out.print(f"dpsql {__version__} on DuckDB {duckdb.__version__}", style="bold")
+        out.print(f"database {self.session.database}, ledger {self.session.ledger.location}")
+        out.print("Statements end in a semicolon. Tab completes, .help helps, Ctrl-D leaves.")
+        while True:
+            try:
+                text = prompt.prompt()
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            try:
+                if text.startswith("."):
+                    self.run_dot(text)
+                elif not is_blank(text):
+                    self.run_text(text)
+            except KeyboardInterrupt:
+                say_error(INTERRUPTED)
+            except Leave:
+                return
+
+
+def is_complete(text: str) -> bool:
+    """Tell whether Enter should run what was typed: a dot command, nothing, or statements that have ended."""
+    return text.startswith(".") or is_blank(text) or split(text)[1] == ""
+
+
+def new_prompt(catalog: Catalog) -> PromptSession[str]:
+    """Return the prompt: highlighting, completion, history, and lines until a semicolon."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.filters import completion_is_selected
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.lexers import PygmentsLexer
+    from prompt_toolkit.output import ColorDepth
+
+    from dpsql.cli.completion import SqlCompleter
+
+    keys = KeyBindings()
+
+    @keys.add("enter", filter=~completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if is_complete(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.newline(copy_margin=False)
+
+    @keys.add("enter", filter=completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    path = history_path()
+    history: History = InMemoryHistory() if path is None else FileHistory(str(path))
+    return PromptSession(
+        "dpsql> ",
+        history=history,
+        lexer=PygmentsLexer.from_filename("statement.sql"),
+        completer=SqlCompleter(catalog, DOT_COMMANDS),
+        complete_while_typing=False,
+        multiline=True,
+        prompt_continuation="   ... ",
+        key_bindings=keys,
+        color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
+    )
+
+
+def history_path() -> Path | None:
+    """Return the file that keeps the history, readable by its owner alone; None where none can be kept."""
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    path = base / "dpsql" / "history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+    except OSError:
+        return None
+    return path

@@ -1,0 +1,152 @@
+"""The commands that run once and end: run, query, budget, ledger."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from dpsql.cli import receipts
+from dpsql.cli.messages import clean_message, console, is_expected, say_error
+from dpsql.cli.output import show, write
+from dpsql.cli.session import Result, Session
+from dpsql.cli.statements import Statement, check_syntax, split_all
+
+_endings = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+
+
+def run_file(session: Session, text: str) -> None:
+    """Run every statement of a file and print what it returns; leave with code 1 at the first error."""
+    statements = split_all(text)
+    for number, statement in enumerate(statements, 1):
+        try:
+            check_syntax(session.connection, statement)
+        except Exception as error:
+            _stop(number, statement, error, note=" Nothing was run.")
+    for number, statement in enumerate(statements, 1):
+        try:
+            result = session.execute(statement.text)
+        except Exception as error:
+            _stop(number, statement, error)
+        else:
+            if result is not None:
+                show(result)
+        if session.interrupted:
+            raise KeyboardInterrupt
+
+
+def _stop(number: int, statement: Statement, error: Exception, note: str = "") -> None:
+    if not is_expected(error):
+        raise error
+    say_error(f"statement {number}, line {statement.line}: {clean_message(error)}{note}")
+    sys.exit(1)
+
+
+def choose_format(form: str | None, output: Path | None) -> str:
+    """Return the format asked for, or the one that the output file's ending tells; refuse what cannot be read.
+
+    Raises
+    ------
+    click.UsageError
+        Parquet on a terminal.
+    """
+    form = form or (_endings.get(output.suffix.lower(), "table") if output else "table")
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise click.UsageError("parquet is not for a terminal. Give -o FILE, or redirect the output.")
+    return form
+
+
+def run_query(session: Session, text: str, form: str, output: Path | None) -> None:
+    """Run one statement, or several of which one returns rows, and write the rows."""
+    statements = split_all(text)
+    if not statements:
+        raise click.UsageError("there is no statement to run.")
+    for statement in statements:
+        check_syntax(session.connection, statement)
+    if len(statements) > 1 and (form != "table" or output is not None):
+        # Found out here and not after the first release was charged and its rows had no place to go.
+        raise click.UsageError(f"{form} takes one statement; got {len(statements)}. Run them one by one.")
+    created = _open_for_writing(output) if output else False
+    done = False
+    try:
+        for statement in statements:
+            result = session.execute(statement.text)
+            if result is not None:
+                _deliver(result, form, output)
+                done = True
+            if session.interrupted:
+                raise KeyboardInterrupt
+    finally:
+        if output is not None and created and not done:
+            output.unlink(missing_ok=True)
+
+
+def _deliver(result: Result, form: str, output: Path | None) -> None:
+    if output is None:
+        show(result, form)
+    else:
+        write(result, form, output)
+
+
+def _open_for_writing(output: Path) -> bool:
+    """Make sure that `output` can be written before a release is charged; True when it is new."""
+    created = not output.exists()
+    with output.open("ab"):
+        return created
+
+
+def print_budget(database: str | None, location: str | None, form: str) -> None:
+    """Print one row per dataset."""
+    from dpsql.ledger import BudgetRow
+
+    ledger = receipts.open_ledger(database, location)
+    try:
+        rows = ledger.budgets()
+    finally:
+        ledger.close()
+    if form == "table":
+        console().print(receipts.budget_view(rows))
+    else:
+        choose_format(form, None)
+        show(Result(receipts.as_arrow(BudgetRow, rows), False, 0.0), form)
+
+
+def print_ledger(database: str | None, location: str | None, form: str) -> None:
+    """Print one row per entry."""
+    from dpsql.ledger import LedgerRow
+
+    ledger = receipts.open_ledger(database, location)
+    try:
+        rows = ledger.entries()
+    finally:
+        ledger.close()
+    if form == "table":
+        console().print(receipts.ledger_view(rows))
+    else:
+        choose_format(form, None)
+        show(Result(receipts.as_arrow(LedgerRow, rows), False, 0.0), form)
+
+
+def verify_ledger(database: str | None, location: str | None, head: str | None) -> bool:
+    """Verify the hash chain, and tell the outcome.
+
+    Returns
+    -------
+    intact : bool
+    """
+    ledger = receipts.open_ledger(database, location)
+    try:
+        report = ledger.verify(head)
+    finally:
+        ledger.close()
+    if not report.ok:
+        say_error(f"tampered: {report.problem}. {report.entries} entries before it are intact.")
+        return False
+    click.echo(f"ok: {report.entries} entries, chain and totals are intact.")
+    click.echo(f"head {report.head}")
+    if head is None:
+        console(stderr=True).print(
+            "Note the head elsewhere: with --head, a later run also sees rows that were cut off.", style="dim"
+        )
+    return True
