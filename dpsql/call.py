@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, to_doubles, to_texts
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
-from dpsql.parameters import show
+from dpsql.parameters import fold, show
 from dpsql.plan import SisPlan, refuse_large_k
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 
@@ -136,7 +136,7 @@ class Call:
             A column that is absent or of the wrong type, or arguments that do not fit the types.
         """
         layout = plan.layout
-        kinds = {field.name.lower(): (position, field) for position, field in enumerate(row)}
+        kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
         target_position, target_kind = _column(kinds, "target", layout.target)
         target = TargetCode.resolve(plan, target_kind, layout.target)
         for part in ("privacy_unit", "row_id", "value"):
@@ -186,7 +186,7 @@ class Call:
 
 def _column(kinds: dict[str, tuple[int, pa.Field]], part: str, column: str) -> tuple[int, pa.DataType]:
     """Return position and type of a column of the row, by its name in any case."""
-    position, field = kinds.get(column.lower(), (-1, None))
+    position, field = kinds.get(fold(column), (-1, None))
     return position, _require(None if field is None else field.type, part, column)
 
 
@@ -203,7 +203,7 @@ def _wide_columns(plan: SisPlan, kinds: dict[str, tuple[int, pa.Field]]) -> tupl
             names.append(column)
             positions.append(position)
         return names, positions
-    apart = {column.lower() for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
+    apart = {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
     for column, (position, field) in kinds.items():
         if column not in apart and is_numeric(field.type):
             names.append(field.name)

@@ -16,6 +16,11 @@ from typing import Any
 from dpsql.errors import ParameterError
 
 
+def fold(name: str) -> str:
+    """Return a name as DuckDB compares names: ASCII case does not count, any other does."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+
 def show(value: Any) -> str:
     """A short public rendering of an argument for an error message."""
     text = repr(value) if isinstance(value, str) else "NULL" if value is None else str(value)
@@ -77,19 +82,31 @@ def choice(name: str, value: Any, options: Sequence[str], *, code: str) -> str:
 
 
 def text(name: str, value: Any, *, code: str, hint: str) -> str:
-    """Return `value` when it is text that is not empty."""
+    """Return `value` when it is text that SQL can hold: not empty, no NUL, no lone surrogate."""
     if isinstance(value, str) and value:
-        return value
+        if _is_storable(value):
+            return value
+        raise ParameterError(code, f"{name} must be text without NUL and lone surrogates. {hint}")
     raise ParameterError(code, f"{name} must be text; got {show(value)}. {hint}")
 
 
+def _is_storable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in value
+
+
 def text_list(name: str, value: Any, *, code: str, hint: str) -> tuple[str, ...]:
-    """Return `value` as a tuple of distinct texts (column names compare without case)."""
+    """Return `value` as a tuple of one or more texts."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ParameterError(code, f"{name} must be a list of texts; got {show(value)}. {hint}")
     items = tuple(value)
     if not items or not all(isinstance(item, str) and item for item in items):
         raise ParameterError(code, f"{name} must be a list of one or more texts, none empty or NULL. {hint}")
+    for item in items:
+        text(name, item, code=code, hint=hint)
     return items
 
 
@@ -97,7 +114,7 @@ def refuse_duplicates(name: str, items: Iterable[str], *, code: str, fold_case: 
     """Raise when a text stands twice in `items`."""
     seen: set[str] = set()
     for item in items:
-        key = item.lower() if fold_case else item
+        key = fold(item) if fold_case else item
         if key in seen:
             raise ParameterError(code, f"{name} holds {show(item)} twice. Give each one once.")
         seen.add(key)

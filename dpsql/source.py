@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.errors import ParameterError
-from dpsql.parameters import positive_integer, refuse_duplicates, show, text, text_list
+from dpsql.parameters import fold, positive_integer, refuse_duplicates, show, text, text_list
 
 _FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
 
@@ -149,11 +149,11 @@ class Layout:
         for part, column in parts.items():
             if column is None:
                 continue
-            other = seen.setdefault(column.lower(), part)
+            other = seen.setdefault(fold(column), part)
             if other != part and {other, part} != {"privacy_unit", "row_id"}:
                 raise ParameterError("P011", f"column {show(column)} is both {other} and {part}. Give different columns.")
         listed = () if self.features is None else (self.features,) if isinstance(self.features, str) else self.features
         for column in listed:
-            part_of = seen.get(column.lower())
+            part_of = seen.get(fold(column))
             if part_of is not None:
                 raise ParameterError("P011", f"column {show(column)} is a feature and the {part_of}. Leave it out of features.")

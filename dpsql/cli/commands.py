@@ -93,7 +93,7 @@ def shell(database: str, ledger: str | None, read_only: bool, strict: bool) -> N
         sys.exit(Shell(session).run())
 
 
-@main.command()
+@main.command(short_help="Run the statements of a file, up to the first error.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @_db_option
 @_database_options
@@ -113,7 +113,7 @@ def run(file: Path, database: str, ledger: str | None, read_only: bool, strict: 
         run_file(session, text)
 
 
-@main.command()
+@main.command(short_help="Run SQL once; print its rows or write them to a file.")
 @click.argument("sql")
 @_db_option
 @click.option("--format", "form", type=click.Choice(FORMATS), help="By the ending of the output file, or table.")
@@ -214,7 +214,7 @@ def ledger_verify(context: click.Context, database: str | None, ledger: str | No
         context.exit(1)
 
 
-@main.command()
+@main.command(short_help="A private selection on real clinical data, with its receipt.")
 @click.option(
     "--db", "database", default=_memory, metavar="DATABASE", help="Keep table and ledger in this DuckDB file."
 )
@@ -229,7 +229,7 @@ def demo(database: str, ledger: str | None) -> None:
     run_demo(database, ledger)
 
 
-@main.command()
+@main.command(short_help="Check that this installation works.")
 def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""
     from dpsql.cli.doctor import run_doctor
