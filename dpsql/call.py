@@ -33,6 +33,16 @@ def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
     return kind
 
 
+def _refuse_lossless(row: pa.StructType) -> None:
+    """Raise when a session setting makes DuckDB hand booleans and HUGEINT over in a form of its own."""
+    for field in row:
+        kind = getattr(field.type, "value_type", field.type)
+        if getattr(kind, "extension_name", None) in ("arrow.bool8", "arrow.opaque"):
+            raise SourceError(
+                "S008", f"column {show(field.name)} has no plain Arrow type. Run SET arrow_lossless_conversion = false."
+            )
+
+
 @dataclass(frozen=True)
 class TargetCode:
     """How a target column becomes integers in ``[-S, S]``: by bounds, or by two public levels."""
@@ -57,15 +67,7 @@ class TargetCode:
             raise SourceError("S003", f"target {show(column)} is neither numeric, text nor boolean. Cast it in a view.")
         levels = plan.target_levels
         if levels is not None:
-            if is_boolean(kind):
-                levels = tuple(str(level).lower() for level in levels)
-                if set(levels) != {"false", "true"}:
-                    raise ParameterError("P012", "target_levels of a boolean target must be false and true.")
-            elif is_text:
-                levels = tuple(str(level) for level in levels)
-            elif not all(isinstance(level, float) for level in levels):
-                raise ParameterError("P012", f"target_levels of the numeric target {show(column)} must be two numbers.")
-            return cls(None, levels)
+            return cls(None, _levels(levels, kind, is_text, column))
         if plan.target_bounds is not None:
             if is_text:
                 raise SourceError("S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels.")
@@ -93,6 +95,19 @@ class TargetCode:
             else:
                 out[pc.fill_null(pc.equal(comparable, level), False).to_numpy(zero_copy_only=False)] = coded
         return out
+
+
+def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: str) -> tuple[Any, Any]:
+    """Return the two levels in the form in which `TargetCode.code` compares them."""
+    if is_boolean(kind):
+        texts = tuple(str(level).lower() for level in levels)
+        if set(texts) != {"false", "true"}:
+            raise ParameterError("P012", f"target_levels of the boolean target {show(column)} must be false and true.")
+        return texts[0], texts[1]
+    needed, words = (str, "texts") if is_text else (float, "numbers")
+    if not all(isinstance(level, needed) for level in levels):
+        raise ParameterError("P012", f"target_levels of target {show(column)} must be two {words}, as its type is.")
+    return levels
 
 
 @dataclass(frozen=True)
@@ -135,6 +150,7 @@ class Call:
         SourceError, ParameterError
             A column that is absent or of the wrong type, or arguments that do not fit the types.
         """
+        _refuse_lossless(row)
         layout = plan.layout
         kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
         target_position, target_kind = _column(kinds, "target", layout.target)

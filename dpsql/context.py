@@ -146,10 +146,14 @@ class Context:
 
     def _execute(self, statement: str) -> pa.Table:
         """Run a statement exactly once; our own errors come back as themselves."""
+        import pyarrow as pa
+
         from dpsql.errors import original
 
         try:
-            return fetch_arrow(self.connection.execute(statement))
+            # A relation runs its query at every fetch, and this is the only one.
+            relation = self.connection.sql(statement)
+            return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.CatalogException as error:
             raise SourceError("S001", f"{str(error).splitlines()[0]} Check the source's name.") from None
         except duckdb.Error as error:
@@ -173,12 +177,6 @@ class Context:
             yield name
         finally:
             self.connection.unregister(name)
-
-
-def fetch_arrow(result: Any) -> pa.Table:
-    """Return the rows of an executed statement as Arrow, on every supported DuckDB."""
-    reader = result.to_arrow_reader() if hasattr(result, "to_arrow_reader") else result.fetch_record_batch()
-    return reader.read_all()
 
 
 def _table(entries: list[dict[str, Any]]) -> pa.Table:

@@ -18,6 +18,8 @@ from dpsql.errors import ParameterError
 
 def fold(name: str) -> str:
     """Return a name as DuckDB compares names: ASCII case does not count, any other does."""
+    if name.isascii():
+        return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 

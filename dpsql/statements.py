@@ -12,7 +12,11 @@ from dpsql.plan import SisPlan
 from dpsql.source import quote_identifier, quote_text, source_sql
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
+# Macros of the same name in the caller's schemas must not stand in for what bounds, sums and draws.
+_own = "system.main."
 _TICKET = "(SELECT ticket FROM gate)"
+# The direction is written out: default_order is the caller's to set.
+_STATISTIC = f"(SELECT {_own}list(s ORDER BY j ASC NULLS LAST) FROM statistic)"
 
 
 def statistic_sql(plan: SisPlan, function: str, catalog: str) -> str:
@@ -38,13 +42,13 @@ def release_sql(plan: SisPlan, function: str, catalog: str) -> str:
     """Return the statement whose one value is the release: its ledger sequence and its rows."""
     return (
         f"{statistic_sql(plan, function, catalog)}\n"
-        f"SELECT dpsql_release({_TICKET}, (SELECT list(s ORDER BY j) FROM statistic)) AS release"
+        f"SELECT {_own}dpsql_release({_TICKET}, {_STATISTIC}) AS release"
     )
 
 
 def stored_sql(plan: SisPlan, function: str) -> str:
     """Return the statement that reads a named release back from the ledger; no table is touched."""
-    return f"SELECT dpsql_stored({quote_text(function)}, {quote_text(plan.to_json())}) AS release"
+    return f"SELECT {_own}dpsql_stored({quote_text(function)}, {quote_text(plan.to_json())}) AS release"
 
 
 def rows_sql(release: str) -> str:
@@ -56,16 +60,22 @@ def exact_sql(plan: SisPlan, function: str, catalog: str) -> str:
     """Return the statement of the exact statistic, one row per feature. Not private."""
     return (
         f"{statistic_sql(plan, function, catalog)}\n"
-        f"SELECT entry.feature, entry.xty FROM (SELECT unnest(dpsql_exact({_TICKET}, "
-        "(SELECT list(s ORDER BY j) FROM statistic))) AS entry)"
+        f"SELECT entry.feature, entry.xty FROM (SELECT unnest({_own}dpsql_exact({_TICKET}, {_STATISTIC})) AS entry)"
     )
+
+
+def admit_sql(plan: SisPlan) -> str:
+    """Return the statement whose one value is the aggregate form's checked plan; it fails when the budget does."""
+    return f"SELECT {_own}dpsql_admit({quote_text(plan.to_json())}) AS plan"
 
 
 def _input(plan: SisPlan) -> str:
     """Name the columns by their part, and let an absent one show as such.
 
     A column that the source lacks resolves to the outer relation and shows there as a type that no
-    column of interest has; the gate then refuses it with our own message.
+    column of interest has; the gate then refuses it with our own message. ``SELECT *`` around the source
+    keeps DuckDB's pseudo-columns out (rowid, file_row_number): they are places, not contents, and shift
+    when another row goes.
     """
     layout = plan.layout
     named: list[str] = []
@@ -86,59 +96,70 @@ def _input(plan: SisPlan) -> str:
         elif layout.kind == "wide":
             columns += layout.features or ()
         row = "{" + ", ".join(f"{quote_text(name)}: {column(name)}" for name in columns) + "}"
-    parts = [f"{row} AS dpsql_row", f"{column(layout.privacy_unit)} AS dpsql_unit", f"{column(layout.row_id)} AS dpsql_row_id"]
+    parts = [
+        f"{row} AS dpsql_row",
+        f"{column(layout.privacy_unit)} AS dpsql_unit",
+        f"{column(layout.row_id)} AS dpsql_row_id",
+    ]
     if layout.kind == "long":
         parts += [f"{column(str(layout.features))} AS dpsql_feature", f"{column(layout.value)} AS dpsql_value"]
-    absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named)) or "NULL AS dpsql_none"
+    absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+    source = source_sql(plan.source)
     return (
-        f"input AS NOT MATERIALIZED (SELECT found.* FROM (SELECT {absent}) AS dpsql_absent, "
-        f"LATERAL (SELECT {', '.join(parts)} FROM {source_sql(plan.source)} AS dpsql_source) AS found)"
+        f"input AS NOT MATERIALIZED (SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS dpsql_absent, "
+        f"LATERAL (SELECT {', '.join(parts)} FROM {f'(SELECT * FROM {source})' if named else source} AS dpsql_source) "
+        "AS found)"
     )
 
 
 def _gate(plan: SisPlan, function: str) -> str:
     return (
-        f"gate AS MATERIALIZED (SELECT dpsql_gate({quote_text(function)}, {quote_text(plan.to_json())}, "
-        "(SELECT probe FROM input AS probe LIMIT 0)) AS ticket)"
+        f"gate AS MATERIALIZED (SELECT {_own}dpsql_gate({quote_text(function)}, {quote_text(plan.to_json())}, "
+        "(SELECT probe FROM input AS probe LIMIT 0)) AS ticket),\n"
+        f"admitted AS NOT MATERIALIZED (SELECT * FROM input WHERE {_TICKET} IS NOT NULL)"
     )
 
 
 def _rows(plan: SisPlan) -> str:
     """Cap the rows of each privacy unit by a keyed hash; ties fall to the rows' contents, never to their place."""
-    rows = f"SELECT dpsql_row FROM input WHERE {_TICKET} IS NOT NULL"
+    rows = "SELECT dpsql_row FROM admitted"
     if plan.layout.privacy_unit is not None:
-        order = "dpsql_key(hash(dpsql_row)), dpsql_row"
-        if plan.layout.row_id is not None:
-            order = f"dpsql_key(hash(dpsql_row_id)), dpsql_row_id, {order}"
-        rows += (
-            " AND dpsql_unit IS NOT NULL "
-            f"QUALIFY row_number() OVER (PARTITION BY dpsql_unit ORDER BY {order}) <= {plan.max_rows_per_unit}"
-        )
+        columns = ["dpsql_row_id", "dpsql_row"] if plan.layout.row_id is not None else ["dpsql_row"]
+        rows += f" WHERE dpsql_unit IS NOT NULL{_cap(plan, columns)}"
     return f"rows AS NOT MATERIALIZED ({rows})"
+
+
+def _cap(plan: SisPlan, columns: list[str]) -> str:
+    """Return the clause that keeps the rows of a unit which come first by the keyed hash of some columns."""
+    order = ", ".join(
+        f"{_own}dpsql_key({_own}hash({column})) ASC NULLS LAST, {column} ASC NULLS LAST" for column in columns
+    )
+    return f" QUALIFY row_number() OVER (PARTITION BY dpsql_unit ORDER BY {order}) <= {plan.max_rows_per_unit}"
 
 
 def _center(plan: SisPlan) -> list[str]:
     """The centre of the target: 0, or the private mean that is drawn here from the first scan."""
     if plan.center == "public":
         return ["center AS MATERIALIZED (SELECT 0::BIGINT AS mean)"]
+    one = FIXED_POINT_ONE
     if plan.layout.kind == "long":
-        sums = f"SELECT [sum({FIXED_POINT_ONE} + target), sum({FIXED_POINT_ONE} - target)] AS sums FROM documents"
+        sums = f"SELECT [{_own}sum({one} + target), {_own}sum({one} - target)] AS sums FROM documents"
     else:
         sums = (
-            "SELECT [sum(part[1]), sum(part[2])] AS sums "
-            f"FROM (SELECT dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM rows)"
+            f"SELECT [{_own}sum(part[1]), {_own}sum(part[2])] AS sums "
+            f"FROM (SELECT {_own}dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM rows)"
         )
     return [
         f"target_sums AS ({sums})",
-        f"center AS MATERIALIZED (SELECT dpsql_center({_TICKET}, (SELECT sums FROM target_sums)) AS mean)",
+        f"center AS MATERIALIZED (SELECT {_own}dpsql_center({_TICKET}, (SELECT sums FROM target_sums)) AS mean)",
     ]
 
 
 def _kernel_statistic() -> list[str]:
     return [
-        f"parts AS (SELECT dpsql_xty({_TICKET}, (SELECT mean FROM center), dpsql_row) AS part FROM rows)",
-        "cells AS (SELECT unnest(part) AS s, generate_subscripts(part, 1) AS j FROM parts)",
-        "statistic AS (SELECT j, sum(s) AS s FROM cells GROUP BY j)",
+        f"parts AS (SELECT {_own}dpsql_xty({_TICKET}, (SELECT mean FROM center), dpsql_row) AS part FROM rows)",
+        f"cells AS (SELECT unnest(part) AS s, generate_subscripts(part, 1) AS j FROM parts)",
+        f"statistic AS (SELECT j, {_own}sum(s) AS s FROM cells GROUP BY j)",
     ]
 
 
@@ -146,17 +167,11 @@ def _documents(plan: SisPlan) -> list[str]:
     """One row per (unit, row id): of several targets the largest counts."""
     unit = plan.layout.privacy_unit is not None
     key = "dpsql_unit, dpsql_row_id" if unit else "dpsql_row_id"
-    cap = ""
-    if unit:
-        cap = (
-            " QUALIFY row_number() OVER (PARTITION BY dpsql_unit ORDER BY dpsql_key(hash(dpsql_row_id)), dpsql_row_id) "
-            f"<= {plan.max_rows_per_unit}"
-        )
     present = "dpsql_row_id IS NOT NULL" + (" AND dpsql_unit IS NOT NULL" if unit else "")
     return [
-        f"targets AS (SELECT {key}, max(dpsql_target({_TICKET}, dpsql_row)) AS target "
-        f"FROM input WHERE {_TICKET} IS NOT NULL AND {present} GROUP BY {key})",
-        f"documents AS MATERIALIZED (SELECT {key}, target FROM targets{cap})",
+        f"targets AS (SELECT {key}, {_own}max({_own}dpsql_target({_TICKET}, dpsql_row)) AS target "
+        f"FROM admitted WHERE {present} GROUP BY {key})",
+        f"documents AS MATERIALIZED (SELECT {key}, target FROM targets{_cap(plan, ['dpsql_row_id']) if unit else ''})",
     ]
 
 
@@ -165,17 +180,16 @@ def _long_statistic(plan: SisPlan, catalog: str) -> list[str]:
     fixed = f"{quote_identifier(catalog)}.main.exact_fixed_point"
     unit = plan.layout.privacy_unit is not None
     key = "dpsql_unit, dpsql_row_id" if unit else "dpsql_row_id"
-    value = "1::DOUBLE" if plan.layout.value is None else "max(CAST(dpsql_value AS DOUBLE))"
-    one = FIXED_POINT_ONE
+    value = "1::DOUBLE" if plan.layout.value is None else f"{_own}max(CAST(dpsql_value AS DOUBLE))"
+    clipped = f"{_own}greatest({-FIXED_POINT_ONE}, {_own}least({FIXED_POINT_ONE}, target - (SELECT mean FROM center)))"
     return [
-        f"features AS MATERIALIZED (SELECT f.j, f.name, f.middle, f.scale, {fixed}(0::DOUBLE, f.middle, f.scale) AS absent "
-        f"FROM (SELECT unnest(dpsql_features({_TICKET})) AS f))",
-        f"centred AS MATERIALIZED (SELECT {key}, greatest({-one}, least({one}, target - (SELECT mean FROM center)))::BIGINT AS target "
-        "FROM documents)",
-        f"present AS (SELECT {', '.join('input.' + part for part in key.split(', '))}, features.j, {value} AS value "
-        "FROM input JOIN features ON features.name = CAST(dpsql_feature AS VARCHAR) GROUP BY ALL)",
-        f"sums AS (SELECT j, sum(({fixed}(value, middle, scale) - absent) * target) AS s "
+        "features AS MATERIALIZED (SELECT f.j, f.name, f.middle, f.scale, "
+        f"{fixed}(0::DOUBLE, f.middle, f.scale) AS absent FROM (SELECT unnest({_own}dpsql_features({_TICKET})) AS f))",
+        f"centred AS MATERIALIZED (SELECT {key}, {clipped}::BIGINT AS target FROM documents)",
+        f"present AS (SELECT {', '.join('admitted.' + part for part in key.split(', '))}, features.j, {value} AS value "
+        "FROM admitted JOIN features ON features.name = CAST(dpsql_feature AS VARCHAR) GROUP BY ALL)",
+        f"sums AS (SELECT j, {_own}sum(({fixed}(value, middle, scale) - absent) * target) AS s "
         f"FROM present JOIN centred USING ({key}) JOIN features USING (j) GROUP BY j)",
-        "statistic AS (SELECT j, coalesce(sums.s, 0) + absent * (SELECT coalesce(sum(target), 0) FROM centred) AS s "
+        f"statistic AS (SELECT j, coalesce(sums.s, 0) + absent * (SELECT coalesce({_own}sum(target), 0) FROM centred) AS s "
         "FROM features LEFT JOIN sums USING (j))",
     ]

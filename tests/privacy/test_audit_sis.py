@@ -72,11 +72,9 @@ def run(opened: list[Any], pair: tuple[Table, Table], sql: str, *, epsilon: floa
     )
 
 
-@pytest.mark.parametrize(("relation", "pair", "case"), CASES, ids=IDS)
+@pytest.mark.parametrize(("relation", "pair", "case"), CASES[:-1], ids=IDS[:-1])
 def test_loss_on_the_audited_pair_is_large(relation: str, pair: tuple[Table, Table], case: dict[str, Any]) -> None:
     """An audit of a pair without loss would pass whatever the noise."""
-    if case.get("center") == "target":
-        pytest.skip("the exact law at full precision is not enumerated")
     law = SisLaw(("a", "b"), lower=-1, upper=1, target_lower=-1, target_upper=1, k=1, neighbours=relation, **case)
     first, second = map(law.law, pair)
     loss = max(abs(math.log(first[output] / second[output])) for output in first)
@@ -112,7 +110,8 @@ def test_the_same_audit_catches_half_the_noise(opened: list[Any], form: Callable
     assert report.verdict == "violates", str(report)
 
 
-@pytest.mark.parametrize("form", [aggregate_form, pytest.param(table_form, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [aggregate_form, table_form])
 def test_the_same_audit_catches_the_wrong_relation(opened: list[Any], form: Callable[..., str]) -> None:
     """A replacement moves scores twice as far as an addition: add_remove noise does not cover it."""
     report = run(opened, REPLACED, form(mechanism="one_shot", epsilon=2), epsilon=2.0, runs=2000)

@@ -126,9 +126,7 @@ class Unclipped(CentredSisLaw):
         return tuple(np.abs(features.T @ target).tolist())
 
 
-@pytest.mark.parametrize(
-    ("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("replace", 0.3, 1.9135)]
-)
+@pytest.mark.parametrize(("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("replace", 0.3, 1.9135)])
 def test_missing_second_clip(relation: Relation, share: float, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fixed_point, xty, dpsql.call):
         monkeypatch.setattr(module, "FIXED_POINT_ONE", 2)

@@ -1,0 +1,70 @@
+"""What the README shows runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect("patients.duckdb") as con:
+        con.execute(
+            "CREATE TABLE patients AS SELECT random() < 0.3 AS relapse, "
+            + ", ".join(f"16 * random() AS g{j}" for j in range(9))
+            + " FROM range(400)"
+        )
+        con.execute("CREATE TABLE expression AS SELECT [g0, g1, g2]::FLOAT[3] AS x, relapse AS y FROM patients")
+    return tmp_path / "patients.duckdb"
+
+
+def test_sql_blocks_run(patients: Path) -> None:
+    con = dpsql.connect(patients)
+    try:
+        for block in blocks("sql"):
+            for statement in con.extract_statements(block):
+                con.execute(statement).fetchall()
+        assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(1.0,)]
+    finally:
+        con.close()
+
+
+def test_python_blocks_run(patients: Path) -> None:
+    for block in blocks("python"):
+        scope: dict[str, object] = {}
+        exec(compile(block, "README.md", "exec"), scope)
+        release = scope["release"]
+        assert isinstance(release, dpsql.Release)
+        assert len(release.features) == 5
+        scope["ctx"].close()  # type: ignore[attr-defined]
+        scope["con"].close()  # type: ignore[attr-defined]
+
+
+def test_inline_calls_run(patients: Path) -> None:
+    con = dpsql.connect(patients)
+    try:
+        rows = con.execute("SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 16) FROM expression").fetchall()
+        assert len(rows[0][0]) == 2
+        assert con.execute("SELECT * FROM dp_estimate('dp_sis', n_features := 9, k := 5, epsilon := 1)").fetchall()
+    finally:
+        con.close()
+
+
+def test_the_gate_finds_both_commands() -> None:
+    for name in ("demo", "tests"):
+        block = README.split(f"<!-- {name} -->", 1)[1]
+        assert re.match(r"\n```sh\n.+\n```\n", block)
+

@@ -1,0 +1,81 @@
+"""The wheel and the source distribution hold what git tracks, and each works when installed elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: object, cwd: Path | None = None) -> str:
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT)
+    return {"wheel": next(out.glob("*.whl")), "sdist": next(out.glob("*.tar.gz"))}
+
+
+def expected_modules() -> set[str]:
+    names = set()
+    for folder, inside in (("dpsql", "dpsql"), ("sql", "dpsql/sql"), ("udfs", "dpsql/udfs")):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".sql", ".typed"} and "__pycache__" not in path.parts:
+                names.add(f"{inside}/{path.relative_to(ROOT / folder).as_posix()}")
+    return names
+
+
+def test_wheel_holds_every_module_and_sql_file_once(distributions: dict[str, Path]) -> None:
+    with zipfile.ZipFile(distributions["wheel"]) as archive:
+        names = archive.namelist()
+    packaged = [name for name in names if ".dist-info/" not in name]
+    assert len(packaged) == len(set(packaged))
+    assert set(packaged) == expected_modules()
+
+
+def test_sdist_holds_tests_and_licence(distributions: dict[str, Path]) -> None:
+    with tarfile.open(distributions["sdist"]) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "sql/dp/dp_sis.sql", "udfs/sis.py", "tests/conftest.py"} <= names
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_installs_elsewhere_and_doctor_is_content(kind: str, distributions: dict[str, Path], tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", venv)
+    python = venv / "bin" / "python"
+    # The dependencies are lent by this environment, behind the new one's own packages; dpsql itself is not.
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "lent.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}) + "\n")
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall", distributions[kind])
+    where = run(python, "-c", "import dpsql, dpsql.udfs, dpsql.sql; print(dpsql.__file__)", cwd=tmp_path).strip()
+    assert Path(where).is_relative_to(venv)
+    report = run(venv / "bin" / "dpsql", "doctor", cwd=tmp_path)
+    assert "dp_sis" in report
+
+
+def test_import_is_light(tmp_path: Path) -> None:
+    loaded = run(sys.executable, "-c", "import sys, dpsql; print(*sys.modules)", cwd=ROOT).split()
+    heavy = {"numpy", "pyarrow", "polars", "numba", "scipy", "sqlalchemy", "duckdb", "rich", "prompt_toolkit"}
+    assert not heavy & set(loaded)
+
+
+def test_first_release_in_a_process_compiles_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys, dpsql; con = dpsql.connect(); "
+        "con.execute(\"CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS y FROM range(500)\"); "
+        "con.execute(\"SELECT * FROM dp_sis('t', target := 'y', k := 1, epsilon := 1.0, lower := 0, upper := 1, "
+        "target_lower := 0, target_upper := 1)\").fetchall(); print('numba' in sys.modules, 'polars' in sys.modules); con.close()"
+    )
+    assert run(sys.executable, "-c", code, cwd=ROOT).split() == ["False", "False"]
