@@ -70,12 +70,16 @@ class TargetCode:
             return cls(None, _levels(levels, kind, is_text, column))
         if plan.target_bounds is not None:
             if is_text:
-                raise SourceError("S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels.")
+                raise SourceError(
+                    "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
+                )
             return cls(affine_map(*plan.target_bounds), None)
         if is_boolean(kind):
             return cls(None, ("false", "true"))
         if is_text:
-            raise SourceError("S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels.")
+            raise SourceError(
+                "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
+            )
         raise ParameterError(
             "P004",
             f"target_lower and target_upper are missing for the numeric target {show(column)}. "
@@ -86,10 +90,10 @@ class TargetCode:
         """Return the quantised target, integers in ``[-S, S]`` stored as doubles; neutral is 0."""
         if self.affine is not None:
             return quantise(to_doubles(column), *self.affine)
-        assert self.levels is not None
+        levels = self.levels or (None, None)
         out = np.zeros(len(column))
-        comparable = to_doubles(column) if isinstance(self.levels[0], float) else to_texts(column)
-        for level, coded in zip(self.levels, (-FIXED_POINT_ONE, FIXED_POINT_ONE), strict=True):
+        comparable = to_doubles(column) if isinstance(levels[0], float) else to_texts(column)
+        for level, coded in zip(levels, (-FIXED_POINT_ONE, FIXED_POINT_ONE), strict=True):
             if isinstance(comparable, np.ndarray):
                 out[comparable == level] = coded
             else:
@@ -161,14 +165,13 @@ class Call:
                 kind = _require(others[part], part, column)
                 if part == "value" and not (is_numeric(kind) or is_boolean(kind)):
                     raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
+        names: Sequence[str] = layout.names or ()
+        positions: Sequence[int] = ()
         if layout.kind == "long":
-            assert isinstance(layout.features, str)
-            _require(others["features"], "features", layout.features)
-            names, positions = layout.names or (), ()
+            _require(others["features"], "features", str(layout.features))
         elif layout.kind == "array":
-            assert isinstance(layout.features, str)
-            position, kind = _column(kinds, "features", layout.features)
-            names = _vector_names(layout.features, kind, layout.names, layout.n_features)
+            position, kind = _column(kinds, "features", str(layout.features))
+            names = _vector_names(str(layout.features), kind, layout.names, layout.n_features)
             positions = (position,)
         else:
             names, positions = _wide_columns(plan, kinds)
@@ -214,7 +217,11 @@ def _wide_columns(plan: SisPlan, kinds: dict[str, tuple[int, pa.Field]]) -> tupl
         for column in layout.features:
             position, kind = _column(kinds, "feature", column)
             if not (is_numeric(kind) or is_boolean(kind)):
-                hint = "Give features := as that column's name alone." if is_vector(kind) else "Leave it out, or cast it in a view."
+                hint = (
+                    "Give features := as that column's name alone."
+                    if is_vector(kind)
+                    else "Leave it out, or cast it in a view."
+                )
                 raise SourceError("S003", f"feature {show(column)} is not numeric. {hint}")
             names.append(column)
             positions.append(position)
@@ -232,20 +239,30 @@ def _wide_columns(plan: SisPlan, kinds: dict[str, tuple[int, pa.Field]]) -> tupl
 def _vector_names(
     column: str, kind: pa.DataType, names: Sequence[str] | None, n_features: int | None
 ) -> tuple[str, ...]:
-    """Return the features' names of a vector column: by `names`, or ``x[1]``, ``x[2]``, …"""
-    if pa.types.is_struct(kind) and kind.num_fields and all(is_numeric(field.type) or is_boolean(field.type) for field in kind):
+    """Return the features' names of a vector column: by `names`, or ``x[1]``, ``x[2]``, and so on."""
+    if (
+        pa.types.is_struct(kind)
+        and kind.num_fields
+        and all(is_numeric(field.type) or is_boolean(field.type) for field in kind)
+    ):
         return tuple(field.name for field in kind)
     if not is_vector(kind):
-        raise SourceError("S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns.")
+        raise SourceError(
+            "S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns."
+        )
     length = len(names) if names is not None else n_features
     if pa.types.is_fixed_size_list(kind):
         if length is not None and length != kind.list_size:
             raise ParameterError(
-                "P010", f"the arrays of {show(column)} have {kind.list_size} elements by their type; the arguments say {length}. Leave n_features out."
+                "P010",
+                f"the arrays of {show(column)} have {kind.list_size} elements by type; the arguments say {length}. "
+                "Leave n_features out.",
             )
         length = kind.list_size
     if length is None:
         raise SourceError(
-            "S006", f"features {show(column)} is a list, and the length of a private list is private. Give n_features := or names := [...]."
+            "S006",
+            f"features {show(column)} is a list, and the length of a private list is private. "
+            "Give n_features := or names := [...].",
         )
     return tuple(names) if names is not None else tuple(f"{column}[{position}]" for position in range(1, length + 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from dpsql.errors import SourceError
+from dpsql.errors import InternalError, SourceError, original
 from dpsql.installation import connect, install, refuse_unknown
-from dpsql.parameters import show
-from dpsql.plan import SIS_ARGUMENTS
+from dpsql.parameters import choice, show, text
+from dpsql.plan import SIS_ARGUMENTS, SisPlan
 from dpsql.release import Release
+from dpsql.session import FAILED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.ledger import Ledger
+
+
+# What DuckDB says when it binds names; no row has been read by then.
+_NAMING_ERRORS = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
 
 
 class Context:
@@ -88,16 +92,13 @@ class Context:
             self._session.check(plan)
             stored = self._session.replay(plan)
             statement = stored_sql(plan, "dp_sis") if stored else release_sql(plan, "dp_sis", self._session.catalog)
-            table = self._execute(statement)
-        release = table.column("release")[0].as_py()
-        value = _table(release["entries"])
-        entry = next(row for row in self.ledger.entries(plan.dataset) if row.sequence == release["sequence"])
+            release = self._release(statement, plan).column("release")[0].as_py()
         return Release(
-            value=value,
+            value=_table(release["entries"]),
             function="dp_sis",
             dataset=plan.dataset,
-            guarantee=entry.guarantee,
-            event=json.loads(entry.event) if isinstance(entry.event, str) else plan.event,
+            guarantee=release["guarantee"],
+            event=plan.event,
             ledger_id=release["sequence"],
             replayed=stored is not None,
         )
@@ -106,8 +107,9 @@ class Context:
         """Set a dataset's budget: ``epsilon`` and ``delta``, or ``rho``; with policy as of the SQL function."""
         from dpsql.budget import Budget
 
+        dataset = text("dataset", dataset, code="P013", hint="Give the name of the budget.")
         replace = budget.pop("replace", False)
-        self.ledger.protect(dataset, Budget.of(**budget), replace=replace)
+        self.ledger.protect(dataset, Budget.of(**budget), replace=replace is True)
 
     def dp_budget(self) -> pa.Table:
         """Return one row per dataset: what is spent, what remains."""
@@ -121,10 +123,10 @@ class Context:
         """Return what a call would cost and how noisy it would be; reads no table."""
         import pyarrow as pa
 
-        from dpsql.estimate import estimate_sis
-        from dpsql.parameters import choice
+        from dpsql.estimate import ESTIMATE_ARGUMENTS, estimate_sis
 
         choice("function", function, ("dp_sis",), code="P016")
+        refuse_unknown(arguments, ESTIMATE_ARGUMENTS, "dp_estimate")
         return pa.Table.from_pylist(estimate_sis(**arguments))
 
     def sql(self, statement: str) -> pa.Table:
@@ -148,19 +150,34 @@ class Context:
         """Run a statement exactly once; our own errors come back as themselves."""
         import pyarrow as pa
 
-        from dpsql.errors import original
-
         try:
             # A relation runs its query at every fetch, and this is the only one.
             relation = self.connection.sql(statement)
             return pa.table({}) if relation is None else relation.to_arrow_table()
-        except duckdb.CatalogException as error:
-            raise SourceError("S001", f"{str(error).splitlines()[0]} Check the source's name.") from None
         except duckdb.Error as error:
             ours = original(error)
             if ours is None:
                 raise
             raise ours from None
+
+    def _release(self, statement: str, plan: SisPlan) -> pa.Table:
+        """Run a release; what DuckDB says about rows stays here, and a call that read some is charged.
+
+        Raises
+        ------
+        SourceError
+            The source does not exist, or cannot be read.
+        InternalError
+            DuckDB failed after the call had passed its gate, such as in the text of the source's view.
+        """
+        before = self._session.opened
+        try:
+            return self._execute(statement)
+        except duckdb.Error as error:
+            if self._session.fail_open_calls(plan, before):
+                raise InternalError("I001", f"dp_sis {FAILED}") from None
+            reason = str(error).splitlines()[0] if isinstance(error, _NAMING_ERRORS) else "DuckDB cannot read it."
+            raise SourceError("S001", f"source {show(plan.source)}: {reason} Check the source's name.") from None
 
     @contextmanager
     def _named(self, source: Any) -> Iterator[str]:

@@ -9,12 +9,14 @@ reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis``
 from __future__ import annotations
 
 import re
+import secrets
 import threading
+from collections.abc import Callable
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import finalize
 
 import duckdb
 
@@ -23,8 +25,9 @@ from dpsql.parameters import show
 
 if TYPE_CHECKING:
     from dpsql.session import Session
+    from dpsql.udfs.spec import UdfSpec
 
-_sessions: WeakValueDictionary[str, Session] = WeakValueDictionary()
+_instances: dict[str, _Instance] = {}
 _lock = threading.RLock()
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql")
 _PRIVATE = ("dp/exact_xty.sql", "dp/dp_sis.sql", "dp/budget.sql")
@@ -94,9 +97,12 @@ def install(
         The ledger cannot be opened, or the instance already uses another one.
     """
     with _lock:
-        session = session_of(connection)
+        instance = _instance_of(connection)
+        if instance is None:
+            instance = _register(connection)
+        session = instance.session
         if session is None:
-            session = _first_install(connection, ledger)
+            session = instance.session = _open_session(connection, ledger, instance)
         elif ledger is not None and not session.uses(fspath(ledger)):
             raise LedgerError(
                 "L011",
@@ -104,37 +110,109 @@ def install(
                 "Leave ledger out, or close every connection to the database first.",
             )
         session.strict = session.strict or strict
-        _run(connection, (*_EXACT, *_PRIVATE), "TEMP MACRO ", session.catalog)
+        _run(connection, (*_EXACT, *_PRIVATE), "TEMP MACRO ", instance.catalog)
+        instance.hold(connection)
     return session
+
+
+class _Instance:
+    """What stays of dpsql in one DuckDB instance: its functions, and the session they find.
+
+    DuckDB forgets a Python function when the connection that registered it closes, though the instance and
+    its other connections still call it (2.0.0 and 1.5.6 then crash). So the functions live here, for as
+    long as the process; they are small. The session goes when no connection that was installed into is left.
+    """
+
+    def __init__(self) -> None:
+        self.identifier = secrets.token_hex(16)
+        self.catalog = ""
+        self.functions: list[Callable[..., Any]] = []
+        self.session: Session | None = None
+        self._connections: dict[int, finalize[..., Any]] = {}
+
+    def function(self, spec: UdfSpec) -> Callable[..., Any]:
+        """Return the function to register, which finds the session when it is called."""
+
+        def call(*arguments: Any) -> Any:
+            session = self.session
+            if session is None:
+                raise LedgerError(
+                    "L013", "the connection that dpsql was installed on is gone. Run dpsql.install on this connection."
+                )
+            return session.function(spec.name, spec.bind)(*arguments)
+
+        def call_without() -> Any:  # DuckDB reads *arguments as one or more
+            return call()
+
+        self.functions.append(call_without if spec.nullary else call)
+        return self.functions[-1]
+
+    def hold(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Keep the session for as long as the connection object lives."""
+        key = id(connection)
+        if key not in self._connections:
+            self._connections[key] = finalize(connection, self._drop, key)
+
+    def _drop(self, key: int) -> None:
+        with _lock:
+            self._connections.pop(key, None)
+            session = self.session
+            if self._connections or session is None:
+                return
+            self.session = None
+        session.ledger.close()
 
 
 def session_of(connection: duckdb.DuckDBPyConnection) -> Session | None:
     """Return the session of a connection's instance, or None where dpsql is not installed."""
+    instance = _instance_of(connection)
+    return None if instance is None else instance.session
+
+
+def _instance_of(connection: duckdb.DuckDBPyConnection) -> _Instance | None:
     try:
-        found = connection.execute("SELECT system.main.dpsql_session()").fetchall()
+        found = connection.execute("SELECT system.main.dpsql_instance()").fetchall()
     except duckdb.CatalogException:
         return None
-    return _sessions.get(found[0][0])
+    return _instances[found[0][0]]
 
 
-def _first_install(connection: duckdb.DuckDBPyConnection, ledger: str | PathLike[str] | None) -> Session:
-    from dpsql.ledger import Ledger
-    from dpsql.session import Session
+def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
+    """Register functions and macros for the whole instance, whatever becomes of the caller's transaction."""
     from dpsql.udfs import SPECS
 
+    instance = _Instance()
+    _instances[instance.identifier] = instance
+    with connection.cursor() as cursor:
+        instance.catalog = _attach(cursor)
+        for spec in SPECS:
+            spec.register(cursor, instance.function(spec))
+        _run(cursor, (*_EXACT, *_PRIVATE), f"MACRO {instance.catalog}.main.", instance.catalog)
+
+        def identify() -> str:
+            return instance.identifier
+
+        instance.functions.append(identify)
+        # Registered last: where it is missing, nothing was installed.
+        cursor.create_function("dpsql_instance", identify, None, "VARCHAR", side_effects=True)
+    return instance
+
+
+def _open_session(
+    connection: duckdb.DuckDBPyConnection, ledger: str | PathLike[str] | None, instance: _Instance
+) -> Session:
+    from dpsql.ledger import Ledger
+    from dpsql.session import Session
+
     location = default_ledger(connection) if ledger is None else fspath(ledger)
-    session = Session(Ledger.open(location), strict=False, location=location)
-    for spec in SPECS:
-        spec.register(connection, session)
-    session.catalog = _attach(connection)
-    _run(connection, (*_EXACT, *_PRIVATE), f"MACRO {session.catalog}.main.", session.catalog)
-    _sessions[session.identifier] = session
-    return session
+    return Session(Ledger.open(location), strict=False, location=location, catalog=instance.catalog)
 
 
 def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
     """Return the ledger file that belongs to the connection's database, None for one in memory."""
-    found = connection.execute("SELECT path FROM duckdb_databases() WHERE database_name = current_database()").fetchall()
+    found = connection.execute(
+        "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+    ).fetchall()
     path = found[0][0] if found else None
     if not path or "://" in path:
         return None
@@ -142,9 +220,10 @@ def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def _attach(connection: duckdb.DuckDBPyConnection) -> str:
-    """Attach the in-memory catalog of macros; a database that is itself called dpsql gets out of its way."""
+    """Attach the in-memory catalog of macros; a database that is itself called dpsql keeps its name."""
     taken = {row[0] for row in connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()}
-    name = "dpsql" if "dpsql" not in taken else "dpsql_macros"
+    names = ("dpsql", *(f"dpsql_macros{number or ''}" for number in range(len(taken))))
+    name = next(name for name in names if name not in taken)
     connection.execute(f"ATTACH ':memory:' AS {name} (READ_WRITE)")
     return name
 

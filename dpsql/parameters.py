@@ -24,13 +24,13 @@ def fold(name: str) -> str:
 
 
 def show(value: Any) -> str:
-    """A short public rendering of an argument for an error message."""
+    """Return a short public rendering of an argument for an error message."""
     text = repr(value) if isinstance(value, str) else "NULL" if value is None else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _as_fraction(value: Any) -> Fraction | None:
-    """The exact rational that `value` stands for, or None when it is not a finite number."""
+    """Return the exact rational that `value` stands for, or None when it is not a finite number."""
     if isinstance(value, bool):
         return None
     if isinstance(value, Fraction):
@@ -157,7 +157,7 @@ def bounds(
     ParameterError
         Missing, ill-typed, not finite, swapped or equal bounds, or lists of different lengths.
     """
-    sides = []
+    sides: list[float | tuple[float, ...]] = []
     for name, side in zip(names, (lower, upper), strict=True):
         if side is None:
             raise ParameterError(code, f"{name} is missing. {hint}")

@@ -105,7 +105,9 @@ class SisPlan:
     release: str | None
 
     @classmethod
-    def from_arguments(cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> SisPlan:
+    def from_arguments(
+        cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None
+    ) -> SisPlan:
         """Check the arguments of a call.
 
         Parameters
@@ -123,22 +125,30 @@ class SisPlan:
         ParameterError
             With the code and the legal form of the argument that does not fit.
         """
-        given = {name: default if arguments.get(name) is None else arguments[name] for name, default in SIS_ARGUMENTS.items()}
+        given = {
+            name: default if arguments.get(name) is None else arguments[name] for name, default in SIS_ARGUMENTS.items()
+        }
         for name, value in (stated or {}).items():
             if value is not None and given.get(name) is None:
                 given[name] = value
         layout = Layout.from_arguments(given)
         k = parameters.positive_integer("k", given["k"], code="P002", hint="Give the number of features to select.")
-        count = len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
+        count = (
+            len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
+        )
         if count:
             refuse_large_k(k, count)
-        lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), code="P003", hint=_bounds_hint)
+        lower, upper = parameters.bounds(
+            given["lower"], given["upper"], names=("lower", "upper"), code="P003", hint=_bounds_hint
+        )
         target_bounds, target_levels = _target(given)
         unit = layout.privacy_unit
         rows = given["max_rows_per_unit"]
         if (unit is None) != (rows is None):
             raise ParameterError(
-                "P009", "privacy_unit and max_rows_per_unit go together. Give the id's column and the rows that one id may contribute."
+                "P009",
+                "privacy_unit and max_rows_per_unit go together. "
+                "Give the id's column and the rows that one id may contribute.",
             )
         if rows is not None:
             rows = parameters.positive_integer(
@@ -153,7 +163,9 @@ class SisPlan:
             source=source,
             layout=layout,
             k=k,
-            epsilon=parameters.positive_number("epsilon", given["epsilon"], code="P001", hint="Give the privacy loss to spend, such as 1.0."),
+            epsilon=parameters.positive_number(
+                "epsilon", given["epsilon"], code="P001", hint="Give the privacy loss to spend, such as 1.0."
+            ),
             lower=lower,
             upper=upper,
             target_bounds=target_bounds,
@@ -162,7 +174,9 @@ class SisPlan:
             mechanism=parameters.choice("mechanism", given["mechanism"], MECHANISMS, code="P005"),
             gamma=parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is the usual value."),
             center=parameters.choice("center", given["center"], CENTERS, code="P008"),
-            center_share=parameters.open_unit_interval("center_share", given["center_share"], code="P008", hint="0.1 is the usual value."),
+            center_share=parameters.open_unit_interval(
+                "center_share", given["center_share"], code="P008", hint="0.1 is the usual value."
+            ),
             max_rows_per_unit=rows or 1,
             dataset=dataset,
             release=release,
@@ -228,7 +242,9 @@ def _target(given: Mapping[str, Any]) -> tuple[tuple[float, float] | None, tuple
         for name in names:
             if given[name] is not None and not isinstance(given[name], str) and hasattr(given[name], "__iter__"):
                 raise ParameterError("P004", f"{name} must be one number. {_target_hint}")
-        low, high = parameters.bounds(given["target_lower"], given["target_upper"], names=names, code="P004", hint=_target_hint)
+        low, high = parameters.bounds(
+            given["target_lower"], given["target_upper"], names=names, code="P004", hint=_target_hint
+        )
         return (low, high), None  # type: ignore[return-value]  # lists were refused above
     if has_bounds:
         raise ParameterError("P012", "target_levels and target bounds exclude each other. Give one of them.")

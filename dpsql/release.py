@@ -48,9 +48,7 @@ class Release:
         """Return the value as a Polars frame."""
         import polars as pl
 
-        frame = pl.from_arrow(self.value)
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        return pl.DataFrame(self.value)
 
     @property
     def features(self) -> list[str]:

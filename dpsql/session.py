@@ -16,15 +16,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsql.accountant import cost_of
-from dpsql.call import Call
 from dpsql.budget import Budget
+from dpsql.call import Call
 from dpsql.errors import DpsqlError, InternalError
 from dpsql.ledger import Entry, Ledger
 from dpsql.parameters import text
 from dpsql.plan import SisPlan
+from dpsql.source import dataset_name
 
-# Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first.
+# Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
+# are releases whose statement may still ask for them.
 _MOST_CALLS = 4096
+FAILED = (
+    "failed after it read the table. The charge stands and nothing was released. "
+    "Report it with the versions that `dpsql doctor` shows."
+)
 Result = TypeVar("Result")
 
 
@@ -34,6 +40,7 @@ class RunningCall:
 
     call: Call
     function: str
+    number: int
     charged: bool = False
 
 
@@ -46,25 +53,30 @@ class Session:
         Where charges go.
     strict : bool
         Refuse datasets that were never protected.
-
-    Attributes
-    ----------
-    identifier : str
-        Random name by which a second `install` on the same instance finds this session.
+    location : str, optional
+        The ledger's location as it was given.
     catalog : str
         Name of the in-memory catalog that holds the macros.
     """
 
-    def __init__(self, ledger: Ledger, *, strict: bool, location: str | None = None) -> None:
+    def __init__(self, ledger: Ledger, *, strict: bool, location: str | None = None, catalog: str = "dpsql") -> None:
         self.ledger = ledger
         self._location = location
         self.strict = strict
-        self.identifier = secrets.token_hex(16)
-        self.catalog = "dpsql"
-        # Keys the hash that samples rows per privacy unit; secret, new in every process.
+        self.catalog = catalog
+        # Keys the hash that samples rows per privacy unit; secret, new in every session.
         self.sampling_key = int.from_bytes(secrets.token_bytes(16), "little")
         self._calls: OrderedDict[str, RunningCall] = OrderedDict()
+        self._released: OrderedDict[str, Entry] = OrderedDict()
+        self._opened = 0
         self._lock = threading.Lock()
+        self._releasing = threading.Lock()  # a ledger takes one writer at a time anyway
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def function(self, name: str, bind: Callable[[Session], Callable[..., Any]]) -> Callable[..., Any]:
+        """Return a SQL function bound to this session."""
+        found = self._functions.get(name)
+        return self._functions.setdefault(name, bind(self)) if found is None else found
 
     def uses(self, location: str) -> bool:
         """Whether a location names the ledger of this session."""
@@ -83,9 +95,18 @@ class Session:
         """
         if not aggregate:
             source = text("source", source, code="P014", hint="Give the name of a table, view or registered frame.")
-        dataset = arguments.get("dataset") or source or "default"
-        policy = self.ledger.policy(dataset) if isinstance(dataset, str) else None
-        return SisPlan.from_arguments(source, arguments, {} if policy is None else _stated(policy, aggregate))
+        dataset = arguments.get("dataset")
+        if dataset is None:
+            dataset = self._dataset_of(source)
+        text("dataset", dataset, code="P013", hint="Give the name of the budget to charge.")
+        policy = self.ledger.policy(dataset)
+        stated = {} if policy is None else _stated(policy, aggregate)
+        return SisPlan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
+
+    def _dataset_of(self, source: str) -> str:
+        """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
+        plain = dataset_name(source)
+        return source if plain != source and source and self.ledger.policy(source) is not None else plain
 
     def check(self, plan: SisPlan) -> None:
         """Raise when the budget does not allow the call now; charges nothing."""
@@ -104,16 +125,24 @@ class Session:
         """Start a call; return its ticket."""
         ticket = secrets.token_hex(8)
         with self._lock:
-            self._calls[ticket] = RunningCall(call, function)
+            self._opened += 1
+            self._calls[ticket] = RunningCall(call, function, self._opened)
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         return ticket
 
-    def running(self, ticket: str) -> RunningCall:
-        """Return the call that a ticket stands for."""
+    def running(self, ticket: str, *, private: bool | None = None) -> RunningCall:
+        """Return the call that a ticket stands for.
+
+        Parameters
+        ----------
+        ticket : str
+        private : bool, optional
+            Refuse the ticket of a call that is not private (True), or that is (False).
+        """
         with self._lock:
             found = self._calls.get(ticket)
-        if found is None:
+        if found is None or (private is not None and private != found.function.startswith("dp_")):
             raise InternalError("I002", "the call is no longer running. Run the statement again.")
         return found
 
@@ -122,7 +151,46 @@ class Session:
         with self._lock:
             self._calls.pop(ticket, None)
 
-    def guarded(self, ticket: str, work: Callable[[RunningCall], Result]) -> Result:
+    def release_once(self, ticket: str, work: Callable[[RunningCall], Entry]) -> Entry:
+        """Return the release of a call, made by `work` the first time.
+
+        DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery):
+        it is the same release, so it is neither drawn nor charged anew.
+        """
+        with self._releasing:
+            with self._lock:
+                entry = self._released.get(ticket)
+            if entry is not None:
+                return entry
+            try:
+                entry = work(self.running(ticket, private=True))
+            finally:
+                self.close_call(ticket)
+            with self._lock:
+                self._released[ticket] = entry
+                if len(self._released) > _MOST_CALLS:
+                    self._released.popitem(last=False)
+            return entry
+
+    @property
+    def opened(self) -> int:
+        """How many calls have passed their gate so far."""
+        return self._opened
+
+    def fail_open_calls(self, plan: SisPlan, since: int) -> bool:
+        """Charge, without a result, the calls of a plan whose statement DuckDB aborted; say whether there was one."""
+        with self._lock:
+            dead = [
+                (ticket, found)
+                for ticket, found in self._calls.items()
+                if found.number > since and found.call.plan == plan
+            ]
+        for ticket, found in dead:
+            self._charge_failure(found)
+            self.close_call(ticket)
+        return bool(dead)
+
+    def guarded(self, ticket: str, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
         """Run a part of a call that reads rows; should it fail, the charge is committed without a result.
 
         Raises
@@ -130,7 +198,7 @@ class Session:
         InternalError
             In place of any exception that is not our own, without its text.
         """
-        running = self.running(ticket)
+        running = self.running(ticket, private=private)
         try:
             return work(running)
         except DpsqlError:
@@ -139,11 +207,7 @@ class Session:
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
-            raise InternalError(
-                "I001",
-                f"{running.function} failed after it read the table. The charge stands and nothing was released. "
-                "Report it with the versions that `dpsql doctor` shows.",
-            ) from None
+            raise InternalError("I001", f"{running.function} {FAILED}") from None
 
     def release(self, plan: SisPlan, function: str, draw: Callable[[], object]) -> Entry:
         """Charge and draw in one durable transaction."""
@@ -174,7 +238,7 @@ class Session:
 
 
 def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:
-    """What the owner stated, by the names of a call's arguments."""
+    """Return what the owner stated, by the names of a call's arguments."""
     stated: dict[str, Any] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
     if not aggregate:
         stated |= {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
@@ -182,7 +246,7 @@ def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:
 
 
 def _protection(plan: SisPlan) -> dict[str, Any]:
-    """What the call protects, as the ledger's arguments."""
+    """Return what the call protects, as the ledger's arguments."""
     unit = plan.layout.privacy_unit
     return {
         "neighbours": plan.neighbours,

@@ -35,25 +35,41 @@ def source_sql(source: str) -> str:
     double quotes is taken as it stands (``'"odd.name"'``). A name without dots and quotes, or a path
     to a data file, is one identifier whatever characters it holds.
     """
-    if "." not in source and not source.startswith('"'):
-        return quote_identifier(source)
-    if _FILE.search(source):
-        return quote_identifier(source)
+    return ".".join(quote_identifier(part) for part in _parts(source))
+
+
+def dataset_name(source: str) -> str:
+    """Return the budget's name for a source: as it is, without needless quotes and without the schema main.
+
+    Were ``t``, ``"t"`` and ``main.t`` three budgets, respelling a table would evade its limit.
+    """
+    parts = _parts(source) if source else []
+    if len(parts) < 2 and not source.startswith('"'):
+        return source or "default"
+    if len(parts) > 1 and fold(parts[-2]) == "main":
+        del parts[-2]
+    return ".".join(quote_identifier(part) if "." in part or '"' in part else part for part in parts)
+
+
+def _parts(source: str) -> list[str]:
+    """Split a source's name into catalog, schema and table, of which only the last must be there."""
+    if ("." not in source and not source.startswith('"')) or _FILE.search(source):
+        return [source]
     parts, rest = [], source
     while True:
-        match = re.match(r'"((?:[^"]|"")*)"(\.|$)|([^."]+)(\.|$)', rest)
-        if match is None or (match.group(2) or match.group(4) or "") == rest[-1:] == ".":
+        match = re.match(r'"((?:[^"]|"")+)"(\.|$)|([^."]+)(\.|$)', rest)
+        if match is None:
             raise ParameterError(
                 "P014", f"source {show(source)} is not a table name. Write parts with dots or quotes as '\"odd.name\"'."
             )
         quoted, plain = match.group(1), match.group(3)
         parts.append(quoted.replace('""', '"') if quoted is not None else plain)
         rest = rest[match.end() :]
-        if not rest:
+        if "." not in (match.group(2), match.group(4)):
             break
     if len(parts) > 3:
         raise ParameterError("P014", f"source {show(source)} has more than three parts. Give catalog.schema.table.")
-    return ".".join(quote_identifier(part) for part in parts)
+    return parts
 
 
 @dataclass(frozen=True)
@@ -137,7 +153,9 @@ class Layout:
                 "Give names := [...] from a public list, not from the table.",
             )
         if kind == "array" and names is not None and n_features is not None and len(names) != n_features:
-            raise ParameterError("P010", f"names has {len(names)} texts and n_features is {n_features}. Give one of them.")
+            raise ParameterError(
+                "P010", f"names has {len(names)} texts and n_features is {n_features}. Give one of them."
+            )
         layout = cls(kind, target, features, names, n_features, value, row_id, unit)
         layout._refuse_overlap()
         return layout
@@ -151,9 +169,13 @@ class Layout:
                 continue
             other = seen.setdefault(fold(column), part)
             if other != part and {other, part} != {"privacy_unit", "row_id"}:
-                raise ParameterError("P011", f"column {show(column)} is both {other} and {part}. Give different columns.")
+                raise ParameterError(
+                    "P011", f"column {show(column)} is both {other} and {part}. Give different columns."
+                )
         listed = () if self.features is None else (self.features,) if isinstance(self.features, str) else self.features
         for column in listed:
             part_of = seen.get(fold(column))
             if part_of is not None:
-                raise ParameterError("P011", f"column {show(column)} is a feature and the {part_of}. Leave it out of features.")
+                raise ParameterError(
+                    "P011", f"column {show(column)} is a feature and the {part_of}. Leave it out of features."
+                )

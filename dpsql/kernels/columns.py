@@ -53,7 +53,7 @@ def to_doubles(array: pa.Array) -> NDArray[np.float64]:
 
 
 def _decimal_to_doubles(array: pa.Array) -> NDArray[np.float64]:
-    """Cast decimals: the unscaled integer over a power of ten, as DuckDB does up to 2**53; beyond, the nearest double."""
+    """Cast decimals: unscaled integer over a power of ten, as DuckDB does up to 2**53; beyond, the nearest double."""
     digits = array.cast(pa.decimal128(38, array.type.scale)).fill_null(0)
     words = np.frombuffer(digits.buffers()[1], dtype=np.int64)[2 * digits.offset : 2 * (digits.offset + len(digits))]
     low, high = words[0::2], words[1::2]

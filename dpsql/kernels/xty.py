@@ -68,9 +68,8 @@ def warm_up() -> None:
 
 def _values(array: pa.Array) -> NDArray[np.floating[Any]]:
     """Return the values as doubles, or as they stand in Arrow's buffer when they are doubles or floats without NULL."""
-    if pa.types.is_float64(array.type) or pa.types.is_float32(array.type):
-        if array.null_count == 0:
-            return np.asarray(array.to_numpy(zero_copy_only=True))
+    if (pa.types.is_float64(array.type) or pa.types.is_float32(array.type)) and array.null_count == 0:
+        return np.asarray(array.to_numpy(zero_copy_only=True))
     return to_doubles(array)
 
 
@@ -143,9 +142,12 @@ def cross_products(
 
 
 def _blocked(
-    target: NDArray[np.float64], features: NDArray[np.floating[Any]], middle: NDArray[np.float64], scale: NDArray[np.float64]
+    target: NDArray[np.float64],
+    features: NDArray[np.floating[Any]],
+    middle: NDArray[np.float64],
+    scale: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """The NumPy form of the kernels: a BLAS product of integers is exact within a block."""
+    """Sum in NumPy: within a block a BLAS product of integers is exact."""
     sums = np.zeros(features.shape[1], dtype=np.int64)
     for start in range(0, len(target), BLOCK_ROWS):
         block = quantise(features[start : start + BLOCK_ROWS].astype(np.float64), middle, scale)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.noise.entropy import WordReader
-from dpsql.noise.scores import Integers, differences, scaled
+from dpsql.noise.scores import Integers, differences, kth_largest, scaled
 
 _LEVELS = 1 << 16
 # With so few scores, sort them all and give every place a block of its own.
@@ -65,7 +65,7 @@ class Ranking:
         distance, _ = differences(scores, best)
         # Doubles are monotone in the distance, so whoever is among the k best is within the k-th double.
         rough = distance.astype(np.float64) if distance.dtype != object else scaled(distance, Fraction(1))
-        near = np.flatnonzero(rough <= np.partition(rough, k - 1)[k - 1])
+        near = np.flatnonzero(rough <= -kth_largest(-rough, k))
         self._head: NDArray[np.intp] = near[np.argsort(distance[near], kind="stable")[:k]]
         reference = distance[self._head[-1]]
         self.head_gaps: Integers = reference - distance[self._head]
@@ -105,7 +105,8 @@ class Ranking:
         span = min(float(exponents.max()), reach)
         # A span this narrow needs no levels (and its inverse might overflow).
         per_level = (_LEVELS - 1) / span if span > _NARROWEST else 0.0
-        self._levels = np.minimum(exponents * per_level, _LEVELS - 1.0).astype(np.uint16)
+        # By way of int32, a conversion that compilers vectorise.
+        self._levels = np.minimum(exponents * per_level, _LEVELS - 1.0).astype(np.int32).astype(np.uint16)
         self._ends = np.cumsum(np.bincount(self._levels, minlength=_LEVELS))
         by_score = self._ends[:: max(1, int(min(_STEP * per_level, _LEVELS)))]
         by_size = _growth_edges(self.size, self.k)
@@ -146,8 +147,10 @@ class Ranking:
         inside = place - 1 - (int(self._ends[level - 1]) if level else 0)
         members = np.flatnonzero(self._levels == level)
         gaps = self._gaps[members]
-        order = np.argpartition(gaps, inside) if gaps.dtype != object else np.argsort(gaps, kind="stable")
-        return members[order[:inside]], int(members[order[inside]])
+        if gaps.min() < gaps.max():
+            order = np.argpartition(gaps, inside) if gaps.dtype != object else np.argsort(gaps, kind="stable")
+            members = members[order]
+        return members[:inside], int(members[inside])
 
 
 @lru_cache(maxsize=8)

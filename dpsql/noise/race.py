@@ -22,13 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import LazyExponential, fraction_bounds, log_bounds
-from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, Integers, differences, integer_scores, scaled
+from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, Integers, differences, integer_scores, kth_largest, scaled
 
 Noise = Literal["exponential", "gumbel"]
 NOISES: tuple[Noise, ...] = ("exponential", "gumbel")
 
 _Intervals = tuple[NDArray[np.float64], NDArray[np.float64]]
 
+# Candidates per step, so that the working arrays stay in the second-level cache.
+_CHUNK = 1 << 14
 _RADIUS = 2.0**-40
 _SMALLEST_PREFIX = np.uint64(1 << 48)
 _NEAR_ONE = 2.0**-10
@@ -72,12 +74,16 @@ def top_k(
     """
     scores = integer_scores(utility)
     _check(len(scores), coefficient, k, noise)
-    words = source.words(len(scores))
-    reference = _kth_largest(scores, k)
-    low, high = _noisy(scores, reference, coefficient, words, noise)
-    # k candidates score at least `bar`, so whoever is certainly below it cannot win.
-    bar = np.partition(low, len(low) - k)[len(low) - k]
-    candidates = np.flatnonzero(high >= bar)
+    # Doubles are fine near the reference; at most k - 1 scores lie above, maybe so far that doubles are coarse.
+    reference = int(kth_largest(scores, k))
+    words = np.empty(len(scores), dtype=np.uint64)
+    low, high = np.empty(len(scores)), np.empty(len(scores))
+    for begin in range(0, len(scores), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        words[part] = source.words(len(words[part]))
+        low[part], high[part] = _noisy(scores[part], reference, coefficient, words[part], noise)
+    # k candidates score at least the k-th largest lower bound: whoever is certainly below it cannot win.
+    candidates = np.flatnonzero(high >= kth_largest(low, k))
     candidates = candidates[np.argsort(-low[candidates], kind="stable")]
     low, high = low[candidates], high[candidates]
 
@@ -104,13 +110,6 @@ def _check(size: int, coefficient: Fraction, k: int, noise: str) -> None:
         raise ParameterError("P002", f"k must be in [1, {size}], the number of candidates; got {k}. Lower k.")
     if noise not in NOISES:
         raise ParameterError("P005", f"noise must be one of 'exponential', 'gumbel'; got {noise!r}.")
-
-
-def _kth_largest(scores: Integers, k: int) -> int:
-    """Scores are measured from here: at most k - 1 of them can lie above, far enough for doubles to be coarse."""
-    if scores.dtype == object:
-        return int(sorted(scores.tolist(), reverse=True)[k - 1])
-    return int(np.partition(scores, len(scores) - k)[len(scores) - k])
 
 
 def _noisy(

@@ -14,6 +14,7 @@ from dpsql.errors import ParameterError
 # Relative error of `scaled`: three roundings of 2**-53 each, and room to spare.
 RELATIVE_ERROR = 2.0**-50
 LARGEST_SCALED = 1e290
+_SAMPLE_STEP = 16
 
 Integers = NDArray[Any]
 
@@ -69,6 +70,19 @@ def differences(scores: Integers, reference: int) -> tuple[Integers, NDArray[np.
         return np.abs(scores - reference), below
     offset = scores.view(np.uint64) - np.uint64(reference % (1 << 64))  # modulo 2**64
     return np.where(below, np.uint64(0) - offset, offset), below
+
+
+def kth_largest(values: Integers, k: int) -> Any:
+    """Return the k-th largest entry of an array without NaN, k in [1, d].
+
+    A sample bounds it from below, so that of a long array only a few entries need to be partitioned.
+    """
+    if values.dtype == object:
+        return sorted(values.tolist(), reverse=True)[k - 1]
+    sample = values[::_SAMPLE_STEP]
+    if len(sample) >= k:
+        values = values[values >= np.partition(sample, len(sample) - k)[len(sample) - k]]
+    return np.partition(values, len(values) - k)[len(values) - k]
 
 
 def scaled(distance: Integers, coefficient: Fraction) -> NDArray[np.float64]:

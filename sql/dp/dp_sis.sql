@@ -20,8 +20,12 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   neighbours := NULL, mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL,
   dataset := NULL, release := NULL
 ) AS
+  -- query() takes constants only, so no argument can carry a value of the data; the filter's plan fails before
+  -- a row is read when the budget does not suffice.
   system.main.dpsql_sis(
-    system.main.dpsql_plan(
+    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
       'dp_sis aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
-      target_levels, neighbours, mechanism, gamma, center, center_share, NULL, NULL, NULL, NULL, dataset, release),
-    list({'y': y, 'x': x}));
+      target_levels, neighbours, mechanism, gamma, center, center_share, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+    (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_sis aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+      target_levels, neighbours, mechanism, gamma, center, center_share, NULL, NULL, NULL, NULL, dataset, release))));

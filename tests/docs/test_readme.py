@@ -56,7 +56,8 @@ def test_python_blocks_run(patients: Path) -> None:
 def test_inline_calls_run(patients: Path) -> None:
     con = dpsql.connect(patients)
     try:
-        rows = con.execute("SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 16) FROM expression").fetchall()
+        aggregate = "SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 16) FROM expression"
+        rows = con.execute(aggregate).fetchall()
         assert len(rows[0][0]) == 2
         assert con.execute("SELECT * FROM dp_estimate('dp_sis', n_features := 9, k := 5, epsilon := 1)").fetchall()
     finally:
@@ -67,4 +68,3 @@ def test_the_gate_finds_both_commands() -> None:
     for name in ("demo", "tests"):
         block = README.split(f"<!-- {name} -->", 1)[1]
         assert re.match(r"\n```sh\n.+\n```\n", block)
-

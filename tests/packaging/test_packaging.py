@@ -58,7 +58,8 @@ def test_installs_elsewhere_and_doctor_is_content(kind: str, distributions: dict
     # The dependencies are lent by this environment, behind the new one's own packages; dpsql itself is not.
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     (site / "lent.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}) + "\n")
-    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall", distributions[kind])
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall")
+    run(python, "-m", "pip", "install", "-q", *offline, distributions[kind])
     where = run(python, "-c", "import dpsql, dpsql.udfs, dpsql.sql; print(dpsql.__file__)", cwd=tmp_path).strip()
     assert Path(where).is_relative_to(venv)
     report = run(venv / "bin" / "dpsql", "doctor", cwd=tmp_path)
@@ -74,8 +75,9 @@ def test_import_is_light(tmp_path: Path) -> None:
 def test_first_release_in_a_process_compiles_nothing(tmp_path: Path) -> None:
     code = (
         "import sys, dpsql; con = dpsql.connect(); "
-        "con.execute(\"CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS y FROM range(500)\"); "
+        'con.execute("CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS y FROM range(500)"); '
         "con.execute(\"SELECT * FROM dp_sis('t', target := 'y', k := 1, epsilon := 1.0, lower := 0, upper := 1, "
-        "target_lower := 0, target_upper := 1)\").fetchall(); print('numba' in sys.modules, 'polars' in sys.modules); con.close()"
+        'target_lower := 0, target_upper := 1)").fetchall(); '
+        "print('numba' in sys.modules, 'polars' in sys.modules); con.close()"
     )
     assert run(sys.executable, "-c", code, cwd=ROOT).split() == ["False", "False"]

@@ -22,12 +22,18 @@ PAIR = ((1.0, 1.0, 1.0),), ((1.0, 1.0, 1.0), (1.0, -1.0, 1.0))
 # Replacing one row sends the scores from (4, 0) to (2, 2): the second gains 4 on the first.
 BASE = ((1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 0.0, 1.0))
 REPLACED = (*BASE, (1.0, -1.0, 1.0)), (*BASE, (-1.0, 1.0, 1.0))
+# Many rows with the lowest target and neutral features: the private mean is low, and the others keep their weight.
+LOW = ((0.0, 0.0, -1.0),) * 60
 CASES: list[tuple[str, tuple[Table, Table], dict[str, Any]]] = [
     ("add_remove", PAIR, {"mechanism": "one_shot", "epsilon": 2}),
     ("add_remove", PAIR, {"mechanism": "gumbel", "epsilon": 3}),
     ("add_remove", PAIR, {"mechanism": "canonical_lipschitz", "epsilon": 3, "gamma": 0.75}),
     ("replace", REPLACED, {"mechanism": "one_shot", "epsilon": 2}),
-    ("add_remove", PAIR, {"mechanism": "one_shot", "epsilon": 2.5, "center": "target", "center_share": 0.1}),
+    (
+        "add_remove",
+        ((*PAIR[0], *LOW), (*PAIR[1], *LOW)),
+        {"mechanism": "one_shot", "epsilon": 2.5, "center": "target", "center_share": 0.1},
+    ),
 ]
 IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case in CASES]
 

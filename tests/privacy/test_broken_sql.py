@@ -104,7 +104,7 @@ def test_naive_float_noise(opened: list[Any]) -> None:
     report = run(opened, query.format("dp_broken_float_noise"), tables, epsilon=1.0, runs=2400)
     assert report.verdict == "violates", str(report)
     assert "grain" in report.event, str(report)
-    right = run(opened, query.format("private_count"), tables, epsilon=1.0, runs=2400)
+    right = run(opened, query.format("private_count"), tables, epsilon=1.0, runs=1600)
     assert right.verdict == "passes", str(right)
 
 
@@ -113,7 +113,7 @@ def test_half_scale_selection(opened: list[Any]) -> None:
     query = "SELECT {}([abs(sum(a * y)), abs(sum(b * y))]::BIGINT[], 2.0) FROM t"
     report = run(opened, query.format("dp_broken_select"), tables, epsilon=2.0, runs=2000)
     assert report.verdict == "violates", str(report)
-    right = run(opened, query.format("private_select"), tables, epsilon=2.0, runs=1400)
+    right = run(opened, query.format("private_select"), tables, epsilon=2.0, runs=1000)
     assert right.verdict == "passes", str(right)
 
 

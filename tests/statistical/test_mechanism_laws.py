@@ -100,7 +100,12 @@ def levels_law(scores, k, coefficient, gamma):
 
 @pytest.mark.parametrize(
     ("repeats", "k", "epsilon"),
-    [([(9, 3), (6, 30), (0, 300)], 4, 3), ([(30, 2), (10, 5), (0, 600)], 5, 2), ([(4, 300), (0, 20)], 3, 5)],
+    [
+        ([(9, 3), (6, 30), (0, 300)], 4, 3),
+        ([(20, 2), (10, 5), (0, 600)], 5, 2),
+        ([(4, 20), (0, 300)], 3, 4),
+        ([(8, 1), (4, 1), (2, 1), (0, 300)], 2, 2),
+    ],
 )
 def test_canonical_lipschitz_with_many_candidates(repeats, k, epsilon):
     """Hundreds of candidates take the path with levels and blocks; few distinct scores keep the law countable."""

@@ -19,7 +19,7 @@ def largest_ratio(law, other):
 
 def neighbours(generator, size, monotone):
     """Scores, and scores that moved by at most 1 each; in one direction if `monotone`."""
-    scores = generator.integers(0, int(generator.integers(1, 8)), size)
+    scores = generator.integers(0, int(generator.choice([1, 3, 8, 60])), size)
     kind = generator.integers(0, 3)
     if kind == 0:
         change = generator.choice([0, 1] if monotone else [-1, 1], size)
@@ -57,14 +57,20 @@ def test_select_spends_at_most_epsilon(noise):
 
 @pytest.mark.parametrize("gamma", [Fraction(1, 4), Fraction(1, 2), Fraction(9, 10)])
 def test_canonical_lipschitz_spends_at_most_epsilon(gamma):
-    assert 0.8 < search(canonical_of(gamma, 2), monotone=False) <= 1.0 + 1e-9
-    assert 0.7 < search(canonical_of(gamma, 1), monotone=True) <= 1.0 + 1e-9
+    assert 0.65 < search(canonical_of(gamma, 2), monotone=False) <= 1.0 + 1e-9
+    assert 0.65 < search(canonical_of(gamma, 1), monotone=True) <= 1.0 + 1e-9
+
+
+def test_canonical_lipschitz_spends_all_of_epsilon_at_worst():
+    """k = 1, gamma near 1: the others are far below, and rise while the best falls."""
+    law = canonical_of(Fraction(999, 1000), 2)
+    assert 0.99 < largest_ratio(law([40, 0, 0], 1), law([39, 1, 1], 1)) <= 1.0 + 1e-9
 
 
 def test_the_search_would_find_a_range_that_is_too_small():
     assert search(select_of("exponential", 1), monotone=False) > 1.5
     assert search(select_of("gumbel", 1), monotone=False) > 1.5
-    assert search(canonical_of(Fraction(1, 2), 1), monotone=False) > 1.5
+    assert search(canonical_of(Fraction(1, 2), 1), monotone=False) > 1.2
 
 
 def test_printed_classes_overlap():
