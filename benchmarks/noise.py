@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from importlib.metadata import version
 
 from dpsql.noise.discrete import discrete_gaussian, discrete_laplace
 
@@ -42,7 +43,7 @@ def main() -> int:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    print(f"opendp {dp.__version__ if hasattr(dp, '__version__') else ''} M/s = million samples per second, {ROUNDS} rounds")
+    print(f"opendp {version('opendp')}; M/s: million samples per second, median of {ROUNDS} rounds")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
     space_l2 = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
     zeros = {size: [0] * size for size in (1000, THEIRS)}

@@ -47,7 +47,10 @@ def beside_opendp(size: int, k: int) -> float:
     scores = zipf(size)
     as_list = scores.tolist()
     run = canonical(scores, k)
-    one_shot = [lambda noise=noise: select(scores, utility_range=2, epsilon=EPSILON, k=k, noise=noise) for noise in ("exponential", "gumbel")]
+    one_shot = [
+        lambda noise=noise: select(scores, utility_range=2, epsilon=EPSILON, k=k, noise=noise)
+        for noise in ("exponential", "gumbel")
+    ]
     before = [milliseconds(run) for _ in range(ROUNDS)]
     theirs = milliseconds(lambda: peer(as_list))
     ours = statistics.median(before + [milliseconds(run) for _ in range(ROUNDS)])
@@ -74,7 +77,10 @@ def alone(size: int, k: int) -> float:
         run()
         times = [milliseconds(run) for _ in range(ROUNDS)]
         worst = max(worst, statistics.median(times))
-        print(f"d = {size:>7}, k = {k:>3}   canonical, {name:<20} median {statistics.median(times):7.1f} ms   max {max(times):7.1f} ms")
+        print(
+            f"d = {size:>7}, k = {k:>3}   canonical, {name:<20}"
+            f" median {statistics.median(times):7.1f} ms   max {max(times):7.1f} ms"
+        )
     return worst
 
 

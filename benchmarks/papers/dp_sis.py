@@ -2,7 +2,8 @@
 
     python benchmarks/papers/dp_sis.py [--quick] [--data DIR] [--only sorlie synthetic] [--out DIR]
 
-Appends one line per setting to ``results.csv`` and skips the settings that are there, so an interrupted run goes on.
+Appends one line per setting to ``results.csv`` (overlaps) and ``r2.csv`` (fits) and skips the settings that are there,
+so an interrupted run goes on.
 
 The statistic comes from SQL (``exact_xty`` on a view over Parquet, a list column with ``n_features``); the selections
 are then drawn by the functions that ``dp_sis`` itself calls, `dpsql.selection`, and not by a full SQL call each time.
@@ -16,7 +17,7 @@ import csv
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1].parent / "shared" / "data"
 GRID = sorted({*(float(f"{value:.4g}") for value in np.geomspace(0.1, 20.0, 25)), 1.0, 10.0})
 QUICK_GRID = [1.0, 20.0]
+FIT_GRID = [1.0, 2.742, 5.318, 10.0, 20.0]
 TRIALS = 100
 DESIGNS = 10
 SEED = 20240607  # of the synthetic data alone; the mechanisms draw from the operating system
@@ -112,7 +114,8 @@ RAW_SETTINGS = (("one_shot", 0.5, "public"), ("one_shot", 0.5, "target"), *NOT_P
 
 TRUTHS = ("paper", "lasso", "sis", "own", "signals")
 KEY = ("set", "view", "k", "mechanism", "gamma", "center", "epsilon")
-COLUMNS = (*KEY, *(f"{measure}_{truth}" for truth in TRUTHS for measure in ("overlap", "exact")))
+OVERLAPS = tuple(f"{measure}_{truth}" for truth in TRUTHS for measure in ("overlap", "exact"))
+Cell = tuple[int, tuple[str, float, str], float]  # k, setting, epsilon
 
 
 @dataclass(frozen=True)
@@ -265,22 +268,30 @@ def draw(study: Study, setting: tuple[str, float, str], k: int, epsilon: float, 
     return [draw_selection(plan, utility, features) for utility in utilities]
 
 
-def measure(study: Study, center: str, k: int, selections: Sequence[Sequence[int]]) -> dict[str, float]:
+def overlaps(study: Study, cell: Cell, chosen: list[list[int]]) -> dict[str, float]:
     """Return the mean overlap with each truth, as a fraction of k, and how often the set is exactly the truth."""
+    k, (_, _, center), _ = cell
     truths = {name: set(order[:k].tolist()) for name, order in (study.orders | {"own": study.limit(center)}).items()}
     if study.source.signals:
         truths["signals"] = set(study.source.signals)
     out = {}
     for name, truth in truths.items():
-        common = [len(truth.intersection(selection)) for selection in selections]
+        common = [len(truth.intersection(selection)) for selection in chosen]
         out[f"overlap_{name}"] = float(np.mean(common)) / k
         out[f"exact_{name}"] = float(np.mean([number == k for number in common]))
     return out
 
 
-def average(parts: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Average measures over the designs of a synthetic set."""
-    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
+def fit(study: Study, cell: Cell, chosen: list[list[int]]) -> dict[str, float]:
+    """Return the mean in-sample R² of least squares on the selected columns: what they are good for."""
+    target = study.target - study.target.mean()
+    total = target @ target
+    out = []
+    for selection in chosen:
+        columns = study.columns[:, selection] - study.columns[:, selection].mean(axis=0)
+        residual = target - columns @ np.linalg.lstsq(columns, target)[0]
+        out.append(1.0 - residual @ residual / total)
+    return {"r2": float(np.mean(out))}
 
 
 def synthetic(folder: Path, designs: int) -> list[Source]:
@@ -301,85 +312,98 @@ def synthetic(folder: Path, designs: int) -> list[Source]:
     return sources
 
 
-def cells(group: Sequence[Study], grid: Sequence[float]) -> Iterator[tuple[int, tuple[str, float, str], float]]:
-    """Yield every (k, setting, epsilon) of a data set's view; an infinite epsilon is the statistic without noise."""
-    p = group[0].columns.shape[1]
+def cells(group: Sequence[Study], grid: Sequence[float], ks: Sequence[int]) -> Iterator[Cell]:
+    """Yield every (k, setting, epsilon) of a data set's view; an infinite epsilon is an order without noise."""
     settings = RAW_SETTINGS if group[0].view is INTENSITY else PRIVATE + NOT_PRIVATE
-    for k in (5, 8) if group[0].source.signals else sorted({5, math.floor(math.log(p))}):
+    for k in ks:
         for center in dict.fromkeys(center for _, _, center in settings):
             yield k, ("none", 0.5, center), math.inf
-        yield k, ("sis", 0.5, "data"), math.inf
+        for order in ("sis", "lasso", "random"):
+            yield k, (order, 0.5, "data"), math.inf
         for setting in settings:
             for epsilon in grid:
                 yield k, setting, epsilon
 
 
-def result(
-    group: Sequence[Study], k: int, setting: tuple[str, float, str], epsilon: float, trials: int
-) -> dict[str, float]:
-    """Measure one cell, its trials split evenly over the designs."""
-    parts = []
-    for study in group:
-        if setting[0] == "sis":
-            selections = [study.orders["sis"][:k].tolist()]
-        elif math.isinf(epsilon):
-            selections = [study.limit(setting[2])[:k].tolist()]
-        else:
-            selections = draw(study, setting, k, epsilon, max(1, trials // len(group)))
-        parts.append(measure(study, setting[2], k, selections))
-    return average(parts)
+def selections(study: Study, cell: Cell, trials: int) -> list[list[int]]:
+    """Return the selections of one cell: one where nothing is drawn."""
+    k, setting, epsilon = cell
+    if setting[0] == "random":
+        generator = np.random.default_rng(SEED)
+        return [generator.choice(study.columns.shape[1], size=k, replace=False).tolist() for _ in range(trials)]
+    if math.isinf(epsilon):
+        order = study.limit(setting[2]) if setting[0] == "none" else study.orders[setting[0]]
+        return [order[:k].tolist()]
+    return draw(study, setting, k, epsilon, trials)
 
 
 class Results:
     """The lines measured so far, in a CSV file that only grows."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
+        self._columns = columns
         self.done: set[tuple[str, ...]] = set()
         if path.exists():
             with path.open(newline="") as file:
                 self.done = {tuple(line[name] for name in KEY) for line in csv.DictReader(file)}
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(",".join(COLUMNS) + "\n")
+            path.write_text(",".join((*KEY, *columns)) + "\n")
 
     def append(self, key: tuple[str, ...], measures: dict[str, float]) -> None:
         """Add a line."""
-        values = [f"{measures[name]:.4g}" if name in measures else "" for name in COLUMNS[len(KEY) :]]
+        values = [f"{measures[name]:.4g}" if name in measures else "" for name in self._columns]
         with self.path.open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow([*key, *values])
         self.done.add(key)
 
 
-def run(
-    name: str, sources: Sequence[Source], results: Results, grid: Sequence[float], trials: int, progress: Progress
-) -> list[dict[str, Any]]:
-    """Measure what is missing of one data set; return what is worth knowing about its views."""
-    facts = []
-    for group in zip(*(studies(source) for source in sources), strict=True):
-        first = group[0]
-        n, p = first.columns.shape
-        facts.append(
-            {
-                "set": name,
-                "view": first.view.name,
-                "n": n,
-                "p": p,
-                "lower": first.view.lower,
-                "upper": first.view.upper,
-                "lasso": first.nonzero,
-            }
-        )
-        todo = []
-        for k, setting, epsilon in cells(group, grid):
-            key = (name, first.view.name, str(k), setting[0], str(setting[1]), setting[2], f"{epsilon:g}")
+@dataclass(frozen=True)
+class Run:
+    """What to measure, and how often."""
+
+    overlaps: Results
+    fits: Results
+    grid: Sequence[float]
+    trials: int
+    progress: Progress
+
+    def measure(self, sources: Sequence[Source]) -> list[dict[str, Any]]:
+        """Measure what is missing of one data set; return what is worth knowing about its views."""
+        facts = []
+        for group in zip(*(studies(source) for source in sources), strict=True):
+            study, view = group[0], group[0].view
+            n, p = study.columns.shape
+            facts.append({"set": study.source.name, "view": view.name, "n": n, "p": p, "lasso": study.nonzero})
+            facts[-1] |= {"lower": view.lower, "upper": view.upper}
+            ks = (5, 8) if study.source.signals else sorted({5, math.floor(math.log(p))})
+            self._fill(group, self.overlaps, overlaps, self.grid, ks)
+            self._fill(group, self.fits, fit, [level for level in FIT_GRID if level in self.grid], (5,))
+        return facts
+
+    def _fill(
+        self,
+        group: Sequence[Study],
+        results: Results,
+        measure: Callable[[Study, Cell, list[list[int]]], dict[str, float]],
+        grid: Sequence[float],
+        ks: Sequence[int],
+    ) -> None:
+        """Measure the cells that a file lacks, their trials split evenly over the designs of a synthetic set."""
+        name, view = group[0].source.name, group[0].view.name
+        todo = {}
+        for cell in cells(group, grid, ks):
+            k, (mechanism, gamma, center), epsilon = cell
+            key = (name, view, str(k), mechanism, str(gamma), center, f"{epsilon:g}")
             if key not in results.done:
-                todo.append((key, k, setting, epsilon))
-        task = progress.add_task(f"{name} ({first.view.name})", total=len(todo))
-        for key, k, setting, epsilon in todo:
-            results.append(key, result(group, k, setting, epsilon, trials))
-            progress.advance(task)
-    return facts
+                todo[key] = cell
+        task = self.progress.add_task(f"{name} ({view}), {measure.__name__}", total=len(todo))
+        trials = max(1, self.trials // len(group))
+        for key, cell in todo.items():
+            parts = [measure(study, cell, selections(study, cell, trials)) for study in group]
+            results.append(key, {item: float(np.mean([part[item] for part in parts])) for item in parts[0]})
+            self.progress.advance(task)
 
 
 def gather(data: Path, only: Sequence[str], folder: Path, designs: int) -> dict[str, list[Source]]:
@@ -414,20 +438,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     grid, designs = (QUICK_GRID, 2) if options.quick else (GRID, DESIGNS)
     trials = options.trials or (10 if options.quick else TRIALS)
     started = time.monotonic()
-    results = Results(options.out / "results.csv")
-    bar = (
-        TextColumn("{task.description:22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    bar = (TextColumn("{task.description:26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     facts: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder, Progress(*bar) as progress:
-        for name, sources in gather(options.data, options.only, Path(folder), designs).items():
-            facts += run(name, sources, results, grid, trials, progress)
+    with tempfile.TemporaryDirectory() as folder, Progress(*bar, TimeRemainingColumn()) as progress:
+        overlap_lines = Results(options.out / "results.csv", OVERLAPS)
+        fit_lines = Results(options.out / "r2.csv", ("r2",))
+        run = Run(overlap_lines, fit_lines, grid, trials, progress)
+        for sources in gather(options.data, options.only, Path(folder), designs).values():
+            facts += run.measure(sources)
     write_report(options.out, facts, figures=not options.no_figure)
-    print(f"{len(results.done)} lines in {results.path}; {time.monotonic() - started:.0f} s")
+    print(f"{len(overlap_lines.done)} lines in {overlap_lines.path}; {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -78,11 +78,11 @@ def select(
     References
     ----------
     .. [1] R. McKenna, D. Sheldon, Permute-and-Flip: A new mechanism for differentially private selection,
-       NeurIPS 2020, Theorem 1.
+       NeurIPS 2020.
     .. [2] Z. Ding, D. Kifer, et al., The permute-and-flip mechanism is identical to report-noisy-max with
        exponential noise, 2021.
     .. [3] D. Durfee, R. Rogers, Practical differentially private top-k selection with pay-what-you-get
-       composition, NeurIPS 2019, Lemma 4.2.
+       composition, NeurIPS 2019.
     """
     check_selection(utility_range, epsilon)
     if not k >= 1:

@@ -126,7 +126,8 @@ def _scaled(context: Context, value: Decimal, digits: int) -> Bounds:
 
 def _step_up(value: int, digits: int) -> int:
     """Bound ``log((value + 1) / value) < 1 / value`` from above."""
-    return -(-(10**digits) // value)
+    unit: int = 10**digits
+    return -(-unit // value)
 
 
 def _log_bounds(value: int, digits: int) -> Bounds:

@@ -22,7 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import LazyExponential, fraction_bounds, log_bounds
-from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, Integers, differences, integer_scores, kth_largest, scaled
+from dpsql.noise.scores import (
+    LARGEST_SCALED,
+    RELATIVE_ERROR,
+    Integers,
+    differences,
+    integer_scores,
+    kth_largest,
+    scaled,
+)
 
 Noise = Literal["exponential", "gumbel"]
 NOISES: tuple[Noise, ...] = ("exponential", "gumbel")

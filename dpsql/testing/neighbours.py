@@ -102,7 +102,7 @@ def neighbouring_pairs(
     >>> len(list(neighbouring_pairs([(0,), (1,)], 2, "add_remove")))
     6
     >>> len(list(neighbouring_pairs([(0,), (1,)], 2, "replace")))
-    4
+    3
     """
     for family in neighbouring_families(len(domain), max_rows, relation, ordered=ordered):
         for first, second in itertools.combinations(family, 2):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-termi
 
 UP, TAB, ENTER, CTRL_C, CTRL_D = "\x1b[A", "\t", "\r", "\x03", "\x04"
 PROMPT = "dpsql>"
-_patience = 20  # seconds; a slow machine must not fail
+_patience = 120  # seconds; a slow machine must not fail
 
 
 class Person:
@@ -74,7 +74,9 @@ def test_a_session_as_a_person_has_it(person: Person, tmp_path: Path) -> None:
     person.asks(".schema", r"t \(a BIGINT, b BIGINT, y BOOLEAN\)")
 
     # Tab completes a function, then one of its arguments from a list.
-    person.types("SELECT * FROM dp_si" + TAB + "'t', targ" + TAB)
+    person.types("SELECT * FROM dp_si" + TAB)
+    person.sees(r"s(\x1b\[[0-9;]*m)*\(")  # what came after a Tab must be there before the next key
+    person.types("'t', targ" + TAB)
     person.sees("target_levels")
     person.types(TAB + ENTER)
     person.asks("'y', k := 1, epsilon := 1, lower := 0, upper := 7);", r"│ +1 │ [ab] +│")
@@ -104,7 +106,9 @@ def test_a_session_as_a_person_has_it(person: Person, tmp_path: Path) -> None:
 def test_ctrl_c_interrupts_a_query_and_keeps_session_and_ledger(person: Person, tmp_path: Path) -> None:
     person.types("CREATE TEMP TABLE t AS SELECT i % 7 AS a, i % 2 = 0 AS y FROM range(100) AS r(i);" + ENTER)
     person.sees(PROMPT)
-    release = "SELECT feature || '!' AS f FROM dp_sis('t', target := 'y', k := 1, epsilon := 1, lower := 0, upper := 7);"
+    release = (
+        "SELECT feature || '!' AS f FROM dp_sis('t', target := 'y', k := 1, epsilon := 1, lower := 0, upper := 7);"
+    )
     person.asks(release, r"│ a! +│")
     person.types("SELECT sum(hash(i)) FROM range(100000000000000) AS r(i);" + ENTER)
     # The first one may come before the query has begun, and then belongs to the prompt.
@@ -150,3 +154,23 @@ def test_parquet_is_refused_on_a_terminal_before_anything_runs(tmp_path: Path) -
     child.close()
     assert child.exitstatus == 2
     assert not (tmp_path / "x.duckdb").exists()
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_errors_are_red_on_a_terminal_unless_no_color_is_set(colour: bool, tmp_path: Path) -> None:
+    surroundings = environment(tmp_path)
+    if colour:
+        del surroundings["NO_COLOR"]
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "dpsql", "query", "FROM nowhere"],
+        cwd=str(tmp_path),
+        env=surroundings,
+        encoding="utf-8",
+        timeout=_patience,
+    )
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 1
+    assert "Table with name nowhere does not exist!" in child.before
+    assert ("\x1b[31m" in child.before) == colour

@@ -105,7 +105,7 @@ def test_audit_of_the_table_form(opened: list[Any]) -> None:
 def test_long_audit(
     opened: list[Any], relation: str, pair: tuple[Table, Table], case: dict[str, Any], form: Callable[..., str]
 ) -> None:
-    report = run(opened, pair, form(neighbours=relation, **case), epsilon=case["epsilon"], runs=5000)
+    report = run(opened, pair, form(neighbours=relation, **case), epsilon=case["epsilon"], runs=2400)
     assert report.verdict == "passes", str(report)
 
 

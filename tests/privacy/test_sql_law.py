@@ -102,7 +102,7 @@ def test_output_law_of_the_table_form(connection: Any, case: dict[str, Any]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *MORE_CASES], ids=name)
 def test_output_law_of_the_table_form_at_length(connection: Any, case: dict[str, Any]) -> None:
-    check(table_form, connection, case, effort=2)
+    check(table_form, connection, case)
 
 
 @pytest.mark.slow

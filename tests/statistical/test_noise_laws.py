@@ -95,5 +95,9 @@ def test_successive_samples_are_independent(sampler):
     noise = sampler(Fraction(2), 200_000)
     pairs = list(zip((noise[::2] > 0).tolist(), (noise[1::2] > 0).tolist(), strict=True))
     chance = float(np.mean(noise > 0))
-    law = {(a, b): (chance if a else 1 - chance) * (chance if b else 1 - chance) for a in (True, False) for b in (True, False)}
+    law = {
+        (a, b): (chance if a else 1 - chance) * (chance if b else 1 - chance)
+        for a in (True, False)
+        for b in (True, False)
+    }
     assert fit(pairs, law, false_alarm=FALSE_ALARM).accepted

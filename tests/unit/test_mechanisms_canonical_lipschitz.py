@@ -197,7 +197,9 @@ class TestLimits:
             scaled = [value * unit for value in utility]
             assert one == draw(scaled, k=2, epsilon=3, utility_range=2 * unit, source=SeededBits(seed))
 
-    @pytest.mark.parametrize("epsilon", [Fraction(1, 10**400), Fraction(1, 10**30), Fraction(10**30), Fraction(10**400)])
+    @pytest.mark.parametrize(
+        "epsilon", [Fraction(1, 10**400), Fraction(1, 10**30), Fraction(10**30), Fraction(10**400)]
+    )
     @pytest.mark.parametrize("size", [5, 400])
     def test_extreme_epsilon(self, epsilon, size):
         chosen = draw([j * j % 17 for j in range(size)], k=3, epsilon=epsilon)
@@ -208,7 +210,7 @@ class TestLimits:
     def test_any_k(self, k):
         chosen = draw(np.arange(500) % 7, k=k, epsilon=1)
         assert len(set(chosen)) == k
-        assert 0 <= min(chosen)
+        assert min(chosen) >= 0
         assert max(chosen) < 500
 
     def test_int64_extremes(self):

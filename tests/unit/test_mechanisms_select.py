@@ -19,9 +19,7 @@ NOISES = ["exponential", "gumbel"]
 def test_coefficient_is_epsilon_over_k_times_range(noise):
     utility = SeededBits(1).words(50).astype(np.int64) >> 56
     for seed in range(20):
-        chosen = select(
-            utility, utility_range=6, epsilon=Fraction(1, 2), k=4, noise=noise, source=SeededBits(seed)
-        )
+        chosen = select(utility, utility_range=6, epsilon=Fraction(1, 2), k=4, noise=noise, source=SeededBits(seed))
         expected = top_k(utility, Fraction(1, 48), 4, noise=noise, source=SeededBits(seed))
         assert chosen.tolist() == expected.tolist()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 from decimal import Decimal
 from fractions import Fraction
 
@@ -111,10 +112,10 @@ def test_low_part_on_a_boundary_is_refined(word, accepted):
     assert values.tolist() == [1 if accepted else 0]
 
 
-@pytest.mark.parametrize("variance", [Fraction(1, 1000), Fraction(1, 2), Fraction(5, 2), Fraction(10**6), Fraction(2**98)])
+@pytest.mark.parametrize(
+    "variance", [Fraction(1, 1000), Fraction(1, 2), Fraction(5, 2), Fraction(10**6), Fraction(2**98)]
+)
 def test_fast_acceptance_is_the_exact_acceptance(variance):
-    import math
-
     scale = math.isqrt(math.floor(variance)) + 1
     proposals = discrete_laplace(Fraction(scale), 2000, source=SeededBits(8))
     words = SeededBits(9).words(2000)

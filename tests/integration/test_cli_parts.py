@@ -1,0 +1,229 @@
+"""The parts of the command line by themselves: splitting, messages, completion, one execution, interruption."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from dpsql.cli.catalog import Catalog, descriptions
+from dpsql.cli.completion import SqlCompleter
+from dpsql.cli.demo import MEASUREMENTS, upper_bounds
+from dpsql.cli.dot_commands import DOT_COMMANDS
+from dpsql.cli.messages import clean_message
+from dpsql.cli.session import Session
+from dpsql.cli.shell import Shell, is_complete
+from dpsql.cli.statements import is_blank, split, split_all
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session() as opened:
+        opened.execute('CREATE TABLE patients AS SELECT i AS age, i % 2 = 0 AS "re lapse" FROM range(9) AS r(i)')
+        opened.execute("CREATE TEMP VIEW visits AS SELECT 1 AS day")
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("text", "statements", "rest"),
+    [
+        ("", [], ""),
+        ("  -- only; a remark\n /* and ; another */ ", [], ""),
+        ("SELECT 1", [], "SELECT 1"),
+        ("SELECT 1;", ["SELECT 1"], ""),
+        ("SELECT 1; -- done;", ["SELECT 1"], ""),
+        (";;SELECT 1;;", ["SELECT 1"], ""),
+        ("SELECT 'a;''b'; SELECT \"c;\" FROM t; x", ["SELECT 'a;''b'", 'SELECT "c;" FROM t'], " x"),
+        ("SELECT $$a;b$$; SELECT $t$ ; $t$;", ["SELECT $$a;b$$", "SELECT $t$ ; $t$"], ""),
+        ("SELECT e'a\\';b';", ["SELECT e'a\\';b'"], ""),
+        ("SELECT 'é€😀;' ; SELECT 2;", ["SELECT 'é€😀;'", "SELECT 2"], ""),
+        ("SELECT 1 /* ; */ + 2;", ["SELECT 1 /* ; */ + 2"], ""),
+        ("SELECT 'open;", [], "SELECT 'open;"),
+        ('SELECT "open;', [], 'SELECT "open;'),
+        ("SELECT /* open;", [], "SELECT /* open;"),
+        ("SELECT 1; 'open;", ["SELECT 1"], " 'open;"),
+    ],
+)
+def test_split_cuts_where_duckdb_sees_a_semicolon(text: str, statements: list[str], rest: str) -> None:
+    found, left = split(text)
+    assert [statement.text for statement in found] == statements
+    assert left == rest
+    assert is_complete(text) == (rest == "")
+
+
+def test_split_all_takes_the_last_statement_without_semicolon_and_knows_the_lines() -> None:
+    text = "-- head\n\nSELECT 1;\n/* two\nlines */ SELECT\n2; SELECT 3"
+    assert [(statement.text, statement.line) for statement in split_all(text)] == [
+        ("SELECT 1", 3),
+        ("SELECT\n2", 5),
+        ("SELECT 3", 6),
+    ]
+    assert is_blank("\n -- x\n/* */")
+    assert not is_blank("/* open")
+
+
+def test_clean_message_keeps_the_coded_line_alone(session: Session) -> None:
+    for arguments, code in (("epsilon := 0, lower := 0, upper := 5", "P001"), ("epsilon := 1, lower := 5", "P003")):
+        with pytest.raises(Exception, match="UDF") as caught:
+            session.execute(f"FROM dp_sis('patients', target := 're lapse', k := 1, {arguments})")
+        message = clean_message(caught.value)
+        assert message.startswith(f"[DPSQL-{code}] ")
+        assert "\n" not in message
+
+
+def test_clean_message_drops_the_stack_that_duckdb_1_5_appends() -> None:
+    wrapped = "Invalid Input Error: Python exception occurred while executing the UDF: "
+    stack = "\n\nAt:\n  /home/someone/dpsql/plan.py(51): positive_number\n  <stdin>(1): <module>\n"
+    place = "\n\nLINE 1: FROM dp_sis(...\n             ^"
+    coded = "[DPSQL-P001] epsilon must be > 0; got 0. Give one."
+    for after in ("", stack, place, stack + place):
+        assert clean_message(ValueError(f"{wrapped}ParameterError: {coded}{after}")) == coded
+    assert clean_message(ValueError(f"{wrapped}KeyError: 'x'{stack}")) == "KeyError: 'x'"
+    assert clean_message(ValueError("INTERNAL Error: broken\n\nStack Trace:\n\n/home/x.so(+0x1)\n")) == (
+        "INTERNAL Error: broken"
+    )
+    assert clean_message(FileNotFoundError(2, "No such file or directory", "a.sql")) == (
+        "a.sql: No such file or directory"
+    )
+    assert clean_message(ValueError()) == "ValueError"
+
+
+def completions(session: Session, text: str) -> list[str]:
+    completer = SqlCompleter(Catalog(session), DOT_COMMANDS)
+    return [found.text for found in completer.get_completions(Document(text), CompleteEvent())]
+
+
+@pytest.mark.parametrize(
+    ("text", "among", "never"),
+    [
+        ("SELECT * FROM dp_s", ["dp_sis("], ["SELECT"]),
+        ("select dp_b", ["dp_budget()"], []),
+        ("FROM pat", ["patients"], ["PARTITION"]),
+        ("FROM vi", ["visits"], []),
+        ("SELECT ag", ["age"], []),
+        ("SELECT re", ['"re lapse"'], []),
+        ("sel", ["select"], ["SELECT"]),
+        ("SEL", ["SELECT"], ["select"]),
+        ("FROM dp_sis('pat", ["patients'"], []),
+        ("FROM dp_sis('patients', tar", ["target := ", "target_levels := "], ["epsilon := "]),
+        ("FROM dp_sis('patients', ", ["target := ", "epsilon := "], ["source := ", "x := ", "SELECT"]),
+        ("FROM dp_sis('patients', k := 5, ", ["target := "], ["k := "]),
+        ("SELECT dp_sis(x, y, ", ["k := "], ["x := ", "y := ", "privacy_unit := "]),
+        ("FROM dp_sis('patients', target := '", ["age'", "re lapse'"], []),
+        ("FROM dp_sis('patients', features := ['ag", ["age'"], []),
+        ("FROM dp_sis('patients', mechanism := 'g", ["gumbel'"], ["one_shot'"]),
+        ("FROM dp_sis('patients', neighbours := '", ["add_remove'", "replace'"], []),
+        ("SELECT 1; FROM dp_sis('patients', lo", ["lower := "], []),
+        ("SELECT 'FROM dp_", [], ["dp_sis("]),
+        ("SELECT dp_prot", ["dp_protect("], []),
+        (".bu", [".budget"], [".help"]),
+        (".help dp_s", ["dp_sis"], []),
+        (".mode ", ["table", "csv", "json"], []),
+        (".schema pa", ["patients"], []),
+    ],
+)
+def test_completion(session: Session, text: str, among: list[str], never: list[str]) -> None:
+    found = completions(session, text)
+    assert set(among) <= set(found)
+    assert not set(never) & set(found)
+    assert len(found) == len(set(found))
+
+
+def test_completion_survives_an_aborted_transaction(session: Session) -> None:
+    session.execute("BEGIN")
+    with pytest.raises(Exception, match="nope"):
+        session.execute("SELECT error('nope')")
+    assert completions(session, "FROM pat") == []
+    session.execute("ROLLBACK")
+    assert completions(session, "FROM pat") == ["patients"]
+
+
+def test_completing_charges_nothing(session: Session) -> None:
+    for text in ("FROM dp_sis('patients', ", "SELECT dp_protect('patients', ep"):
+        completions(session, text)
+    assert session.ledger.entries() == []
+
+
+def test_every_dp_function_is_described(session: Session) -> None:
+    texts = descriptions()
+    for function in Catalog(session).functions:
+        assert texts.get(function.name), f"{function.name} has no comment above its definition in sql/"
+
+
+def test_a_misspelt_table_is_not_taken_from_python(session: Session) -> None:
+    with pytest.raises(Exception, match="does not exist"):
+        session.execute("FROM statement")
+
+
+@pytest.mark.parametrize(
+    ("statement", "has_rows"),
+    [
+        ("SELECT 1", True),
+        ('SELECT true AS "Success" WHERE false', True),
+        ('SELECT 5 AS "Count"', True),
+        ("CREATE TABLE z AS SELECT 1", False),
+        ("INSERT INTO patients VALUES (1, true)", False),
+        ("INSERT INTO patients VALUES (1, true) RETURNING age", True),
+        ("PIVOT (SELECT 1 AS a, 2 AS b) ON a", True),
+        ("SET threads = 2", False),
+        ("EXPLAIN SELECT 1", True),
+        ("DESCRIBE patients", True),
+    ],
+)
+def test_which_statements_have_rows(session: Session, statement: str, has_rows: bool) -> None:
+    assert (session.execute(statement) is not None) == has_rows
+
+
+def test_interrupt_from_another_thread_of_the_program(session: Session) -> None:
+    """The query runs off the main thread, so DuckDB can be told to stop while Python waits."""
+    stop = threading.Event()
+
+    def nag() -> None:
+        while not stop.wait(0.05):
+            session.connection.interrupt()
+
+    thread = threading.Thread(target=nag)
+    thread.start()
+    try:
+        with pytest.raises(Exception, match=r"(?i)interrupt"):
+            session.execute("SELECT sum(hash(i)) FROM range(100000000000000) AS r(i)")
+    finally:
+        stop.set()
+        thread.join()
+    assert session.execute("SELECT 1") is not None
+
+
+def test_files_that_read_one_another_come_to_an_end(
+    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = tmp_path / "loop.sql"
+    loop.write_text(f"SELECT 1;\n.read '{loop}'\n")
+    assert not Shell(session).run_dot(f".read '{loop}'")
+    assert "more than 16 files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."]
+)
+def test_wrong_dot_commands_are_told_and_leave_the_shell_going(
+    session: Session, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not Shell(session).run_dot(line)
+    assert capsys.readouterr().err
+
+
+def test_demo_bounds_cover_the_table() -> None:
+    datasets = pytest.importorskip("sklearn.datasets")
+    bounds = [bound for part in upper_bounds() for bound in part]
+    table = datasets.load_breast_cancer()
+    names = [f"{part} {name}" for part in ("mean", "error", "worst") for name in MEASUREMENTS]
+    given = [
+        name if not name.endswith(" error") else "error " + name.removesuffix(" error") for name in table.feature_names
+    ]
+    assert names == given
+    assert (table.data >= 0).all()
+    assert (table.data <= bounds).all()
