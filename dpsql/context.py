@@ -188,7 +188,7 @@ class Context:
         name = f"dpsql_frame_{secrets.token_hex(6)}"
         try:
             self.connection.register(name, source)
-        except duckdb.Error:
+        except (duckdb.Error, TypeError):
             raise SourceError("S001", f"source {show(type(source).__name__)} is neither a name nor a frame.") from None
         try:
             yield name

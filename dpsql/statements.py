@@ -112,17 +112,16 @@ def _input(plan: SisPlan) -> str:
 def _gate(plan: SisPlan, function: str) -> str:
     return (
         f"gate AS MATERIALIZED (SELECT {_own}dpsql_gate({quote_text(function)}, {quote_text(plan.to_json())}, "
-        "(SELECT probe FROM input AS probe LIMIT 0)) AS ticket),\n"
-        f"admitted AS NOT MATERIALIZED (SELECT * FROM input WHERE {_TICKET} IS NOT NULL)"
+        "(SELECT probe FROM input AS probe LIMIT 0)) AS ticket)"
     )
 
 
 def _rows(plan: SisPlan) -> str:
     """Cap the rows of each privacy unit by a keyed hash; ties fall to the rows' contents, never to their place."""
-    rows = "SELECT dpsql_row FROM admitted"
+    rows = f"SELECT dpsql_row FROM input WHERE {_TICKET} IS NOT NULL"
     if plan.layout.privacy_unit is not None:
         columns = ["dpsql_row_id", "dpsql_row"] if plan.layout.row_id is not None else ["dpsql_row"]
-        rows += f" WHERE dpsql_unit IS NOT NULL{_cap(plan, columns)}"
+        rows += f" AND dpsql_unit IS NOT NULL{_cap(plan, columns)}"
     return f"rows AS NOT MATERIALIZED ({rows})"
 
 
@@ -139,13 +138,12 @@ def _center(plan: SisPlan) -> list[str]:
     if plan.center == "public":
         return ["center AS MATERIALIZED (SELECT 0::BIGINT AS mean)"]
     one = FIXED_POINT_ONE
-    if plan.layout.kind == "long":
-        sums = f"SELECT [{_own}sum({one} + target), {_own}sum({one} - target)] AS sums FROM documents"
-    else:
-        sums = (
-            f"SELECT [{_own}sum(part[1]), {_own}sum(part[2])] AS sums "
-            f"FROM (SELECT {_own}dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM rows)"
-        )
+    terms, rows = [f"{one} + target", f"{one} - target"], "documents"
+    if plan.layout.kind != "long":
+        terms = ["part[1]", "part[2]"]
+        rows = f"(SELECT {_own}dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM rows)"
+    totals = ", ".join(f"coalesce({_own}sum({term}), 0::HUGEINT)" for term in terms)
+    sums = f"SELECT [{totals}] AS sums FROM {rows}"
     return [
         f"target_sums AS ({sums})",
         f"center AS MATERIALIZED (SELECT {_own}dpsql_center({_TICKET}, (SELECT sums FROM target_sums)) AS mean)",
@@ -161,30 +159,38 @@ def _kernel_statistic() -> list[str]:
 
 
 def _documents(plan: SisPlan) -> list[str]:
-    """One row per (unit, row id): of several targets the largest counts."""
+    """One row per (unit, row id): of several targets the largest counts.
+
+    The cells are read once and kept, so that no join can be planned around the gate.
+    """
     unit = plan.layout.privacy_unit is not None
-    key = "dpsql_unit, dpsql_row_id" if unit else "dpsql_row_id"
+    key = _document_key(plan)
     present = "dpsql_row_id IS NOT NULL" + (" AND dpsql_unit IS NOT NULL" if unit else "")
     return [
-        f"targets AS (SELECT {key}, {_own}max({_own}dpsql_target({_TICKET}, dpsql_row)) AS target "
-        f"FROM admitted WHERE {present} GROUP BY {key})",
+        f"admitted AS MATERIALIZED (SELECT {key}, CAST(dpsql_feature AS VARCHAR) AS name, "
+        f"{'NULL' if plan.layout.value is None else 'CAST(dpsql_value AS DOUBLE)'} AS value, "
+        f"{_own}dpsql_target({_TICKET}, dpsql_row) AS target FROM input WHERE {_TICKET} IS NOT NULL AND {present})",
+        f"targets AS (SELECT {key}, {_own}max(target) AS target FROM admitted GROUP BY {key})",
         f"documents AS MATERIALIZED (SELECT {key}, target FROM targets{_cap(plan, ['dpsql_row_id']) if unit else ''})",
     ]
+
+
+def _document_key(plan: SisPlan) -> str:
+    return "dpsql_row_id" if plan.layout.privacy_unit is None else "dpsql_unit, dpsql_row_id"
 
 
 def _long_statistic(plan: SisPlan, catalog: str) -> list[str]:
     """Sum over present cells what they add to an absent one, plus what absence alone gives."""
     fixed = f"{quote_identifier(catalog)}.main.exact_fixed_point"
-    unit = plan.layout.privacy_unit is not None
-    key = "dpsql_unit, dpsql_row_id" if unit else "dpsql_row_id"
-    value = "1::DOUBLE" if plan.layout.value is None else f"{_own}max(CAST(dpsql_value AS DOUBLE))"
+    key = _document_key(plan)
+    value = "1::DOUBLE" if plan.layout.value is None else f"{_own}max(admitted.value)"
     clipped = f"{_own}greatest({-FIXED_POINT_ONE}, {_own}least({FIXED_POINT_ONE}, target - (SELECT mean FROM center)))"
     return [
         "features AS MATERIALIZED (SELECT f.j, f.name, f.middle, f.scale, "
         f"{fixed}(0::DOUBLE, f.middle, f.scale) AS absent FROM (SELECT unnest({_own}dpsql_features({_TICKET})) AS f))",
         f"centred AS MATERIALIZED (SELECT {key}, {clipped}::BIGINT AS target FROM documents)",
         f"present AS (SELECT {', '.join('admitted.' + part for part in key.split(', '))}, features.j, {value} AS value "
-        "FROM admitted JOIN features ON features.name = CAST(dpsql_feature AS VARCHAR) GROUP BY ALL)",
+        "FROM admitted JOIN features USING (name) GROUP BY ALL)",
         f"sums AS (SELECT j, {_own}sum(({fixed}(value, middle, scale) - absent) * target) AS s "
         f"FROM present JOIN centred USING ({key}) JOIN features USING (j) GROUP BY j)",
         "statistic AS (SELECT j, "

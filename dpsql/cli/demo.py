@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from typing import Any
 
@@ -43,8 +44,9 @@ def protect_sql() -> str:
 def select_sql() -> str:
     """Return what the analyst runs."""
     return (
-        f"SELECT * FROM dp_sis('{_table}', target := 'diagnosis', target_levels := ['benign', 'malignant'],\n"
-        "                     k := 5, epsilon := 1.0, center := 'target');"
+        f"SELECT * FROM dp_sis('{_table}', k := 5, epsilon := 1.0,\n"
+        "  target := 'diagnosis', target_levels := ['benign', 'malignant'],\n"
+        "  center := 'target');"
     )
 
 
@@ -75,6 +77,7 @@ def run_demo(database: str, ledger: str | None) -> None:
         console().print(ledger_view(session.ledger.entries(_table)))
         _step("4. What is left")
         console().print(budget_view(session.ledger.budgets()))
+        click.echo()
         _say(
             "How to read it: whether or not any one patient is in the table, the chance of every possible selection "
             "changes by a factor of at most e^1 = 2.7 (that is epsilon 1), so the answer tells about tumours and "
@@ -102,7 +105,7 @@ def _load() -> Any:
 def _run(session: Session, sql: str, *, quiet: bool = False) -> None:
     from rich.syntax import Syntax
 
-    console().print(Syntax(sql, "sql", theme="ansi_light", background_color="default"))
+    console().print(Syntax(sql, "sql", theme="ansi_light", background_color="default", word_wrap=True))
     result = session.execute(sql.rstrip().rstrip(";"))
     if result is not None and not quiet:
         show(result)
@@ -117,4 +120,4 @@ def _step(title: str) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(textwrap.fill(text, 100))
+    click.echo(textwrap.fill(text, min(100, shutil.get_terminal_size((100, 24)).columns - 1)))

@@ -60,35 +60,28 @@ def budget_view(rows: Sequence[BudgetRow]) -> Table:
     from rich import box
     from rich.table import Table
 
-    view = Table("dataset", "budget", "releases", "spent", "remaining", "protects", box=box.SQUARE)
+    view = Table(box=box.SQUARE)
+    for title in ("dataset", "budget", "releases", "spent", "remaining", "protects"):
+        view.add_column(title, overflow="fold")
     for row in rows:
         view.add_row(row.dataset, row.budget, str(row.releases), _spent(row), _remaining(row), _protects(row))
     return view
 
 
 def ledger_view(rows: Sequence[LedgerRow]) -> Table:
-    """Return ledger entries as a table to print; the hash is cut to 12 digits."""
+    """Return ledger entries as a table to print that fits 80 columns; the hash is cut to 8 digits."""
     from rich import box
     from rich.table import Table
 
-    named = any(row.release for row in rows)
-    view = Table(box=box.SQUARE)
-    for title in ("#", "recorded at", "dataset", "function", *(("release",) if named else ()), "epsilon"):
-        view.add_column(title, no_wrap=title in ("#", "recorded at"), justify="right" if title == "epsilon" else "left")
-    for title in ("guarantee", "status", "hash"):
-        view.add_column(title, no_wrap=title == "hash")
+    view = Table("#", box=box.SQUARE)
+    view.add_column("recorded (UTC)", no_wrap=True)
+    for title in ("call", "guarantee", "status"):
+        view.add_column(title, overflow="fold")
+    view.add_column("hash", no_wrap=True)
     for row in rows:
-        view.add_row(
-            str(row.sequence),
-            row.recorded_at[:19].replace("T", " "),
-            row.dataset,
-            row.function,
-            *((row.release or "",) if named else ()),
-            "" if row.epsilon is None else _number(row.epsilon),
-            row.guarantee,
-            row.status,
-            row.hash[:12],
-        )
+        call = f"{row.function} {row.dataset}" + (f" release {row.release}" if row.release else "")
+        recorded = row.recorded_at[:16].replace("T", " ")
+        view.add_row(str(row.sequence), recorded, call, row.guarantee, row.status, row.hash[:8])
     return view
 
 
