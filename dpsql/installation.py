@@ -170,10 +170,12 @@ def session_of(connection: duckdb.DuckDBPyConnection) -> Session | None:
 
 
 def _instance_of(connection: duckdb.DuckDBPyConnection) -> _Instance | None:
-    try:
-        found = connection.execute("SELECT system.main.dpsql_instance()").fetchall()
-    except duckdb.CatalogException:
-        return None
+    # A cursor, because a failed look-up would abort the caller's transaction.
+    with connection.cursor() as cursor:
+        try:
+            found = cursor.execute("SELECT system.main.dpsql_instance()").fetchall()
+        except duckdb.CatalogException:
+            return None
     return _instances[found[0][0]]
 
 

@@ -1,6 +1,6 @@
 """The SQL that a call runs in the caller's own session: bound, aggregate, release.
 
-A statement never names a feature more than once, is the same whatever the rows hold, and draws
+A statement is the same whatever the rows hold, grows only with the names of the columns, and draws
 nothing: the functions inside it that read rows or draw are volatile, so EXPLAIN, DESCRIBE and
 PREPARE run none of them. `dpsql_gate` checks types and budget before any row is read: every scan
 waits for its ticket.
@@ -14,13 +14,15 @@ from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 # Macros of the same name in the caller's schemas must not stand in for what bounds, sums and draws.
 _own = "system.main."
-_TICKET = "(SELECT ticket FROM gate)"
+_TICKET = "(SELECT ticket FROM __dpsql__gate)"
 # The direction is written out: default_order is the caller's to set.
-_STATISTIC = f"(SELECT {_own}list(s ORDER BY j ASC NULLS LAST) FROM statistic)"
+_STATISTIC = f"(SELECT {_own}list(s ORDER BY j ASC NULLS LAST) FROM __dpsql__statistic)"
 
 
 def statistic_sql(plan: SisPlan, function: str, catalog: str) -> str:
-    """Return the WITH clause that ends in ``statistic(j, s)`` and ``gate(ticket)``.
+    """Return the WITH clause that defines ``__dpsql__gate(ticket)`` and ``__dpsql__statistic(j, s)``.
+
+    The names start so that no table of the caller's is taken for ours.
 
     Parameters
     ----------
@@ -30,11 +32,11 @@ def statistic_sql(plan: SisPlan, function: str, catalog: str) -> str:
     catalog : str
         Catalog of the exact macros.
     """
-    statements = [_input(plan), _gate(plan, function)]
-    long = plan.layout.kind == "long"
-    statements += _documents(plan) if long else [_rows(plan)]
-    statements += _center(plan)
-    statements += _long_statistic(plan, catalog) if long else _kernel_statistic()
+    statements = [_gate(plan, function)]
+    if plan.layout.kind == "long":
+        statements += [*_documents(plan), *_center(plan), *_long_statistic(plan, catalog)]
+    else:
+        statements += [*_center(plan), *_kernel_statistic(plan)]
     return "WITH " + ",\n".join(statements)
 
 
@@ -67,7 +69,10 @@ def admit_sql(plan: SisPlan) -> str:
 
 
 def _input(plan: SisPlan) -> str:
-    """Name the columns by their part, and let an absent one show as such.
+    """Return the FROM item that names the columns by their part, and lets an absent one show as such.
+
+    It stands wherever rows are read and not once as a CTE: DuckDB 1.5.6 crashes on a frame that it finds
+    as a Python variable inside a CTE that is not materialized and is read twice.
 
     A column that the source lacks resolves to the outer relation and shows there as a type that no
     column of interest has; the gate then refuses it with our own message. ``SELECT *`` around the source
@@ -103,26 +108,26 @@ def _input(plan: SisPlan) -> str:
     absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
     source = source_sql(plan.source)
     return (
-        f"input AS NOT MATERIALIZED (SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS dpsql_absent, "
+        f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS dpsql_absent, "
         f"LATERAL (SELECT {', '.join(parts)} FROM {f'(SELECT * FROM {source})' if named else source} AS dpsql_source) "
-        "AS found)"
+        "AS found) AS input"
     )
 
 
 def _gate(plan: SisPlan, function: str) -> str:
     return (
-        f"gate AS MATERIALIZED (SELECT {_own}dpsql_gate({quote_text(function)}, {quote_text(plan.to_json())}, "
-        "(SELECT probe FROM input AS probe LIMIT 0)) AS ticket)"
+        f"__dpsql__gate AS MATERIALIZED (SELECT {_own}dpsql_gate({quote_text(function)}, {quote_text(plan.to_json())}, "
+        f"(SELECT input FROM {_input(plan)} LIMIT 0)) AS ticket)"
     )
 
 
 def _rows(plan: SisPlan) -> str:
-    """Cap the rows of each privacy unit by a keyed hash; ties fall to the rows' contents, never to their place."""
-    rows = f"SELECT dpsql_row FROM input WHERE {_TICKET} IS NOT NULL"
+    """Return the rows, those of each privacy unit capped by a keyed hash; ties fall to contents, never to places."""
+    rows = f"SELECT dpsql_row FROM {_input(plan)} WHERE {_TICKET} IS NOT NULL"
     if plan.layout.privacy_unit is not None:
         columns = ["dpsql_row_id", "dpsql_row"] if plan.layout.row_id is not None else ["dpsql_row"]
         rows += f" AND dpsql_unit IS NOT NULL{_cap(plan, columns)}"
-    return f"rows AS NOT MATERIALIZED ({rows})"
+    return f"({rows})"
 
 
 def _cap(plan: SisPlan, columns: list[str]) -> str:
@@ -136,25 +141,27 @@ def _cap(plan: SisPlan, columns: list[str]) -> str:
 def _center(plan: SisPlan) -> list[str]:
     """Name the centre of the target: 0, or the private mean that is drawn here from the first scan."""
     if plan.center == "public":
-        return ["center AS MATERIALIZED (SELECT 0::BIGINT AS mean)"]
+        return ["__dpsql__center AS MATERIALIZED (SELECT 0::BIGINT AS mean)"]
     one = FIXED_POINT_ONE
-    terms, rows = [f"{one} + target", f"{one} - target"], "documents"
+    terms, rows = [f"{one} + target", f"{one} - target"], "__dpsql__documents"
     if plan.layout.kind != "long":
         terms = ["part[1]", "part[2]"]
-        rows = f"(SELECT {_own}dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM rows)"
+        rows = f"(SELECT {_own}dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM {_rows(plan)})"
     totals = ", ".join(f"coalesce({_own}sum({term}), 0::HUGEINT)" for term in terms)
     sums = f"SELECT [{totals}] AS sums FROM {rows}"
     return [
-        f"target_sums AS ({sums})",
-        f"center AS MATERIALIZED (SELECT {_own}dpsql_center({_TICKET}, (SELECT sums FROM target_sums)) AS mean)",
+        f"__dpsql__target_sums AS ({sums})",
+        f"__dpsql__center AS MATERIALIZED (SELECT {_own}dpsql_center({_TICKET}, "
+        "(SELECT sums FROM __dpsql__target_sums)) AS mean)",
     ]
 
 
-def _kernel_statistic() -> list[str]:
+def _kernel_statistic(plan: SisPlan) -> list[str]:
     return [
-        f"parts AS (SELECT {_own}dpsql_xty({_TICKET}, (SELECT mean FROM center), dpsql_row) AS part FROM rows)",
-        "cells AS (SELECT unnest(part) AS s, generate_subscripts(part, 1) AS j FROM parts)",
-        f"statistic AS (SELECT j, {_own}sum(s) AS s FROM cells GROUP BY j)",
+        f"__dpsql__parts AS (SELECT {_own}dpsql_xty({_TICKET}, (SELECT mean FROM __dpsql__center), dpsql_row) AS part "
+        f"FROM {_rows(plan)})",
+        "__dpsql__cells AS (SELECT unnest(part) AS s, generate_subscripts(part, 1) AS j FROM __dpsql__parts)",
+        f"__dpsql__statistic AS (SELECT j, {_own}sum(s) AS s FROM __dpsql__cells GROUP BY j)",
     ]
 
 
@@ -167,11 +174,13 @@ def _documents(plan: SisPlan) -> list[str]:
     key = _document_key(plan)
     present = "dpsql_row_id IS NOT NULL" + (" AND dpsql_unit IS NOT NULL" if unit else "")
     return [
-        f"admitted AS MATERIALIZED (SELECT {key}, CAST(dpsql_feature AS VARCHAR) AS name, "
+        f"__dpsql__admitted AS MATERIALIZED (SELECT {key}, CAST(dpsql_feature AS VARCHAR) AS name, "
         f"{'NULL' if plan.layout.value is None else 'CAST(dpsql_value AS DOUBLE)'} AS value, "
-        f"{_own}dpsql_target({_TICKET}, dpsql_row) AS target FROM input WHERE {_TICKET} IS NOT NULL AND {present})",
-        f"targets AS (SELECT {key}, {_own}max(target) AS target FROM admitted GROUP BY {key})",
-        f"documents AS MATERIALIZED (SELECT {key}, target FROM targets{_cap(plan, ['dpsql_row_id']) if unit else ''})",
+        f"{_own}dpsql_target({_TICKET}, dpsql_row) AS target "
+        f"FROM {_input(plan)} WHERE {_TICKET} IS NOT NULL AND {present})",
+        f"__dpsql__targets AS (SELECT {key}, {_own}max(target) AS target FROM __dpsql__admitted GROUP BY {key})",
+        f"__dpsql__documents AS MATERIALIZED (SELECT {key}, target FROM __dpsql__targets"
+        f"{_cap(plan, ['dpsql_row_id']) if unit else ''})",
     ]
 
 
@@ -183,17 +192,18 @@ def _long_statistic(plan: SisPlan, catalog: str) -> list[str]:
     """Sum over present cells what they add to an absent one, plus what absence alone gives."""
     fixed = f"{quote_identifier(catalog)}.main.exact_fixed_point"
     key = _document_key(plan)
-    value = "1::DOUBLE" if plan.layout.value is None else f"{_own}max(admitted.value)"
-    clipped = f"{_own}greatest({-FIXED_POINT_ONE}, {_own}least({FIXED_POINT_ONE}, target - (SELECT mean FROM center)))"
+    value = "1::DOUBLE" if plan.layout.value is None else f"{_own}max(value)"
+    moved = "target - (SELECT mean FROM __dpsql__center)"
+    clipped = f"{_own}greatest({-FIXED_POINT_ONE}, {_own}least({FIXED_POINT_ONE}, {moved}))"
     return [
-        "features AS MATERIALIZED (SELECT f.j, f.name, f.middle, f.scale, "
+        "__dpsql__features AS MATERIALIZED (SELECT f.j, f.name, f.middle, f.scale, "
         f"{fixed}(0::DOUBLE, f.middle, f.scale) AS absent FROM (SELECT unnest({_own}dpsql_features({_TICKET})) AS f))",
-        f"centred AS MATERIALIZED (SELECT {key}, {clipped}::BIGINT AS target FROM documents)",
-        f"present AS (SELECT {', '.join('admitted.' + part for part in key.split(', '))}, features.j, {value} AS value "
-        "FROM admitted JOIN features USING (name) GROUP BY ALL)",
-        f"sums AS (SELECT j, {_own}sum(({fixed}(value, middle, scale) - absent) * target) AS s "
-        f"FROM present JOIN centred USING ({key}) JOIN features USING (j) GROUP BY j)",
-        "statistic AS (SELECT j, "
-        f"coalesce(sums.s, 0) + absent * (SELECT coalesce({_own}sum(target), 0) FROM centred) AS s "
-        "FROM features LEFT JOIN sums USING (j))",
+        f"__dpsql__centred AS MATERIALIZED (SELECT {key}, {clipped}::BIGINT AS target FROM __dpsql__documents)",
+        f"__dpsql__present AS (SELECT {key}, j, {value} AS value "
+        "FROM __dpsql__admitted JOIN __dpsql__features USING (name) GROUP BY ALL)",
+        f"__dpsql__sums AS (SELECT j, {_own}sum(({fixed}(value, middle, scale) - absent) * target) AS s "
+        f"FROM __dpsql__present JOIN __dpsql__centred USING ({key}) JOIN __dpsql__features USING (j) GROUP BY j)",
+        "__dpsql__statistic AS (SELECT j, "
+        f"coalesce(__dpsql__sums.s, 0) + absent * (SELECT coalesce({_own}sum(target), 0) FROM __dpsql__centred) AS s "
+        "FROM __dpsql__features LEFT JOIN __dpsql__sums USING (j))",
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpsql.call import Call
 from dpsql.errors import InternalError, ParameterError
@@ -42,6 +43,26 @@ def plan(session: Session) -> Callable[..., str]:
     return run
 
 
+def _ticket(tickets: Any) -> str:
+    """Return the one ticket of a batch of rows."""
+    batch = single_chunk(tickets)
+    if not pc.all(pc.equal(batch, batch[0])).as_py():
+        raise _nested()
+    return str(batch[0].as_py())
+
+
+def _nested() -> ParameterError:
+    """Refuse to run once per row of an outer query.
+
+    DuckDB 2.0 joins such rows to ours, and a batch that mixes them would sum a row many times over.
+    """
+    return ParameterError(
+        "P019",
+        "a private table function must not stand in a correlated subquery or lateral join: it would be a release per "
+        "outer row. Name it once, WITH r AS MATERIALIZED (SELECT * FROM ...), and use r.",
+    )
+
+
 def admit(session: Session) -> Callable[..., pa.Array]:
     """Bind (plan) → the plan, where the budget allows it: the aggregate form reads no row before."""
 
@@ -56,6 +77,8 @@ def gate(session: Session) -> Callable[..., pa.Array]:
     """Bind (function, plan, probe of the row types) → ticket. Checks types and budget before a row is read."""
 
     def run(functions: Any, plans: Any, probe: Any) -> pa.Array:
+        if len(plans) != 1:
+            raise _nested()
         checked = _parse(plans[0].as_py())
         function = functions[0].as_py()
         kinds = {field.name: field.type for field in probe.type}
@@ -70,7 +93,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         )
         if function != "exact_xty":
             session.check(checked)
-        return pa.array([session.open_call(call, function)] * len(plans))
+        return pa.array([session.open_call(call, function)])
 
     return run
 
@@ -82,7 +105,7 @@ def xty(session: Session) -> Callable[..., pa.Array]:
         batch = single_chunk(rows)
         center = int(centers[0].as_py())
         return _first_row(
-            session.guarded(tickets[0].as_py(), lambda running: running.call.partial(batch, center)), len(batch)
+            session.guarded(_ticket(tickets), lambda running: running.call.partial(batch, center)), len(batch)
         )
 
     return run
@@ -93,7 +116,7 @@ def target_sums(session: Session) -> Callable[..., pa.Array]:
 
     def run(tickets: Any, rows: Any) -> pa.Array:
         batch = single_chunk(rows)
-        sums = session.guarded(tickets[0].as_py(), lambda running: running.call.target_sums(batch), private=True)
+        sums = session.guarded(_ticket(tickets), lambda running: running.call.target_sums(batch), private=True)
         return _first_row(sums, len(batch))
 
     return run
@@ -104,7 +127,7 @@ def target(session: Session) -> Callable[..., pa.Array]:
 
     def run(tickets: Any, rows: Any) -> pa.Array:
         batch = single_chunk(rows)
-        coded = session.guarded(tickets[0].as_py(), lambda running: running.call.quantised_target(batch))
+        coded = session.guarded(_ticket(tickets), lambda running: running.call.quantised_target(batch))
         return pa.array(coded.astype(np.int64))
 
     return run

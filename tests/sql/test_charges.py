@@ -59,7 +59,6 @@ PAID = {
     "self-join of two calls": (2, "SELECT * FROM {call} AS a JOIN {call} AS b ON a.rank = b.rank"),
     "UNION ALL of two calls": (2, "SELECT * FROM {call} UNION ALL SELECT * FROM {call}"),
     "scalar subquery over many rows": (1, "SELECT (SELECT feature FROM {call}) FROM range(10)"),
-    "correlated subquery": (1, "SELECT (SELECT feature FROM {call} WHERE rank = r.i) FROM range(3) AS r(i)"),
     "branch not taken": (1, "SELECT CASE WHEN false THEN (SELECT max(rank) FROM {call}) END"),
     "lateral join": (1, "SELECT r.i, f.feature FROM range(3) AS r(i), LATERAL (SELECT * FROM {call}) AS f"),
 }
@@ -257,10 +256,44 @@ def test_a_failing_exact_statistic_charges_nothing(con: Any, monkeypatch: pytest
     assert charges(con) == 0
 
 
-def test_many_rows_of_a_correlated_subquery(con: Any) -> None:
-    """DuckDB may run such a release once per chunk of rows: then it draws, and charges, once per chunk."""
-    con.execute(f"SELECT (SELECT feature FROM {CALL} WHERE rank = r.i) FROM range(5000) AS r(i)").fetchall()
-    assert 1 <= charges(con) <= 3
+CORRELATED = {
+    "scalar": "SELECT (SELECT feature FROM {call} WHERE rank = r.i) FROM range({n}) AS r(i)",
+    "exists": "SELECT i FROM range({n}) AS r(i) WHERE EXISTS (SELECT 1 FROM {call} AS s WHERE s.rank = r.i)",
+    "lateral": "SELECT * FROM range({n}) AS r(i), LATERAL (SELECT feature, r.i + rank AS z FROM {call}) AS s",
+}
+
+
+@pytest.mark.parametrize("shape", CORRELATED)
+@pytest.mark.parametrize("n", [1, 2, 3, 3000, 5000])
+@pytest.mark.parametrize("more", ["", ", center := 'target'"])
+def test_a_correlated_subquery_never_sums_a_row_twice(
+    con: Any, monkeypatch: pytest.MonkeyPatch, shape: str, n: int, more: str
+) -> None:
+    """DuckDB 2.0 joins the outer rows to ours: the sums were up to 1000 times too large before this was refused."""
+    seen: list[list[int]] = []
+
+    def draw(plan: Any, utility: Any, features: Any) -> list[str]:
+        seen.append([int(value) for value in utility])
+        return list(features[: plan.k])
+
+    monkeypatch.setattr(sis, "draw_selection", draw)
+    monkeypatch.setattr(sis, "draw_center", lambda *_: 0)
+    con.execute("CREATE TABLE big AS SELECT a, b, y FROM t, range(60)")
+    b = "target := 'y', features := ['a', 'b'], lower := 0, upper := 1"
+    expected = [abs(row[1]) for row in con.execute(f"FROM exact_xty('big', {b})").fetchall()]
+    call = f"dp_sis('big', {b}, k := 1, epsilon := 1{more})"
+    try:
+        con.execute(CORRELATED[shape].format(call=call, n=n)).fetchall()
+    except duckdb.Error as error:
+        assert "DPSQL-P019" in str(error)
+        assert n > 1
+        assert charges(con) == 0
+    else:
+        assert charges(con) == len(seen) >= 1
+    assert seen == [expected] * len(seen)
+    rows = con.execute(f"WITH s AS MATERIALIZED (SELECT * FROM {call}) " + CORRELATED[shape].format(call="s", n=n)).fetchall()
+    assert len(rows) in (n, min(n, 2) - 1)
+    assert seen[-1] == expected
 
 
 def test_a_failed_named_release_is_drawn_anew(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
