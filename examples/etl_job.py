@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 from sklearn.datasets import load_breast_cancer
 
 import dpsql
@@ -29,8 +30,8 @@ def nightly(database: Path) -> list[tuple[int, str]]:
 
 def main() -> None:
     database = Path("screening.duckdb")
-    data = load_breast_cancer(as_frame=True)
-    frame = data.data.assign(malignant=data.target == 0)
+    data = load_breast_cancer()
+    frame = pl.DataFrame(data.data, schema=list(data.feature_names)).with_columns(malignant=pl.Series(data.target == 0))
     with dpsql.Context(database) as ctx:
         ctx.connection.register("rows", frame)
         ctx.sql("CREATE OR REPLACE TABLE screening AS FROM rows")

@@ -259,7 +259,9 @@ def test_what_is_no_table_name(ctx: dpsql.Context, source: Any) -> None:
         assert_quiet(ctx, again.value, "P014", before)
 
 
-@pytest.mark.parametrize("source", ["nosuch", "nosuch.t", "a.b.c", "nosuch.parquet", "t; DROP TABLE t", "t'--", 't"', "(SELECT 1)"])
+@pytest.mark.parametrize(
+    "source", ["nosuch", "nosuch.t", "a.b.c", "nosuch.parquet", "t; DROP TABLE t", "t'--", 't"', "(SELECT 1)"]
+)
 def test_unknown_tables(ctx: dpsql.Context, source: str) -> None:
     """In SQL it is DuckDB's own error: what a TEMP table or a frame is called, only its binder knows."""
     before = state(ctx)
@@ -321,16 +323,27 @@ def test_odd_names_work_where_they_exist(name: str) -> None:
     ctx = dpsql.Context()
     try:
         quoted = '"' + name.replace('"', '""') + '"'
-        ctx.connection.execute(f"CREATE TABLE {quoted} AS SELECT 1.0 AS {quoted}, 2 AS \"{name.replace(chr(34), '')}_2\", true AS y")
+        ctx.connection.execute(
+            f'CREATE TABLE {quoted} AS SELECT 1.0 AS {quoted}, 2 AS "{name.replace(chr(34), "")}_2", true AS y'
+        )
         source = quoted if "." in name or name.startswith('"') else name
         arguments = {"target": "y", "features": [name], "k": 1, "epsilon": 1, "lower": 0, "upper": 1}
         assert ctx.connection.execute(sql(arguments, source)).fetchall() == [(1, name)]
         release = ctx.dp_sis(source, **arguments, dataset=name, release=name)
         assert (release.features, release.dataset) == ([name], name)
         assert ctx.dp_sis(source, **arguments, dataset=name, release=name).replayed
-        assert ctx.connection.execute(sql({**arguments, "dataset": name, "release": name}, source)).fetchall() == [(1, name)]
+        assert ctx.connection.execute(sql({**arguments, "dataset": name, "release": name}, source)).fetchall() == [
+            (1, name)
+        ]
         assert ctx.connection.execute(sql(arguments, quoted)).fetchall() == [(1, name)]
-        target = {"target": name, "features": [name.replace('"', "") + "_2"], "k": 1, "epsilon": 1, "lower": 0, "upper": 1}
+        target = {
+            "target": name,
+            "features": [name.replace('"', "") + "_2"],
+            "k": 1,
+            "epsilon": 1,
+            "lower": 0,
+            "upper": 1,
+        }
         ctx.connection.execute(sql({**target, "target_lower": 0, "target_upper": 1}, source)).fetchall()
     finally:
         ctx.close()
@@ -339,7 +352,7 @@ def test_odd_names_work_where_they_exist(name: str) -> None:
 INJECTIONS = [
     "t'); DROP TABLE t; --",
     't"; DROP TABLE t; --',
-    "t\" UNION ALL SELECT * FROM t --",
+    't" UNION ALL SELECT * FROM t --',
     "x' || (SELECT max(s) FROM t) || '",
     '"), (SELECT max(c) FROM t) AS ("',
     "\\'; DROP TABLE t; --",

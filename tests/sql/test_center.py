@@ -75,7 +75,9 @@ def reference(rows: list[tuple[Any, Any, Any]], noise: tuple[int, int]) -> tuple
     return mean, [abs(value) for value in sums]
 
 
-@pytest.mark.parametrize("noise", [(0, 0), (10**6, -(10**7)), (-(10**12), 10**9), (3 * ROWS * ONE, 0), (0, 3 * ROWS * ONE)])
+@pytest.mark.parametrize(
+    "noise", [(0, 0), (10**6, -(10**7)), (-(10**12), 10**9), (3 * ROWS * ONE, 0), (0, 3 * ROWS * ONE)]
+)
 def test_every_form_equals_the_reference(
     con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch, noise: tuple[int, int]
 ) -> None:
@@ -83,7 +85,9 @@ def test_every_form_equals_the_reference(
     monkeypatch.setattr(selection, "discrete_laplace", scripted)
     con.execute("CREATE TABLE x AS SELECT [a, b] AS x, y FROM t")
     con.execute(f"SELECT * FROM dp_sis('t', target := 'y', features := ['a', 'b'], epsilon := 1, {BOUNDS})").fetchall()
-    con.execute(f"SELECT * FROM dp_sis('x', target := 'y', features := 'x', n_features := 2, epsilon := 1, {BOUNDS})").fetchall()
+    con.execute(
+        f"SELECT * FROM dp_sis('x', target := 'y', features := 'x', n_features := 2, epsilon := 1, {BOUNDS})"
+    ).fetchall()
     con.execute(
         f"SELECT * FROM dp_sis('l', target := 'y', features := 'token', value := 'v', row_id := 'i', names := ['a', 'b'], "
         f"epsilon := 1, {BOUNDS})"
@@ -111,9 +115,7 @@ def test_the_scale_follows_share_relation_and_cap(con: Any, monkeypatch: pytest.
     assert '"epsilon":"3/2"' in events[0]
 
 
-def test_the_cap_holds_in_both_scans(
-    con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cap_holds_in_both_scans(con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """With equal rows per unit it does not matter which are kept, so the reference knows the answer."""
     con.execute("CREATE TABLE equal AS SELECT u, (u % 7) / 7.0 AS a, (u % 3) / 3.0 AS b, u % 5 AS y FROM t")
     monkeypatch.setattr(selection, "discrete_laplace", Noise((123456, -654321)))
@@ -125,9 +127,13 @@ def test_the_cap_holds_in_both_scans(
     assert utilities == [reference([row[1:] for row in rows] * 3, (123456, -654321))[1]]
 
 
-def test_long_targets_are_those_of_documents(con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_targets_are_those_of_documents(
+    con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A document counts once in the mean, however many tokens it has."""
-    con.execute("CREATE TABLE d AS FROM (VALUES (1, 'a', 4), (1, 'b', 4), (1, 'zz', 4), (2, 'a', 0), (3, NULL, 0)) AS c(i, token, y)")
+    con.execute(
+        "CREATE TABLE d AS FROM (VALUES (1, 'a', 4), (1, 'b', 4), (1, 'zz', 4), (2, 'a', 0), (3, NULL, 0)) AS c(i, token, y)"
+    )
     monkeypatch.setattr(selection, "discrete_laplace", Noise((0, 0)))
     con.execute(
         f"SELECT * FROM dp_sis('d', target := 'y', features := 'token', row_id := 'i', names := ['a', 'b'], epsilon := 1, {BOUNDS})"

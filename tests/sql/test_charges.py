@@ -18,7 +18,9 @@ AGGREGATE = "dp_sis([a, b], y, n_features := 2, k := 1, epsilon := 1, lower := 0
 
 
 def fill(con: Any) -> None:
-    con.execute("CREATE TABLE t AS SELECT random() AS a, random() AS b, i % 2 = 0 AS y, i % 4 AS g FROM range(100) AS r(i)")
+    con.execute(
+        "CREATE TABLE t AS SELECT random() AS a, random() AS b, i % 2 = 0 AS y, i % 4 AS g FROM range(100) AS r(i)"
+    )
 
 
 @pytest.fixture
@@ -291,7 +293,9 @@ def test_a_correlated_subquery_never_sums_a_row_twice(
     else:
         assert charges(con) == len(seen) >= 1
     assert seen == [expected] * len(seen)
-    rows = con.execute(f"WITH s AS MATERIALIZED (SELECT * FROM {call}) " + CORRELATED[shape].format(call="s", n=n)).fetchall()
+    rows = con.execute(
+        f"WITH s AS MATERIALIZED (SELECT * FROM {call}) " + CORRELATED[shape].format(call="s", n=n)
+    ).fetchall()
     assert len(rows) in (n, min(n, 2) - 1)
     assert seen[-1] == expected
 
@@ -324,11 +328,19 @@ def test_an_interrupted_kernel_is_charged(con: Any, monkeypatch: pytest.MonkeyPa
 def test_strict_refuses_what_was_never_protected() -> None:
     con = dpsql.connect(strict=True)
     fill(con)
-    for statement in (f"SELECT * FROM {CALL}", f"SELECT {AGGREGATE} FROM t", f"SELECT * FROM dp_sis('main.t', {ARGUMENTS})"):
+    for statement in (
+        f"SELECT * FROM {CALL}",
+        f"SELECT {AGGREGATE} FROM t",
+        f"SELECT * FROM dp_sis('main.t', {ARGUMENTS})",
+    ):
         with pytest.raises(duckdb.Error, match="DPSQL-B002"):
             con.execute(statement).fetchall()
     con.execute("SELECT dp_protect('t', epsilon := 10)")
-    for statement in (f"SELECT * FROM {CALL}", f"SELECT {AGGREGATE} FROM t", f"SELECT * FROM dp_sis('main.t', {ARGUMENTS})"):
+    for statement in (
+        f"SELECT * FROM {CALL}",
+        f"SELECT {AGGREGATE} FROM t",
+        f"SELECT * FROM dp_sis('main.t', {ARGUMENTS})",
+    ):
         con.execute(statement).fetchall()
     assert charges(con) == 3
     with pytest.raises(duckdb.Error, match="DPSQL-B002"):

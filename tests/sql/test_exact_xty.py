@@ -273,9 +273,7 @@ def test_coded_targets(con: Any) -> None:
         ("DECIMAL(5,2)", [0.1, 0.25, None, 3, 0.1], [0.1, 0.25]),
     ):
         load(con, "labels", {"a": ("DOUBLE", values), "y": (kind, target)})
-        expected = cross_products(
-            [([v], coded(y, levels)) for v, y in zip(values, target, strict=True)], 1, (0.0, 1.0)
-        )
+        expected = cross_products([([v], coded(y, levels)) for v, y in zip(values, target, strict=True)], 1, (0.0, 1.0))
         assert exact(con, "labels", target="y", lower=0, upper=1, target_levels=levels) == expected, kind
     load(con, "labels", {"a": ("DOUBLE", values), "y": ("BOOLEAN", [True, False, None, True, False])})
     expected = cross_products([([1.0], ONE), ([0.0], -ONE), ([0.75], ONE), ([0.25], -ONE)], 1, (0.0, 1.0))
@@ -381,13 +379,27 @@ def test_macros_of_the_same_names_do_not_stand_in(con: Any) -> None:
         opened.execute(f"CREATE TABLE t AS {table_of(100)}")
         b = {"features": ["a", "b", "c"], "target": "y", "lower": 0, "upper": 1}
         before = exact(opened, "t", **b)
-        names = "sum max greatest least hash list dpsql_gate dpsql_xty dpsql_exact dpsql_key exact_fixed_point".split()
+        names = [
+            "sum",
+            "max",
+            "greatest",
+            "least",
+            "hash",
+            "list",
+            "dpsql_gate",
+            "dpsql_xty",
+            "dpsql_exact",
+            "dpsql_key",
+            "exact_fixed_point",
+        ]
         for name in names:
             arguments = "a, b, c" if name.startswith(("dpsql", "exact")) else "a"
             opened.execute(f"CREATE TEMP MACRO {name}_(x) AS 42")
             opened.execute(f"CREATE OR REPLACE TEMP MACRO {name}({arguments}) AS 42")
         assert exact(opened, "t", **b) == before
-        released = opened.execute("SELECT dp_sis([a, b], y, n_features := 2, k := 2, epsilon := 1, lower := 0, upper := 1) FROM t")
+        released = opened.execute(
+            "SELECT dp_sis([a, b], y, n_features := 2, k := 2, epsilon := 1, lower := 0, upper := 1) FROM t"
+        )
         assert {row["feature"] for row in released.fetchall()[0][0]} == {"x[1]", "x[2]"}
     finally:
         opened.close()

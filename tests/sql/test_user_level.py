@@ -36,7 +36,9 @@ def load(con: Any, rows: list[tuple[Any, int]], name: str = "m", width: int = 0)
     con.execute(f"CREATE OR REPLACE TABLE {name}_wide AS SELECT u, {columns}, true AS y FROM {name}_rows")
     marks = ", ".join(f"(mark = {j})::INT::DOUBLE" for j in range(width))
     con.execute(f"CREATE OR REPLACE TABLE {name}_array AS SELECT u, mark, [{marks}] AS x, true AS y FROM {name}_rows")
-    con.execute(f"CREATE OR REPLACE TABLE {name}_long AS SELECT u, mark AS d, 'f' || mark AS token, true AS y FROM {name}_rows")
+    con.execute(
+        f"CREATE OR REPLACE TABLE {name}_long AS SELECT u, mark AS d, 'f' || mark AS token, true AS y FROM {name}_rows"
+    )
 
 
 def kept(con: Any, layout: str, cap: int | None, width: int, name: str = "m", **more: Any) -> list[int]:
@@ -55,7 +57,19 @@ def kept(con: Any, layout: str, cap: int | None, width: int, name: str = "m", **
     return [value // (ONE * ONE) for value in sums]
 
 
-UNITS = [("p", 0), ("p", 1), ("p", 2), ("p", 3), ("p", 4), ("q", 5), ("q", 6), ("r", 7), (None, 8), (None, 9), (None, 10)]
+UNITS = [
+    ("p", 0),
+    ("p", 1),
+    ("p", 2),
+    ("p", 3),
+    ("p", 4),
+    ("q", 5),
+    ("q", 6),
+    ("r", 7),
+    (None, 8),
+    (None, 9),
+    (None, 10),
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

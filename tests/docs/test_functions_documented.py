@@ -1,0 +1,79 @@
+"""SQL macros, Python lists of arguments and the README speak of the same functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.estimate import ESTIMATE_ARGUMENTS
+from dpsql.plan import SIS_ARGUMENTS
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def macros() -> list[tuple[str, str, list[str]]]:
+    with dpsql.connect() as connection:
+        return connection.execute(  # type: ignore[no-any-return]
+            "SELECT function_name, function_type, parameters FROM duckdb_functions() "
+            "WHERE database_name = 'temp' AND function_type LIKE '%macro'"
+        ).fetchall()
+
+
+MACROS = macros()
+
+
+def signature(name: str, kind: str) -> list[str]:
+    [found] = [parameters for function, what, parameters in MACROS if (function, what) == (name, kind)]
+    return found
+
+
+def test_table_form_takes_what_the_plan_reads() -> None:
+    assert signature("dp_sis", "table_macro") == ["source", *SIS_ARGUMENTS]
+
+
+def test_aggregate_form_takes_what_makes_sense_there() -> None:
+    rows = {"target", "features", "privacy_unit", "max_rows_per_unit", "row_id", "value"}
+    aggregate = signature("dp_sis", "macro")
+    assert aggregate[:2] == ["x", "y"]
+    assert set(aggregate[2:]) == set(SIS_ARGUMENTS) - rows
+
+
+def test_exact_form_takes_what_shapes_the_statistic() -> None:
+    spending = {"k", "epsilon", "neighbours", "mechanism", "gamma", "center", "center_share", "dataset", "release"}
+    assert set(signature("exact_xty", "table_macro")) == {"source", *SIS_ARGUMENTS} - spending
+
+
+def test_estimate_takes_what_it_reads() -> None:
+    assert signature("dp_estimate", "table_macro") == ["function", *ESTIMATE_ARGUMENTS]
+
+
+@pytest.mark.parametrize("name", sorted({row[0] for row in MACROS}))
+def test_every_function_is_in_the_readme(name: str) -> None:
+    assert name.startswith(("dp_", "exact_"))
+    assert f"`{name}" in README or f"{name}(" in README
+
+
+@pytest.mark.parametrize("name", SIS_ARGUMENTS)
+def test_every_argument_of_dp_sis_is_in_the_readme(name: str) -> None:
+    assert f"`{name}`" in README
+
+
+def test_private_functions_are_volatile_and_see_nulls() -> None:
+    """Without that DuckDB shares one draw, freezes it at PREPARE and skips empty sums."""
+    from dpsql.udfs import SPECS
+
+    pure = {spec.name for spec in SPECS if spec.pure}
+    assert pure == {"dpsql_plan", "dpsql_key", "dpsql_estimate"}
+    registered: list[dict[str, Any]] = []
+
+    class Recorder:
+        def create_function(self, name: str, *_: Any, **flags: Any) -> None:
+            registered.append({"name": name, **flags})
+
+    for spec in SPECS:
+        spec.register(Recorder(), lambda: None)  # type: ignore[arg-type]
+    assert all(flags["null_handling"] == "special" for flags in registered)
+    assert {flags["name"] for flags in registered if not flags["side_effects"]} == pure

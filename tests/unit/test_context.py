@@ -1,0 +1,151 @@
+"""The Python face: the same functions, values as Arrow and Polars, errors as themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import dpsql
+
+B = {"target": "y", "lower": 0, "upper": 1}
+
+
+@pytest.fixture
+def ctx() -> Iterator[dpsql.Context]:
+    with dpsql.Context() as opened:
+        opened.connection.execute(
+            "CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS c, i // 3 AS u, i % 2 = 0 AS y "
+            "FROM range(90) AS r(i)"
+        )
+        yield opened
+
+
+def test_release(ctx: dpsql.Context) -> None:
+    release = ctx.dp_sis("t", k=2, epsilon=0.5, features=["a", "b", "c"], **B)
+    assert isinstance(release, dpsql.Release)
+    assert release.value.schema == pa.schema([("rank", pa.int64()), ("feature", pa.string())])
+    assert release.value is release.to_arrow()
+    assert isinstance(release.to_polars(), pl.DataFrame)
+    assert release.to_polars()["feature"].to_list() == release.features
+    assert release.to_polars().schema == {"rank": pl.Int64, "feature": pl.String}
+    assert (release.function, release.dataset, release.ledger_id, release.replayed) == ("dp_sis", "t", 1, False)
+    assert release.event == {"mechanism": "exponential_noise", "epsilon": "1/2", "k": 2}
+    assert release.guarantee == ctx.ledger.entries()[0].guarantee
+    text = repr(release)
+    for part in ("Release 1", "dp_sis", "'t'", "0.5-DP", "charged", *release.features):
+        assert part in text
+    again = ctx.dp_sis("t", k=2, epsilon=0.5, features=["a", "b", "c"], release="r", **B)
+    replayed = ctx.dp_sis("t", k=2, epsilon=0.5, features=["a", "b", "c"], release="r", **B)
+    assert (again.ledger_id, replayed.ledger_id, replayed.replayed) == (2, 2, True)
+    assert replayed.value == again.value
+    assert "no charge" in repr(replayed)
+
+
+def test_long_releases_are_shortened(ctx: dpsql.Context) -> None:
+    ctx.connection.execute("CREATE TABLE w AS SELECT [1.0, 2.0] AS x, true AS y")
+    shown = repr(ctx.dp_sis("w", k=50, epsilon=1, features="x", n_features=50, **B))
+    assert "and 30 more" in shown
+
+
+def test_frames_as_source(ctx: dpsql.Context) -> None:
+    table = ctx.sql("SELECT a, b, y FROM t")
+    frames = {"arrow": table, "polars": pl.DataFrame(table), "lazy": pl.DataFrame(table).lazy(), "reader": None}
+    for name, frame in frames.items():
+        source = table.to_reader() if name == "reader" else frame
+        if name == "reader":
+            continue  # a reader can be read once; a release with a centre reads twice
+        release = ctx.dp_sis(source, k=1, epsilon=1, dataset="frames", **B)
+        assert release.dataset == "frames"
+    assert ctx.dp_sis(table, k=1, epsilon=1, **B).dataset == "default"
+    left = ctx.sql("SELECT view_name FROM duckdb_views() WHERE view_name LIKE 'dpsql%'")
+    assert left.num_rows == 0, "the frame's name goes with the call"
+
+
+def test_budget_ledger_and_estimate(ctx: dpsql.Context) -> None:
+    ctx.dp_protect("t", epsilon=2, delta=1e-6, lower=0, upper=1)
+    release = ctx.dp_sis("t", target="y", k=1, epsilon=1, features=["a", "b"])
+    assert ctx.dp_budget().to_pylist()[0]["epsilon_remaining"] == 1.0
+    assert [row["kind"] for row in ctx.dp_ledger().to_pylist()] == ["protect", "release"]
+    assert release.ledger_id == 2
+    with pytest.raises(dpsql.BudgetError, match="1 remains of 2") as failure:
+        ctx.dp_sis("t", target="y", k=1, epsilon=1.5, features=["a", "b"])
+    assert failure.value.code == "DPSQL-B001"
+    with pytest.raises(dpsql.BudgetError):
+        ctx.dp_protect("t", epsilon=20)
+    ctx.dp_protect("t", epsilon=20, replace=True)
+    rows = {row["quantity"]: row["value"] for row in ctx.dp_estimate(n_features=10, k=2, epsilon=1.5).to_pylist()}
+    assert rows["epsilon"] == 1.5
+    assert rows["noise_scale"] == 2 * 2 / 1.5
+    in_sql = ctx.sql("SELECT * FROM dp_estimate('dp_sis', n_features := 10, k := 2, epsilon := 1.5)")
+    assert {row["quantity"]: row["value"] for row in in_sql.to_pylist()} == rows
+
+
+def test_the_owners_policy(ctx: dpsql.Context) -> None:
+    ctx.dp_protect(
+        "t", epsilon=100, neighbours="replace", privacy_unit="u", max_rows_per_unit=2, lower=0, upper=[1, 1, 1],
+        target_lower=0, target_upper=1,
+    )  # fmt: skip
+    call = {"target": "y", "k": 1, "epsilon": 1, "features": ["a", "b", "c"]}
+    release = ctx.dp_sis("t", **call)
+    assert "replace of all rows of one u (at most 2 rows)" in release.guarantee
+    assert "at most 3 rows" in ctx.dp_sis("t", **call, max_rows_per_unit=3).guarantee
+    assert ctx.dp_sis("t", **call, upper=2, neighbours="replace", privacy_unit="U").features
+    for contradiction in ({"neighbours": "add_remove"}, {"privacy_unit": "c", "features": ["a", "b"]}):
+        with pytest.raises(dpsql.BudgetError, match="B003"):
+            ctx.dp_sis("t", **{**call, **contradiction})
+    with pytest.raises(duckdb.Error, match="DPSQL-B003"):
+        ctx.connection.execute(
+            "SELECT dp_sis([a, b, c], y, n_features := 3, k := 1, epsilon := 1, dataset := 't') FROM t"
+        )
+    assert len(ctx.ledger.entries("t")) == 4
+
+
+def test_sql_runs_once_and_raises_our_errors(ctx: dpsql.Context) -> None:
+    table = ctx.sql("SELECT * FROM dp_sis('t', target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1)")
+    assert table.num_rows == 1
+    assert len(ctx.ledger.entries()) == 1
+    with pytest.raises(dpsql.ParameterError, match="P001"):
+        ctx.sql("SELECT * FROM dp_sis('t', target := 'y', k := 1, epsilon := 0, lower := 0, upper := 1)")
+    with pytest.raises(duckdb.CatalogException):
+        ctx.sql("SELECT * FROM nosuch")
+    assert ctx.sql("CREATE TABLE made AS SELECT 1 AS a").num_columns in (0, 1)
+
+
+def test_an_open_connection_stays_the_callers(tmp_path: Path) -> None:
+    connection = duckdb.connect(str(tmp_path / "x.duckdb"))
+    connection.execute("CREATE TABLE t AS SELECT 1.0 AS a, true AS y")
+    with dpsql.Context(connection, strict=True) as ctx:
+        with pytest.raises(dpsql.BudgetError, match="B002"):
+            ctx.dp_sis("t", k=1, epsilon=1, **B)
+        ctx.dp_protect("t", epsilon=1)
+        ctx.dp_sis("t", k=1, epsilon=1, **B)
+    assert connection.execute("SELECT count(*) FROM dp_ledger()").fetchall() == [(2,)]
+    connection.close()
+
+
+def test_contexts_on_cursors_in_threads(ctx: dpsql.Context) -> None:
+    outcomes: list[int] = []
+
+    def work() -> None:
+        with dpsql.Context(ctx.connection.cursor()) as mine:
+            outcomes.extend(mine.dp_sis("t", k=1, epsilon=1, **B).ledger_id for _ in range(4))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == list(range(1, 17))
+
+
+def test_lazy_names() -> None:
+    assert callable(dpsql.install), "the function, not the module that holds it"
+    assert set(dpsql.__all__) <= set(dir(dpsql))
+    with pytest.raises(AttributeError):
+        _ = dpsql.nosuch  # type: ignore[attr-defined]
