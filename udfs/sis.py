@@ -46,7 +46,7 @@ def plan(session: Session) -> Callable[..., str]:
 def _ticket(tickets: Any) -> str:
     """Return the one ticket of a batch of rows."""
     batch = single_chunk(tickets)
-    if not pc.all(pc.equal(batch, batch[0])).as_py():
+    if batch.null_count or not pc.all(pc.equal(batch, batch[0])).as_py():
         raise _nested()
     return str(batch[0].as_py())
 

@@ -49,7 +49,8 @@ def test_selects_what_predicts_readmission_under_a_cap_per_patient(ctx: dpsql.Co
     assert rows > capped > patients
     shown = ctx.sql(
         "SELECT feature, abs(xty) AS size FROM exact_xty('stays', target := 'again', lower := 0, "
-        f"upper := {arguments['upper']}, features := {FEATURES}, privacy_unit := 'patient_nbr', max_rows_per_unit := 2) "
+        f"upper := {arguments['upper']}, features := {FEATURES}, "
+        "privacy_unit := 'patient_nbr', max_rows_per_unit := 2) "
         "ORDER BY size DESC"
     ).to_pylist()
     release = ctx.dp_sis("stays", k=3, epsilon=10, **arguments)

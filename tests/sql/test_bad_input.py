@@ -223,11 +223,15 @@ def test_columns(ctx: dpsql.Context, case: str, form: str) -> None:
         ctx.connection.execute("CREATE OR REPLACE TEMP VIEW texts AS SELECT s, y FROM t")
         source = "texts"
     before = state(ctx)
-    with pytest.raises(duckdb.Error if form == "SQL" else dpsql.DpsqlError) as failure:
+
+    def run() -> None:
         if form == "SQL":
             ctx.connection.execute(sql(arguments, source)).fetchall()
         else:
             ctx.dp_sis(source, **{name: in_python(value) for name, value in arguments.items()})
+
+    with pytest.raises(duckdb.Error if form == "SQL" else dpsql.DpsqlError) as failure:
+        run()
     assert_quiet(ctx, failure.value, code, before)
 
 

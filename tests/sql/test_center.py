@@ -89,7 +89,8 @@ def test_every_form_equals_the_reference(
         f"SELECT * FROM dp_sis('x', target := 'y', features := 'x', n_features := 2, epsilon := 1, {BOUNDS})"
     ).fetchall()
     con.execute(
-        f"SELECT * FROM dp_sis('l', target := 'y', features := 'token', value := 'v', row_id := 'i', names := ['a', 'b'], "
+        f"SELECT * FROM dp_sis('l', target := 'y', features := 'token', value := 'v', row_id := 'i', "
+        "names := ['a', 'b'], "
         f"epsilon := 1, {BOUNDS})"
     ).fetchall()
     con.execute(f"SELECT dp_sis([a, b], y, n_features := 2, epsilon := 1, {BOUNDS}) FROM t").fetchall()
@@ -132,11 +133,13 @@ def test_long_targets_are_those_of_documents(
 ) -> None:
     """A document counts once in the mean, however many tokens it has."""
     con.execute(
-        "CREATE TABLE d AS FROM (VALUES (1, 'a', 4), (1, 'b', 4), (1, 'zz', 4), (2, 'a', 0), (3, NULL, 0)) AS c(i, token, y)"
+        "CREATE TABLE d AS FROM (VALUES (1, 'a', 4), (1, 'b', 4), (1, 'zz', 4), (2, 'a', 0), (3, NULL, 0)) "
+        "AS c(i, token, y)"
     )
     monkeypatch.setattr(selection, "discrete_laplace", Noise((0, 0)))
     con.execute(
-        f"SELECT * FROM dp_sis('d', target := 'y', features := 'token', row_id := 'i', names := ['a', 'b'], epsilon := 1, {BOUNDS})"
+        f"SELECT * FROM dp_sis('d', target := 'y', features := 'token', row_id := 'i', "
+        f"names := ['a', 'b'], epsilon := 1, {BOUNDS})"
     ).fetchall()
     high, low = 2 * ONE, 4 * ONE
     mean = ((high - low) * ONE + (high + low) // 2) // (high + low)

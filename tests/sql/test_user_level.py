@@ -152,7 +152,8 @@ def test_a_stored_row_id_chooses_and_ties_fall_to_contents(con: Any) -> None:
 
 def test_values_that_compare_equal_do_not_let_the_place_choose(con: Any) -> None:
     con.execute(
-        "CREATE OR REPLACE TABLE z AS FROM (VALUES ('p', 0.0::DOUBLE, 'nan'::DOUBLE, true), ('p', -0.0, '-nan'::DOUBLE, true), "
+        "CREATE OR REPLACE TABLE z AS FROM (VALUES ('p', 0.0::DOUBLE, 'nan'::DOUBLE, true), "
+        "('p', -0.0, '-nan'::DOUBLE, true), "
         "('p', 0.0, NULL, true), ('p', NULL, 1.0, true)) AS t(u, a, b, y)"
     )
     con.execute("CREATE OR REPLACE TABLE zz AS FROM z ORDER BY rowid DESC")
@@ -201,7 +202,10 @@ def test_event_range_and_guarantee_scale(con: Any, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(selection, "select", select)
     load(con, UNITS)
-    call = "SELECT * FROM dp_sis('m_array', target := 'y', features := 'x', n_features := 11, k := 1, epsilon := 1, lower := -1, upper := 1"
+    call = (
+        "SELECT * FROM dp_sis('m_array', target := 'y', features := 'x', n_features := 11, k := 1, epsilon := 1, "
+        "lower := -1, upper := 1"
+    )
     for relation, cap in itertools.product(("add_remove", "replace"), (1, 3)):
         con.execute(f"{call}, neighbours := '{relation}', privacy_unit := 'u', max_rows_per_unit := {cap})").fetchall()
     assert [Fraction(value, 2 * ONE**2) for value in ranges] == [1, 3, 2, 6]
