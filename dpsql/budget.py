@@ -200,7 +200,7 @@ def refuse_contradiction(dataset: str, budget: Budget | None, *, neighbours: str
         return
     if budget.neighbours is not None and neighbours != budget.neighbours:
         raise _contradiction(dataset, "neighbours", budget.neighbours, neighbours)
-    if budget.privacy_unit is not None and (privacy_unit or "").lower() != budget.privacy_unit.lower():
+    if budget.privacy_unit is not None and parameters.fold(privacy_unit or "") != parameters.fold(budget.privacy_unit):
         raise _contradiction(dataset, "privacy_unit", budget.privacy_unit, privacy_unit)
 
 

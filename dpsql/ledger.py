@@ -193,6 +193,7 @@ class Ledger:
         neighbours: str = "add_remove",
         privacy_unit: str | None = None,
         max_rows_per_unit: int | None = None,
+        row: str = "one row",
     ) -> Entry:
         """Charge a release, draw its noise and store both, in one durable transaction.
 
@@ -214,6 +215,8 @@ class Ledger:
             As in `check`, which is repeated here under the lock.
         max_rows_per_unit : int, optional
             Rows that one unit may contribute; recorded in the guarantee.
+        row : str
+            What counts as one row where no privacy unit is given; recorded in the guarantee.
 
         Returns
         -------
@@ -231,12 +234,14 @@ class Ledger:
         LedgerError
             The database failed; nothing is returned.
         """
-        row, cost = _release_row(dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit)
-        key, store = row["dataset"], self._opened()
+        record, cost = _release_row(
+            dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+        )
+        key, store = record["dataset"], self._opened()
 
         def work(connection: Connection) -> tuple[Entry, BaseException | None]:
             if name is not None:
-                stored = stored_release(connection, key, name, row["fingerprint"])
+                stored = stored_release(connection, key, name, record["fingerprint"])
                 if stored is not None:
                     return stored, None
             budget, spent, policy = state(connection, key)
@@ -250,7 +255,7 @@ class Ledger:
                 outcome = {"status": NO_RESULT}
             else:
                 outcome = {"status": RELEASED, "result": result}
-            return _append(store, connection, row | outcome, spent.plus(cost), policy), failure
+            return _append(store, connection, record | outcome, spent.plus(cost), policy), failure
 
         entry, failure = store.write(work)
         if failure is None:
@@ -274,17 +279,20 @@ class Ledger:
         neighbours: str = "add_remove",
         privacy_unit: str | None = None,
         max_rows_per_unit: int | None = None,
+        row: str = "one row",
     ) -> int:
         """Charge a release that failed after the table was read; return its sequence.
 
         It is recorded even beyond the budget: what was looked at stays charged.
         """
-        row, cost = _release_row(dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit)
+        record, cost = _release_row(
+            dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+        )
         store = self._opened()
 
         def work(connection: Connection) -> int:
-            _, spent, policy = state(connection, row["dataset"])
-            return _append(store, connection, row | {"status": NO_RESULT}, spent.plus(cost), policy).sequence
+            _, spent, policy = state(connection, record["dataset"])
+            return _append(store, connection, record | {"status": NO_RESULT}, spent.plus(cost), policy).sequence
 
         return store.write(work)
 
@@ -377,6 +385,7 @@ def _release_row(
     neighbours: str,
     privacy_unit: str | None,
     max_rows_per_unit: int | None,
+    row: str,
 ) -> tuple[dict[str, Any], Cost]:
     """Return everything of a release's row that is known before its noise, with its cost."""
     key = _dataset_key(dataset)
@@ -387,18 +396,18 @@ def _release_row(
         arguments_text, event_text = canonical(_plain(arguments)), canonical(_plain(event))
     except (TypeError, ValueError):
         raise ParameterError("P016", f"the arguments of {function} must be JSON values, to be recorded.") from None
-    subject = "one row"
+    subject = row
     if privacy_unit is not None:
         subject = f"all rows of one {privacy_unit}"
         if max_rows_per_unit is not None:
             subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
-    row = _row("release", key, function, arguments_text, guarantee=f"{loss_text(cost)}, {neighbours} of {subject}")
+    record = _row("release", key, function, arguments_text, guarantee=f"{loss_text(cost)}, {neighbours} of {subject}")
     amounts = {
         "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),
         "delta": str(units_up(cost.delta)),
         "rho": None if cost.rho is None else str(units_up(cost.rho)),
     }
-    return row | amounts | {"name": name, "event": event_text}, cost
+    return record | amounts | {"name": name, "event": event_text}, cost
 
 
 def _row(

@@ -28,7 +28,7 @@ from dpsql.source import dataset_name
 # are releases whose statement may still ask for them.
 _MOST_CALLS = 4096
 FAILED = (
-    "failed after it read the table. The charge stands and nothing was released. "
+    "failed after it read the table. A charge stands, and nothing was released. "
     "Report it with the versions that `dpsql doctor` shows."
 )
 Result = TypeVar("Result")
@@ -94,7 +94,7 @@ class Session:
             An argument that does not fit.
         """
         if not aggregate:
-            source = text("source", source, code="P014", hint="Give the name of a table, view or registered frame.")
+            source = text("source", source, code="P020", hint="Give the name of a table, view or registered frame.")
         dataset = arguments.get("dataset")
         if dataset is None:
             dataset = self._dataset_of(source)
@@ -201,9 +201,9 @@ class Session:
         running = self.running(ticket, private=private)
         try:
             return work(running)
-        except DpsqlError:
-            raise
         except BaseException as failure:
+            if isinstance(failure, DpsqlError) and not isinstance(failure, InternalError):
+                raise  # it depends on public values only
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
@@ -219,6 +219,7 @@ class Session:
             draw=draw,
             name=plan.release,
             strict=self.strict,
+            row=_row_text(plan),
             **_protection(plan),
         )
 
@@ -233,6 +234,7 @@ class Session:
                 function=running.function,
                 arguments=plan.public_arguments,
                 name=plan.release,
+                row=_row_text(plan),
                 **_protection(plan),
             )
 
@@ -253,3 +255,8 @@ def _protection(plan: SisPlan) -> dict[str, Any]:
         "privacy_unit": unit,
         "max_rows_per_unit": plan.max_rows_per_unit if unit is not None else None,
     }
+
+
+def _row_text(plan: SisPlan) -> str:
+    """Return what counts as one row: in the long layout, all rows of one row id."""
+    return f"all rows of one {plan.layout.row_id}" if plan.layout.kind == "long" else "one row"

@@ -60,7 +60,7 @@ def _parts(source: str) -> list[str]:
         match = re.match(r'"((?:[^"]|"")+)"(\.|$)|([^."]+)(\.|$)', rest)
         if match is None:
             raise ParameterError(
-                "P014", f"source {show(source)} is not a table name. Write parts with dots or quotes as '\"odd.name\"'."
+                "P020", f"source {show(source)} is not a table name. Write parts with dots or quotes as '\"odd.name\"'."
             )
         quoted, plain = match.group(1), match.group(3)
         parts.append(quoted.replace('""', '"') if quoted is not None else plain)
@@ -68,7 +68,7 @@ def _parts(source: str) -> list[str]:
         if "." not in (match.group(2), match.group(4)):
             break
     if len(parts) > 3:
-        raise ParameterError("P014", f"source {show(source)} has more than three parts. Give catalog.schema.table.")
+        raise ParameterError("P020", f"source {show(source)} has more than three parts. Give catalog.schema.table.")
     return parts
 
 

@@ -256,11 +256,11 @@ def test_what_is_no_table_name(ctx: dpsql.Context, source: Any) -> None:
     written = Sql("'t' || chr(0)") if source == "t\x00" else source
     with pytest.raises(duckdb.Error) as failure:
         ctx.connection.execute(sql(GOOD, written)).fetchall()
-    assert_quiet(ctx, failure.value, "P014", before)
+    assert_quiet(ctx, failure.value, "P020", before)
     if isinstance(source, str):
         with pytest.raises(dpsql.ParameterError) as again:
             ctx.dp_sis(source, **GOOD)
-        assert_quiet(ctx, again.value, "P014", before)
+        assert_quiet(ctx, again.value, "P020", before)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_unknown_tables(ctx: dpsql.Context, source: str) -> None:
     assert str(SECRET_NUMBER) not in str(failure.value)
     with pytest.raises(dpsql.DpsqlError) as coded:
         ctx.dp_sis(source, **GOOD)
-    assert coded.value.code in ("DPSQL-S001", "DPSQL-P014")
+    assert coded.value.code in ("DPSQL-S001", "DPSQL-P020")
     assert_quiet(ctx, coded.value, coded.value.code[-4:], before)
     assert ctx.connection.execute("SELECT count(*) FROM t").fetchall() == [(7,)]
 

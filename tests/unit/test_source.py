@@ -58,7 +58,7 @@ def test_what_is_no_name(source: str) -> None:
     for read in (source_sql, dataset_name):
         with pytest.raises(ParameterError) as failure:
             read(source)
-        assert failure.value.code == "DPSQL-P014"
+        assert failure.value.code == "DPSQL-P020"
 
 
 def test_the_aggregate_form_has_the_default_dataset() -> None:
