@@ -60,12 +60,20 @@ def aggregate_form(**arguments: Any) -> str:
     )
 
 
-def run(opened: list[Any], pair: tuple[Table, Table], sql: str, *, epsilon: float, runs: int) -> AuditReport:
+def run(
+    opened: list[Any],
+    pair: tuple[Table, Table],
+    sql: str,
+    *,
+    epsilon: float,
+    runs: int,
+    columns: tuple[str, ...] = ("a", "b", "y"),
+) -> AuditReport:
     def connect() -> Any:
         opened.append(dpsql.connect())
         return opened[-1]
 
-    arrow = to_arrow(pair[0], ("a", "b", "y")), to_arrow(pair[1], ("a", "b", "y"))
+    arrow = to_arrow(pair[0], columns), to_arrow(pair[1], columns)
     return audit_sql(
         connect,
         sql,
@@ -113,6 +121,24 @@ def test_long_audit(
 def test_the_same_audit_catches_half_the_noise(opened: list[Any], form: Callable[..., str]) -> None:
     """The release is given twice the epsilon that the audit is told."""
     report = run(opened, PAIR, form(mechanism="one_shot", epsilon=4), epsilon=2.0, runs=2000)
+    assert report.verdict == "violates", str(report)
+
+
+# Three units of two rows make a tie; one unit more, of six rows, lifts the first feature alone. With two rows of it
+# counted the loss is all of epsilon; with all six under the noise for one row it is six times that.
+TIED = tuple((1.0, 1.0, 1.0, float(unit)) for unit in (1, 1, 2, 2, 3, 3))
+UNITS = TIED, (*TIED, *((1.0, -1.0, 1.0, 4.0),) * 6)
+
+
+def test_audit_of_a_privacy_unit(opened: list[Any]) -> None:
+    sql = table_form(features=["a", "b"], epsilon=1, privacy_unit="u", max_rows_per_unit=2)
+    report = run(opened, UNITS, sql, epsilon=1.0, runs=300, columns=("a", "b", "y", "u"))
+    assert report.verdict != "violates", str(report)
+
+
+def test_the_same_audit_catches_noise_for_one_row_where_a_unit_has_several(opened: list[Any]) -> None:
+    sql = table_form(features=["a", "b"], epsilon=1)
+    report = run(opened, UNITS, sql, epsilon=1.0, runs=300, columns=("a", "b", "y", "u"))
     assert report.verdict == "violates", str(report)
 
 
