@@ -66,8 +66,8 @@ class Session:
         self.catalog = catalog
         # Keys the hash that samples rows per privacy unit; secret, new in every session.
         self.sampling_key = int.from_bytes(secrets.token_bytes(16), "little")
-        self._calls: OrderedDict[str, RunningCall] = OrderedDict()
-        self._released: OrderedDict[str, Entry] = OrderedDict()
+        self._calls: OrderedDict[int, RunningCall] = OrderedDict()
+        self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
         self._releasing = threading.Lock()  # a ledger takes one writer at a time anyway
@@ -121,9 +121,9 @@ class Session:
         fingerprint = self.ledger.fingerprint(plan.dataset, function, plan.public_arguments)
         return self.ledger.replay(plan.dataset, plan.release, fingerprint)
 
-    def open_call(self, call: Call, function: str) -> str:
+    def open_call(self, call: Call, function: str) -> int:
         """Start a call; return its ticket."""
-        ticket = secrets.token_hex(8)
+        ticket = secrets.randbits(62)  # a number: it travels beside every row
         with self._lock:
             self._opened += 1
             self._calls[ticket] = RunningCall(call, function, self._opened)
@@ -131,12 +131,12 @@ class Session:
                 self._calls.popitem(last=False)
         return ticket
 
-    def running(self, ticket: str, *, private: bool | None = None) -> RunningCall:
+    def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
         """Return the call that a ticket stands for.
 
         Parameters
         ----------
-        ticket : str
+        ticket : int
         private : bool, optional
             Refuse the ticket of a call that is not private (True), or that is (False).
         """
@@ -146,12 +146,12 @@ class Session:
             raise InternalError("I002", "the call is no longer running. Run the statement again.")
         return found
 
-    def close_call(self, ticket: str) -> None:
+    def close_call(self, ticket: int) -> None:
         """Forget a call that has released or failed."""
         with self._lock:
             self._calls.pop(ticket, None)
 
-    def release_once(self, ticket: str, work: Callable[[RunningCall], Entry]) -> Entry:
+    def release_once(self, ticket: int, work: Callable[[RunningCall], Entry]) -> Entry:
         """Return the release of a call, made by `work` the first time.
 
         DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery):
@@ -190,7 +190,7 @@ class Session:
             self.close_call(ticket)
         return bool(dead)
 
-    def guarded(self, ticket: str, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
+    def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
         """Run a part of a call that reads rows; should it fail, the charge is committed without a result.
 
         Raises

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpsql.call import Call
 from dpsql.errors import InternalError, ParameterError
@@ -43,12 +42,14 @@ def plan(session: Session) -> Callable[..., str]:
     return run
 
 
-def _ticket(tickets: Any) -> str:
+def _ticket(tickets: Any) -> int:
     """Return the one ticket of a batch of rows."""
     batch = single_chunk(tickets)
-    if batch.null_count or not pc.all(pc.equal(batch, batch[0])).as_py():
-        raise _nested()
-    return str(batch[0].as_py())
+    if batch.null_count == 0:
+        numbers = batch.to_numpy()
+        if (numbers == numbers[0]).all():
+            return int(numbers[0])
+    raise _nested()
 
 
 def _nested() -> ParameterError:
@@ -136,7 +137,7 @@ def target(session: Session) -> Callable[..., pa.Array]:
 def center(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, [sum of S + t, sum of S - t]) → the private mean of the target, charged with the release."""
 
-    def one(ticket: str, sums: Any) -> int:
+    def one(ticket: int, sums: Any) -> int:
         return session.guarded(
             ticket, lambda running: draw_center(running.call.plan, *integers(sums, 2).tolist()), private=True
         )
@@ -151,7 +152,7 @@ def center(session: Session) -> Callable[..., pa.Array]:
 def release(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, statistic) → the selection: charged, drawn and stored in one transaction."""
 
-    def one(ticket: str, statistic: Any) -> Entry:
+    def one(ticket: int, statistic: Any) -> Entry:
         def work(running: RunningCall) -> Entry:
             call = running.call
             utility = session.guarded(ticket, lambda _: np.abs(integers(statistic, len(call.features))))
@@ -219,7 +220,7 @@ def aggregate(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def _release_rows(session: Session, ticket: str, rows: pa.StructArray, running: RunningCall) -> Entry:
+def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
     """Release from rows that are all at hand; what the table form does in SQL."""
     call = running.call
     batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
@@ -302,7 +303,7 @@ def _releases(entries: list[Entry]) -> pa.Array:
 SPECS = (
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_admit", admit, "VARCHAR"),
-    UdfSpec("dpsql_gate", gate, "VARCHAR"),
+    UdfSpec("dpsql_gate", gate, "BIGINT"),
     UdfSpec("dpsql_xty", xty, "BIGINT[]"),
     UdfSpec("dpsql_target_sums", target_sums, "BIGINT[]"),
     UdfSpec("dpsql_target", target, "BIGINT"),

@@ -42,6 +42,8 @@ def to_doubles(array: pa.Array) -> NDArray[np.float64]:
     values : ndarray of float64, shape (len(array),)
         Owned by the caller.
     """
+    if pa.types.is_float64(array.type) and array.null_count == 0:
+        return np.array(array.to_numpy())
     if pa.types.is_decimal(array.type):
         values = _decimal_to_doubles(array)
     else:

@@ -85,8 +85,6 @@ def column_major(
     """
     rows = len(target)
     tile = np.empty(_BLOCK)
-    integers = np.empty(_BLOCK, dtype=np.int64)
-    weights = target.astype(np.int64)
     for j in range(len(addresses)):
         for start in range(0, rows, _BLOCK):
             count = min(_BLOCK, rows - start)
@@ -107,19 +105,14 @@ def column_major(
                         x[i] = np.nan
             m = middle[j]
             s = scale[j]
-            q = integers[:count]
             for i in range(count):
                 u = (x[i] - m) * s
                 u = _ONE if u > _ONE else u
                 u = -_ONE if u < -_ONE else u
                 u = np.floor(u + 0.5)
-                u = u if u == u else 0.0
-                q[i] = np.int64(u)
-            w = weights[start : start + count]
-            total = np.int64(0)
-            for i in range(count):
-                total += q[i] * w[i]
-            sums[j] += total
+                x[i] = u if u == u else 0.0
+            # Integers below 2**53 throughout: exact in any order of additions.
+            sums[j] += np.int64(np.dot(x, target[start : start + count]))
 
 
 def compile_all() -> None:

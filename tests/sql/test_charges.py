@@ -449,7 +449,7 @@ def test_a_wrong_column_is_refused_before_a_row_is_read(con: Any, touched: Calla
 
 def test_functions_behind_the_macros_refuse_what_is_not_theirs(con: Any) -> None:
     """Each part of a call needs the ticket of a running call of its own kind."""
-    seen: list[str] = []
+    seen: list[int] = []
     original = dpsql.install(con).open_call
     session = dpsql.install(con)
     session.open_call = lambda *a: seen.append(original(*a)) or seen[-1]  # type: ignore[method-assign, func-returns-value]
@@ -459,17 +459,17 @@ def test_functions_behind_the_macros_refuse_what_is_not_theirs(con: Any) -> None
     released = seen[-1]
     before = charges(con)
     for call in (
-        f"dpsql_release('{exact_ticket}', [1::HUGEINT])",
-        f"dpsql_center('{exact_ticket}', [1::HUGEINT, 2::HUGEINT])",
-        f"dpsql_target_sums('{exact_ticket}', {{'y': true, 'a': 1.0}})",
-        f"dpsql_exact('{released}', [1::HUGEINT, 2::HUGEINT])",
-        f"dpsql_center('{released}', [1::HUGEINT, 2::HUGEINT])",
+        f"dpsql_release({exact_ticket}, [1::HUGEINT])",
+        f"dpsql_center({exact_ticket}, [1::HUGEINT, 2::HUGEINT])",
+        f"dpsql_target_sums({exact_ticket}, {{'y': true, 'a': 1.0}})",
+        f"dpsql_exact({released}, [1::HUGEINT, 2::HUGEINT])",
+        f"dpsql_center({released}, [1::HUGEINT, 2::HUGEINT])",
         "dpsql_release('made up', [1::HUGEINT])",
         "dpsql_release(NULL, NULL)",
     ):
         with pytest.raises(duckdb.Error, match="DPSQL-I002"):
             con.execute(f"SELECT {call}").fetchall()
-    rows = con.execute(f"SELECT dpsql_release('{released}', [7::HUGEINT, 9::HUGEINT, 1::HUGEINT])").fetchall()
+    rows = con.execute(f"SELECT dpsql_release({released}, [7::HUGEINT, 9::HUGEINT, 1::HUGEINT])").fetchall()
     assert len(rows) == 1, "a ticket that has released gives that release again"
     assert charges(con) == before
 
