@@ -17,6 +17,7 @@ from dpsql.parameters import choice, show, text
 from dpsql.plan import SIS_ARGUMENTS, SisPlan
 from dpsql.release import Release
 from dpsql.session import FAILED
+from dpsql.source import FRAME_PREFIX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,7 +186,7 @@ class Context:
         if isinstance(source, str):
             yield source
             return
-        name = f"dpsql_frame_{secrets.token_hex(6)}"
+        name = f"{FRAME_PREFIX}{secrets.token_hex(6)}"
         try:
             self.connection.register(name, source)
         except (duckdb.Error, TypeError):

@@ -12,7 +12,7 @@ from typing import Any
 from dpsql import parameters
 from dpsql.errors import ParameterError
 from dpsql.parameters import show
-from dpsql.source import Layout
+from dpsql.source import FRAME_PREFIX, Layout
 from dpsql.statistics.xty import NEIGHBOURS
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
@@ -186,6 +186,8 @@ class SisPlan:
     def public_arguments(self) -> dict[str, Any]:
         """What the call asked for, as JSON values: stored with the charge, and compared on a replay."""
         record = asdict(self)
+        if self.source.startswith(FRAME_PREFIX):
+            record["source"] = "frame"  # the same call again must replay under its release's name
         record["layout"] = {name: value for name, value in record["layout"].items() if value is not None}
         return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 

@@ -18,6 +18,10 @@ from dpsql.parameters import fold, positive_integer, refuse_duplicates, show, te
 _FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
 
 
+# A frame that Python code passes has no name of its own; it is registered under this and a random suffix.
+FRAME_PREFIX = "dpsql_frame_"
+
+
 def quote_identifier(name: str) -> str:
     """Quote one identifier for SQL; any text becomes one name and nothing else."""
     return '"' + name.replace('"', '""') + '"'

@@ -149,3 +149,15 @@ def test_lazy_names() -> None:
     assert set(dpsql.__all__) <= set(dir(dpsql))
     with pytest.raises(AttributeError):
         _ = dpsql.nosuch  # type: ignore[attr-defined]
+
+
+def test_a_named_release_of_a_frame_replays() -> None:
+    """A frame has no name: the random one it is registered under is no part of the call."""
+    frame = pl.DataFrame({"a": [0.0, 1.0, 0.5], "b": [1.0, 0.0, 0.5], "y": [0.0, 1.0, 1.0]})
+    bounds = {"lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}
+    with dpsql.Context() as ctx:
+        first, again = (
+            ctx.dp_sis(frame, dataset="frames", target="y", k=1, epsilon=1, release="once", **bounds) for _ in range(2)
+        )
+        assert (again.features, again.ledger_id, again.replayed) == (first.features, first.ledger_id, True)
+        assert len([row for row in ctx.ledger.entries("frames") if row.kind == "release"]) == 1
