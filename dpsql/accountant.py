@@ -132,10 +132,17 @@ def _malformed(event: Mapping[str, Any], requirement: str) -> ParameterError:
     return ParameterError("P016", f"event {event.get('mechanism')!r} must have {requirement}.")
 
 
+def _rounds(event: Mapping[str, Any]) -> int:
+    rounds = event.get("rounds", 1)
+    if not (isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 1):
+        raise _malformed(event, "an integer rounds >= 1")
+    return rounds
+
+
 def _pure(event: Mapping[str, Any]) -> Cost:
-    """Read pure epsilon-DP, which is epsilon²/2-zCDP (Bun and Steinke 2016, Proposition 1.4)."""
+    """Read `rounds` pure releases of epsilon/rounds each; e-DP is e²/2-zCDP (Bun and Steinke 2016, Proposition 1.4)."""
     epsilon = _number(event, "epsilon")
-    return Cost(epsilon, Fraction(0), epsilon**2 / 2)
+    return Cost(epsilon, Fraction(0), epsilon**2 / (2 * _rounds(event)))
 
 
 def _bounded_range(event: Mapping[str, Any]) -> Cost:
@@ -143,10 +150,8 @@ def _bounded_range(event: Mapping[str, Any]) -> Cost:
 
     Cesar and Rogers, Bounding, concentrating, and truncating, ALT 2021.
     """
-    epsilon, rounds = _number(event, "epsilon"), event.get("rounds", 1)
-    if not (isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 1):
-        raise _malformed(event, "an integer rounds >= 1")
-    return Cost(epsilon, Fraction(0), epsilon**2 / (8 * rounds))
+    epsilon = _number(event, "epsilon")
+    return Cost(epsilon, Fraction(0), epsilon**2 / (8 * _rounds(event)))
 
 
 def _gaussian(event: Mapping[str, Any]) -> Cost:
@@ -183,6 +188,7 @@ _costs: dict[str, Callable[[Mapping[str, Any]], Cost]] = {
     "exponential_noise": _pure,
     "gumbel_noise": _bounded_range,
     "canonical_lipschitz": _pure,
+    "subset_exponential": _bounded_range,
     "discrete_laplace": _pure,
     "discrete_gaussian": _gaussian,
     "approximate": _approximate,

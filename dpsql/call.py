@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,16 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, to_doubles, to_texts
-from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
+from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.parameters import fold, show
-from dpsql.plan import SisPlan, refuse_large_k
+from dpsql.plan import Plan, refuse_large_k
+from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 
 # The type that a column has in the probe when the source does not have that column (statements.py).
 _MISSING = "dpsql_missing"
+# Fields of a row of the long layout once its cells are gathered (statements.py).
+LONG_TARGET, LONG_POSITIONS, LONG_VALUES = "dpsql_target", "dpsql_j", "dpsql_values"
 
 
 def _is_missing(kind: pa.DataType) -> bool:
@@ -45,13 +50,13 @@ def _refuse_lossless(row: pa.StructType) -> None:
 
 @dataclass(frozen=True)
 class TargetCode:
-    """How a target column becomes integers in ``[-S, S]``: by bounds, or by two public levels."""
+    """How a target column becomes numbers: by bounds or two public levels integers in ``[-S, S]``; else as it is."""
 
-    affine: tuple[float, float] | None
-    levels: tuple[Any, Any] | None
+    affine: tuple[float, float] | None = None
+    levels: tuple[Any, Any] | None = None
 
     @classmethod
-    def resolve(cls, plan: SisPlan, kind: pa.DataType, column: str) -> TargetCode:
+    def resolve(cls, plan: Plan, kind: pa.DataType, column: str) -> TargetCode:
         """Choose the coding from the arguments and the column's type.
 
         Raises
@@ -59,7 +64,7 @@ class TargetCode:
         SourceError
             A text target without levels, or a type that cannot be a target.
         ParameterError
-            A numeric target without bounds.
+            A numeric target without the bounds that the function needs.
         """
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
         is_text = is_text or kind == pa.string_view()
@@ -67,33 +72,37 @@ class TargetCode:
             raise SourceError("S003", f"target {show(column)} is neither numeric, text nor boolean. Cast it in a view.")
         levels = plan.target_levels
         if levels is not None:
-            return cls(None, _levels(levels, kind, is_text, column))
-        if plan.target_bounds is not None:
-            if is_text:
-                raise SourceError(
-                    "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
-                )
-            return cls(affine_map(*plan.target_bounds), None)
-        if is_boolean(kind):
-            return cls(None, ("false", "true"))
+            return cls(levels=_levels(levels, kind, is_text, column))
         if is_text:
             raise SourceError(
                 "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
             )
+        if plan.target_bounds is not None:
+            return cls(affine=affine_map(*plan.target_bounds))
+        if is_boolean(kind):
+            return cls(levels=("false", "true"))
+        if not plan.target_needs_bounds:
+            return cls()
         raise ParameterError(
             "P004",
             f"target_lower and target_upper are missing for the numeric target {show(column)}. "
             "Give them from domain knowledge, not from the table, or give target_levels := [..., ...].",
         )
 
+    @property
+    def neutral(self) -> float:
+        """What NULL is coded as."""
+        return np.nan if self.affine is None and self.levels is None else 0.0
+
     def code(self, column: pa.Array) -> NDArray[np.float64]:
-        """Return the quantised target, integers in ``[-S, S]`` stored as doubles; neutral is 0."""
+        """Return the target as doubles; integers in ``[-S, S]`` where it is quantised."""
         if self.affine is not None:
             return quantise(to_doubles(column), *self.affine)
-        levels = self.levels or (None, None)
+        if self.levels is None:
+            return to_doubles(column)
         out = np.zeros(len(column))
-        comparable = to_doubles(column) if isinstance(levels[0], float) else to_texts(column)
-        for level, coded in zip(levels, (-FIXED_POINT_ONE, FIXED_POINT_ONE), strict=True):
+        comparable = to_doubles(column) if isinstance(self.levels[0], float) else to_texts(column)
+        for level, coded in zip(self.levels, (-FIXED_POINT_ONE, FIXED_POINT_ONE), strict=True):
             if isinstance(comparable, np.ndarray):
                 out[comparable == level] = coded
             else:
@@ -115,35 +124,31 @@ def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: s
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(ABC):
     """A plan joined to the types of its source.
 
     Attributes
     ----------
-    plan : SisPlan
+    plan : Plan
     features : tuple of str
         Public names of the features, in the order of the statistic.
-    middle, scale : ndarray of float64, shape (d,)
-        Affine maps of the features.
     target : TargetCode
     positions : tuple of int
         Where target and features stand in a row's struct.
     """
 
-    plan: SisPlan
+    plan: Any
     features: tuple[str, ...]
-    middle: NDArray[np.float64]
-    scale: NDArray[np.float64]
     target: TargetCode
     positions: tuple[int, ...]
 
     @classmethod
-    def resolve(cls, plan: SisPlan, row: pa.StructType, others: dict[str, pa.DataType]) -> Call:
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Any:
         """Join a plan to the types of its source.
 
         Parameters
         ----------
-        plan : SisPlan
+        plan : Plan
         row : pyarrow struct type
             Types of the columns that hold target and features.
         others : dict of pyarrow types
@@ -175,32 +180,117 @@ class Call:
             positions = (position,)
         else:
             names, positions = _wide_columns(plan, kinds)
-        refuse_large_k(plan.k, len(names))
-        middle, scale = affine_maps(plan.lower, plan.upper, len(names), "the call")
-        return cls(plan, tuple(names), middle, scale, target, (target_position, *positions))
+        call = cls(plan, tuple(names), target, (target_position, *positions))
+        call.check()
+        return call
 
-    def quantised_target(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.float64]:
-        """Return the coded target minus `center`, clipped again to ``[-S, S]``."""
+    def check(self) -> None:
+        """Raise when the arguments do not fit the number of features."""
+        refuse_large_k(self.plan.k, len(self.features))
+
+    def start(self) -> Collector | None:
+        """Return what is to collect the rows; None where the statistic is summed in SQL."""
+        return None
+
+    @abstractmethod
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+        """Return the function that draws, after all work that is too long for the ledger's transaction.
+
+        Parameters
+        ----------
+        statistic : ndarray or Collector
+            What was summed in SQL, or the collector that `start` gave, with every row in it.
+        progress : Progress
+        """
+
+    def coded_target(self, rows: pa.StructArray) -> NDArray[np.float64]:
+        """Return the target of a batch of rows as doubles."""
         coded = self.target.code(rows.field(self.positions[0]))
         if rows.null_count:
-            coded[rows.is_null().to_numpy(zero_copy_only=False)] = 0.0
-        return np.clip(coded - center, -FIXED_POINT_ONE, FIXED_POINT_ONE) if center else coded
+            coded[rows.is_null().to_numpy(zero_copy_only=False)] = self.target.neutral
+        return coded
 
-    def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
-        """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
-        target = self.quantised_target(rows)
-        return np.array([(FIXED_POINT_ONE + target).sum(), (FIXED_POINT_ONE - target).sum()]).astype(np.int64)
+    def read(self, rows: pa.StructArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a batch of rows as doubles; NaN stands for NULL.
 
-    def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
-        """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
-        target = self.quantised_target(rows, center)
+        Returns
+        -------
+        target : ndarray of float64, shape (rows,)
+        features : ndarray of float64, shape (d, rows)
+        """
+        layout = self.plan.layout
+        if layout.kind == "long":
+            return to_doubles(rows.field(LONG_TARGET)), _gathered(rows, len(self.features))
+        target = self.coded_target(rows)
         positions: Sequence[int] = self.positions[1:]
-        if self.plan.layout.kind == "array":
+        if layout.kind == "array":
             column = rows.field(positions[0])
             if not pa.types.is_struct(column.type):
-                return cross_products(target, vectors_to_matrix(column, len(self.features)), self.middle, self.scale)
+                return target, vectors_to_matrix(column, len(self.features)).T.astype(np.float64)
             rows, positions = column, range(column.type.num_fields)
-        return column_cross_products(target, rows, positions, self.middle, self.scale)
+        features = np.empty((len(positions), len(rows)))
+        absent = rows.is_null().to_numpy(zero_copy_only=False) if rows.null_count else None
+        for row, position in enumerate(positions):
+            features[row] = to_doubles(rows.field(position))
+        if absent is not None:
+            features[:, absent] = np.nan
+        return target, features
+
+
+class BoundedCall(Call):
+    """A call whose features have public bounds: they become integers in ``[-S, S]``."""
+
+    def check(self) -> None:
+        """Raise when there are not as many bounds as features, too."""
+        super().check()
+        _ = self.maps
+
+    @cached_property
+    def maps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Middles and scales of the features' affine maps, each of shape (d,)."""
+        return affine_maps(self.plan.lower, self.plan.upper, len(self.features), "the call")
+
+
+class Collector(ABC):
+    """What a call keeps of its rows, batch by batch, where no sum in SQL will do."""
+
+    @abstractmethod
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Take in a batch of rows; several threads may.
+
+        Parameters
+        ----------
+        target : ndarray of float64, shape (rows,)
+        features : ndarray of float64, shape (d, rows)
+        batch : Batch
+        """
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch of rows carries beside its values.
+
+    Attributes
+    ----------
+    keys : ndarray of uint64, shape (rows,), or None
+        Keyed hash of what decides a row's block: its privacy unit, or its row id.
+    sizes : ndarray of int64, shape (rows,), or None
+        Rows of the block, where rows come block by block.
+    """
+
+    keys: NDArray[np.uint64] | None = None
+    sizes: NDArray[np.int64] | None = None
+
+
+def _gathered(rows: pa.StructArray, width: int) -> NDArray[np.float64]:
+    """Return the gathered cells of long rows as a dense matrix, shape (width, rows); absent is 0."""
+    positions = rows.field(LONG_POSITIONS)
+    lengths = positions.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    features = np.zeros((width, len(rows)))
+    row = np.repeat(np.arange(len(rows)), lengths)
+    values = to_doubles(rows.field(LONG_VALUES).flatten())
+    features[positions.flatten().to_numpy(zero_copy_only=False) - 1, row] = values
+    return features
 
 
 def _column(kinds: dict[str, tuple[int, pa.Field]], part: str, column: str) -> tuple[int, pa.DataType]:
@@ -209,7 +299,7 @@ def _column(kinds: dict[str, tuple[int, pa.Field]], part: str, column: str) -> t
     return position, _require(None if field is None else field.type, part, column)
 
 
-def _wide_columns(plan: SisPlan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[list[str], list[int]]:
+def _wide_columns(plan: Plan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[list[str], list[int]]:
     """Return names and positions of the features of a wide source."""
     layout = plan.layout
     names, positions = [], []

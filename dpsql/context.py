@@ -13,8 +13,8 @@ import duckdb
 
 from dpsql.errors import InternalError, SourceError, original
 from dpsql.installation import connect, install, refuse_unknown
-from dpsql.parameters import choice, show, text
-from dpsql.plan import SIS_ARGUMENTS, SisPlan
+from dpsql.parameters import show, text
+from dpsql.plan import Plan
 from dpsql.release import Release
 from dpsql.session import FAILED
 from dpsql.source import FRAME_PREFIX
@@ -83,20 +83,25 @@ class Context:
         DpsqlError
             With a code and the next step; depends on public values only.
         """
+        return self._select("dp_sis", source, arguments)
+
+    def _select(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
+        """Run one selection: what the SQL function of that name does."""
+        from dpsql.functions import FUNCTIONS
         from dpsql.statements import release_sql, stored_sql
 
-        refuse_unknown(arguments, SIS_ARGUMENTS, "dp_sis")
+        refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         with self._named(source) as name:
             if not isinstance(source, str) and arguments.get("dataset") is None:
                 arguments["dataset"] = "default"
-            plan = self._session.plan(name, arguments)
+            plan = self._session.plan(function, name, arguments)
             self._session.check(plan)
             stored = self._session.replay(plan)
-            statement = stored_sql(plan, "dp_sis") if stored else release_sql(plan, "dp_sis", self._session.catalog)
+            statement = stored_sql(plan) if stored else release_sql(plan, function, self._session.catalog)
             release = self._release(statement, plan).column("release")[0].as_py()
         return Release(
             value=_table(release["entries"]),
-            function="dp_sis",
+            function=function,
             dataset=plan.dataset,
             guarantee=release["guarantee"],
             event=plan.event,
@@ -124,11 +129,10 @@ class Context:
         """Return what a call would cost and how noisy it would be; reads no table."""
         import pyarrow as pa
 
-        from dpsql.estimate import ESTIMATE_ARGUMENTS, estimate_sis
+        from dpsql.estimate import ESTIMATE_ARGUMENTS, estimate
 
-        choice("function", function, ("dp_sis",), code="P016")
         refuse_unknown(arguments, ESTIMATE_ARGUMENTS, "dp_estimate")
-        return pa.Table.from_pylist(estimate_sis(**arguments))
+        return pa.Table.from_pylist(estimate(function, **arguments))
 
     def sql(self, statement: str) -> pa.Table:
         """Run one statement, once, and return its rows."""
@@ -161,7 +165,7 @@ class Context:
                 raise
             raise ours from None
 
-    def _release(self, statement: str, plan: SisPlan) -> pa.Table:
+    def _release(self, statement: str, plan: Plan) -> pa.Table:
         """Run a release; what DuckDB says about rows stays here, and a call that read some is charged.
 
         Raises
@@ -176,7 +180,7 @@ class Context:
             return self._execute(statement)
         except duckdb.Error as error:
             if self._session.fail_open_calls(plan, before):
-                raise InternalError("I001", f"dp_sis {FAILED}") from None
+                raise InternalError("I001", f"{plan.function} {FAILED}") from None
             reason = str(error).splitlines()[0] if isinstance(error, _NAMING_ERRORS) else "DuckDB cannot read it."
             raise SourceError("S001", f"source {show(plan.source)}: {reason} Check the source's name.") from None
 

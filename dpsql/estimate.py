@@ -7,7 +7,7 @@ from typing import Any
 
 from dpsql.accountant import cost_of
 from dpsql.parameters import positive_integer
-from dpsql.plan import SisPlan
+from dpsql.selectors.sis import SisPlan
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.xty import target_sums_sensitivity, utility_range
 
@@ -28,6 +28,10 @@ ESTIMATE_ARGUMENTS: dict[str, None] = dict.fromkeys(
         "max_rows_per_unit",
     )
 )
+
+
+def estimate(function: Any, **a: Any) -> Any:
+    return estimate_sis(**a)
 
 
 def estimate_sis(n_features: Any = None, n_rows: Any = None, **arguments: Any) -> list[dict[str, Any]]:

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 _instances: dict[str, _Instance] = {}
 _lock = threading.RLock()
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql")
-_PRIVATE = ("dp/exact_xty.sql", "dp/dp_sis.sql", "dp/budget.sql")
+_PRIVATE = (
+    "dp/exact_xty.sql",
+    "dp/exact_discordant.sql",
+    "dp/dp_sis.sql",
+    "dp/dp_kendall.sql",
+    "dp/budget.sql",
+)
 
 
 def connect(

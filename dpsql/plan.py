@@ -1,13 +1,14 @@
-"""The plan of a call: every public choice of one ``dp_sis``, checked, and nothing private."""
+"""The plan of a call: every public choice of one function's call, checked, and nothing private."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from dpsql import parameters
 from dpsql.errors import ParameterError
@@ -15,43 +16,19 @@ from dpsql.parameters import show
 from dpsql.source import FRAME_PREFIX, Layout
 from dpsql.statistics.xty import NEIGHBOURS
 
-MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
-CENTERS = ("public", "target")
-
 _bounds_hint = "Give lower := and upper := from domain knowledge, not from the table."
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 
-# Every argument of dp_sis after the source, with its default: the SQL macros, the Python API and
-# the documentation's table are checked against this one list.
-SIS_ARGUMENTS: dict[str, Any] = {
-    "target": None,
-    "features": None,
-    "n_features": None,
-    "names": None,
-    "k": None,
-    "epsilon": None,
-    "lower": None,
-    "upper": None,
-    "target_lower": None,
-    "target_upper": None,
-    "target_levels": None,
-    "neighbours": None,
-    "mechanism": "one_shot",
-    "gamma": 0.5,
-    "center": "public",
-    "center_share": 0.1,
-    "privacy_unit": None,
-    "max_rows_per_unit": None,
-    "row_id": None,
-    "value": None,
-    "dataset": None,
-    "release": None,
-}
+# The arguments that every function takes, in their order in SQL: where the rows are, and last whom the call protects.
+COLUMNS: dict[str, Any] = dict.fromkeys(("target", "features", "n_features", "names"))
+PROTECTION: dict[str, Any] = dict.fromkeys(
+    ("neighbours", "privacy_unit", "max_rows_per_unit", "row_id", "value", "dataset", "release")
+)
 
 
-@dataclass(frozen=True)
-class SisPlan:
-    """The checked public arguments of one ``dp_sis`` call.
+@dataclass(frozen=True, kw_only=True)
+class Plan(ABC):
+    """The checked public arguments of one call.
 
     Attributes
     ----------
@@ -59,26 +36,14 @@ class SisPlan:
         The source's name as given; ``''`` in the aggregate form.
     layout : Layout
         Which columns hold what.
-    k : int
-        Features to select, >= 1.
     epsilon : Fraction
         Privacy loss of the whole call, > 0.
-    lower, upper : float or tuple of float
-        Public bounds of the features.
     target_bounds : tuple of float or None
-        Public bounds of a numeric target; None for a coded one.
+        Public bounds of a numeric target.
     target_levels : tuple or None
         The two public levels of a text or boolean target; the first is coded -1, the second +1.
     neighbours : {'add_remove', 'replace'}
         The neighbouring relation.
-    mechanism : {'one_shot', 'gumbel', 'canonical_lipschitz'}
-        The selection mechanism.
-    gamma : Fraction
-        Weight of the canonical Lipschitz loss, in (0, 1).
-    center : {'public', 'target'}
-        Centre of the target.
-    center_share : Fraction
-        Share of epsilon that a private mean of the target costs, in (0, 1).
     max_rows_per_unit : int
         Rows that one privacy unit may contribute, >= 1.
     dataset : str
@@ -89,25 +54,25 @@ class SisPlan:
 
     source: str
     layout: Layout
-    k: int
     epsilon: Fraction
-    lower: float | tuple[float, ...]
-    upper: float | tuple[float, ...]
     target_bounds: tuple[float, float] | None
     target_levels: tuple[Any, Any] | None
     neighbours: str
-    mechanism: str
-    gamma: Fraction
-    center: str
-    center_share: Fraction
     max_rows_per_unit: int
     dataset: str
     release: str | None
 
+    function: ClassVar[str]
+    # Every argument after the source, with its default: the SQL macros, the Python API and the
+    # documentation's table are checked against this one list.
+    arguments: ClassVar[dict[str, Any]]
+    # A numeric target needs bounds: the statistic is a sum of its values.
+    target_needs_bounds: ClassVar[bool] = True
+
     @classmethod
     def from_arguments(
         cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None
-    ) -> SisPlan:
+    ) -> Any:
         """Check the arguments of a call.
 
         Parameters
@@ -115,7 +80,7 @@ class SisPlan:
         source : str
             The source's name, or ``''`` in the aggregate form.
         arguments : mapping
-            By the names of `SIS_ARGUMENTS`; a missing one has its default.
+            By the names of `arguments`; a missing one has its default.
         stated : mapping, optional
             What the data's owner stated with `dp_protect` (bounds, neighbours, privacy unit): used
             where the call itself gives nothing.
@@ -126,34 +91,14 @@ class SisPlan:
             With the code and the legal form of the argument that does not fit.
         """
         given = {
-            name: default if arguments.get(name) is None else arguments[name] for name, default in SIS_ARGUMENTS.items()
+            name: default if arguments.get(name) is None else arguments[name] for name, default in cls.arguments.items()
         }
         for name, value in (stated or {}).items():
-            if value is not None and given.get(name) is None:
+            if value is not None and name in given and given[name] is None:
                 given[name] = value
         layout = Layout.from_arguments(given)
-        k = parameters.positive_integer("k", given["k"], code="P002", hint="Give the number of features to select.")
-        count = (
-            len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
-        )
-        if count:
-            refuse_large_k(k, count)
-        lower, upper = parameters.bounds(
-            given["lower"], given["upper"], names=("lower", "upper"), code="P003", hint=_bounds_hint
-        )
+        own = cls._own(given, layout)
         target_bounds, target_levels = _target(given)
-        unit = layout.privacy_unit
-        rows = given["max_rows_per_unit"]
-        if (unit is None) != (rows is None):
-            raise ParameterError(
-                "P009",
-                "privacy_unit and max_rows_per_unit go together. "
-                "Give the id's column and the rows that one id may contribute.",
-            )
-        if rows is not None:
-            rows = parameters.positive_integer(
-                "max_rows_per_unit", rows, code="P009", hint="Give the rows that one privacy unit may contribute."
-            )
         release = given["release"]
         if release is not None:
             parameters.text("release", release, code="P013", hint="Give the release a name, or leave it out.")
@@ -162,25 +107,32 @@ class SisPlan:
         return cls(
             source=source,
             layout=layout,
-            k=k,
             epsilon=parameters.positive_number(
                 "epsilon", given["epsilon"], code="P001", hint="Give the privacy loss to spend, such as 1.0."
             ),
-            lower=lower,
-            upper=upper,
             target_bounds=target_bounds,
             target_levels=target_levels,
             neighbours=parameters.choice("neighbours", given["neighbours"] or "add_remove", NEIGHBOURS, code="P007"),
-            mechanism=parameters.choice("mechanism", given["mechanism"], MECHANISMS, code="P005"),
-            gamma=parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is the usual value."),
-            center=parameters.choice("center", given["center"], CENTERS, code="P008"),
-            center_share=parameters.open_unit_interval(
-                "center_share", given["center_share"], code="P008", hint="0.1 is the usual value."
-            ),
-            max_rows_per_unit=rows or 1,
+            max_rows_per_unit=_rows_per_unit(given, layout),
             dataset=dataset,
             release=release,
+            **own,
         )
+
+    @classmethod
+    @abstractmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        """Return the checked fields that this function has and others have not."""
+
+    @property
+    def block_by_block(self) -> int | None:
+        """Into how many blocks the rows are sorted before they are collected; None leaves them as they come."""
+        return None
+
+    @property
+    @abstractmethod
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: the mechanisms and their parameters."""
 
     @cached_property
     def public_arguments(self) -> dict[str, Any]:
@@ -192,40 +144,45 @@ class SisPlan:
         return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 
     def to_json(self) -> str:
-        """Return the plan as text; `from_json` reads it back."""
-        record = asdict(self)
+        """Return the plan as text; `dpsql.functions.plan_from_json` reads it back."""
+        record = {"function": self.function, **asdict(self)}
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> SisPlan:
+    def from_record(cls, record: dict[str, Any]) -> Any:
         """Read back what `to_json` wrote."""
-        record = json.loads(text)
-        record["layout"] = Layout(**{name: _tuple(value) for name, value in record["layout"].items()})
-        for name in ("epsilon", "gamma", "center_share"):
-            record[name] = Fraction(record[name])
-        for name in ("lower", "upper", "target_bounds", "target_levels"):
-            record[name] = _tuple(record[name])
-        return cls(**record)
+        layout = Layout(**{name: _tuple(value) for name, value in record["layout"].items()})
+        rest = {
+            field.name: Fraction(record[field.name])
+            if str(field.type).startswith("Fraction") and record[field.name] is not None
+            else _tuple(record[field.name])
+            for field in fields(cls)
+            if field.name != "layout"
+        }
+        return cls(layout=layout, **rest)
 
-    @cached_property
-    def center_epsilon(self) -> Fraction:
-        """The part of epsilon that the private mean of the target costs; 0 when the centre is public."""
-        return self.epsilon * self.center_share if self.center == "target" else Fraction(0)
 
-    @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: the mechanisms and their parameters."""
-        selection: dict[str, Any] = {"k": self.k, "epsilon": str(self.epsilon - self.center_epsilon)}
-        if self.mechanism == "one_shot":
-            selection["mechanism"] = "exponential_noise"
-        elif self.mechanism == "gumbel":
-            selection |= {"mechanism": "gumbel_noise", "rounds": self.k}
-        else:
-            selection |= {"mechanism": "canonical_lipschitz", "gamma": str(self.gamma)}
-        if self.center == "public":
-            return selection
-        mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
-        return {"mechanism": "composed", "events": [mean, selection]}
+@dataclass(frozen=True, kw_only=True)
+class SelectionPlan(Plan):
+    """The plan of a function that selects k features.
+
+    Attributes
+    ----------
+    k : int
+        Features to select, >= 1.
+    """
+
+    k: int
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        k = parameters.positive_integer("k", given["k"], code="P002", hint="Give the number of features to select.")
+        count = (
+            len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
+        )
+        if count:
+            refuse_large_k(k, count)
+        return {"k": k}
 
 
 def refuse_large_k(k: int, count: int) -> None:
@@ -234,9 +191,32 @@ def refuse_large_k(k: int, count: int) -> None:
         raise ParameterError("P002", f"k must be at most the number of features, {count}; got {k}. Lower k.")
 
 
+def feature_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``."""
+    lower, upper = parameters.bounds(
+        given["lower"], given["upper"], names=("lower", "upper"), code="P003", hint=_bounds_hint
+    )
+    return {"lower": lower, "upper": upper}
+
+
+def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
+    rows = given["max_rows_per_unit"]
+    if (layout.privacy_unit is None) != (rows is None):
+        raise ParameterError(
+            "P009",
+            "privacy_unit and max_rows_per_unit go together. "
+            "Give the id's column and the rows that one id may contribute.",
+        )
+    if rows is None:
+        return 1
+    return parameters.positive_integer(
+        "max_rows_per_unit", rows, code="P009", hint="Give the rows that one privacy unit may contribute."
+    )
+
+
 def _target(given: Mapping[str, Any]) -> tuple[tuple[float, float] | None, tuple[Any, Any] | None]:
     levels = given["target_levels"]
-    has_bounds = given["target_lower"] is not None or given["target_upper"] is not None
+    has_bounds = given.get("target_lower") is not None or given.get("target_upper") is not None
     if levels is None:
         if not has_bounds:
             return None, None  # right for a boolean target; the column's type decides before a row is read

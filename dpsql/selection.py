@@ -1,4 +1,4 @@
-"""From exact statistic to private selection: which mechanism runs, with which range and which share of epsilon."""
+"""One-shot selection of the k best of a list: which mechanism, at what cost, and the rows that come out."""
 
 from __future__ import annotations
 
@@ -11,50 +11,53 @@ import pyarrow as pa
 
 from dpsql.mechanisms.canonical_lipschitz import canonical_lipschitz
 from dpsql.mechanisms.select import select
-from dpsql.noise.discrete import discrete_laplace
-from dpsql.plan import SisPlan
-from dpsql.statistics.xty import mean_from_sums, target_sums_sensitivity, utility_range
 
+MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
 RANKED = pa.struct([("rank", pa.int64()), ("feature", pa.string())])
-_noise = {"one_shot": "exponential", "gumbel": "gumbel"}
 
 
-def draw_selection(plan: SisPlan, utility: np.ndarray[Any, Any], features: Sequence[str]) -> list[str]:
-    """Draw the selected features' names, in the order of their rank.
+def one_shot_event(mechanism: str, epsilon: Fraction, k: int, gamma: Fraction) -> dict[str, Any]:
+    """Return what the ledger records of a one-shot selection."""
+    event: dict[str, Any] = {"k": k, "epsilon": str(epsilon)}
+    if mechanism == "one_shot":
+        return event | {"mechanism": "exponential_noise"}
+    if mechanism == "gumbel":
+        return event | {"mechanism": "gumbel_noise", "rounds": k}
+    return event | {"mechanism": "canonical_lipschitz", "gamma": str(gamma)}
+
+
+def one_shot(
+    utility: np.ndarray[Any, Any], *, mechanism: str, gamma: Fraction, utility_range: int, epsilon: Fraction, k: int
+) -> list[int]:
+    """Select k positions by one of `MECHANISMS`.
 
     Parameters
     ----------
-    plan : SisPlan
     utility : ndarray of integers, shape (d,)
-        ``|s_j|`` in units of ``S**2``.
-    features : sequence of str, length d
-        Public names.
+    mechanism : str
+    gamma : Fraction
+        Weight of the canonical Lipschitz loss, in (0, 1).
+    utility_range : int
+        As for `dpsql.mechanisms.select`, in the unit of the utility.
+    epsilon : Fraction
+        Privacy loss, > 0.
+    k : int
+
+    Returns
+    -------
+    positions : list of int, length k
+        By rank; ascending for the canonical Lipschitz mechanism, which draws a set.
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon`` less the share that a private centre costs.
-    - **Sensitivity**: `dpsql.statistics.xty.utility_range`.
+    - **Guarantee**: pure `epsilon`-DP under the relation that `utility_range` was derived for.
     """
-    epsilon = plan.epsilon - plan.center_epsilon
-    spread = utility_range(plan.neighbours, plan.max_rows_per_unit)
-    if plan.mechanism == "canonical_lipschitz":
-        chosen = canonical_lipschitz(utility, utility_range=spread, epsilon=epsilon, k=plan.k, gamma=plan.gamma)
+    if mechanism == "canonical_lipschitz":
+        chosen = canonical_lipschitz(utility, utility_range=utility_range, epsilon=epsilon, k=k, gamma=gamma)
     else:
-        chosen = select(utility, utility_range=spread, epsilon=epsilon, k=plan.k, noise=_noise[plan.mechanism])  # type: ignore[arg-type]
-    return [features[position] for position in chosen]
-
-
-def draw_center(plan: SisPlan, high: int, low: int) -> int:
-    """Draw the private mean of the target in ``[-S, S]`` from the sums of ``S + t`` and ``S - t``.
-
-    Notes
-    -----
-    - **Guarantee**: pure DP at ``plan.center_epsilon``.
-    - **Sensitivity**: L1, `dpsql.statistics.xty.target_sums_sensitivity`.
-    """
-    scale = Fraction(target_sums_sensitivity(plan.neighbours, plan.max_rows_per_unit)) / plan.center_epsilon
-    noise = discrete_laplace(scale, 2)
-    return mean_from_sums(int(high) + int(noise[0]), int(low) + int(noise[1]))
+        noise: Any = {"one_shot": "exponential", "gumbel": "gumbel"}[mechanism]
+        chosen = select(utility, utility_range=utility_range, epsilon=epsilon, k=k, noise=noise)
+    return [int(position) for position in chosen]
 
 
 def ranked(names: Sequence[str]) -> list[dict[str, Any]]:

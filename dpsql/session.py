@@ -11,17 +11,19 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsql.accountant import cost_of
 from dpsql.budget import Budget
-from dpsql.call import Call
+from dpsql.call import Call, Collector
 from dpsql.errors import DpsqlError, InternalError
 from dpsql.ledger import Entry, Ledger
 from dpsql.parameters import text
-from dpsql.plan import SisPlan
+from dpsql.functions import function_of
+from dpsql.plan import Plan
+from dpsql.progress import Progress
 from dpsql.source import dataset_name
 
 # Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
@@ -41,7 +43,11 @@ class RunningCall:
     call: Call
     function: str
     number: int
+    collector: Collector | None
     charged: bool = False
+    entry: Entry | None = None
+    batches: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Session:
@@ -66,11 +72,11 @@ class Session:
         self.catalog = catalog
         # Keys the hash that samples rows per privacy unit; secret, new in every session.
         self.sampling_key = int.from_bytes(secrets.token_bytes(16), "little")
+        self.stop = threading.Event()  # set to end the work of running calls: Ctrl-C was pressed
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
         self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
-        self._releasing = threading.Lock()  # a ledger takes one writer at a time anyway
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def function(self, name: str, bind: Callable[[Session], Callable[..., Any]]) -> Callable[..., Any]:
@@ -85,8 +91,13 @@ class Session:
             return location == (mine or ":memory:")
         return Path(location).resolve() == Path(mine).resolve()
 
-    def plan(self, source: Any, arguments: Mapping[str, Any], *, aggregate: bool = False) -> SisPlan:
+    def plan(self, function: str, source: Any, arguments: Mapping[str, Any], *, aggregate: bool = False) -> Any:
         """Check a call's public arguments, with the owner's policy for the dataset filled in.
+
+        Returns
+        -------
+        plan : Plan
+            Of the function's own kind.
 
         Raises
         ------
@@ -101,24 +112,24 @@ class Session:
         text("dataset", dataset, code="P013", hint="Give the name of the budget to charge.")
         policy = self.ledger.policy(dataset)
         stated = {} if policy is None else _stated(policy, aggregate)
-        return SisPlan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
+        return function_of(function).plan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
 
     def _dataset_of(self, source: str) -> str:
         """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
         plain = dataset_name(source)
         return source if plain != source and source and self.ledger.policy(source) is not None else plain
 
-    def check(self, plan: SisPlan) -> None:
+    def check(self, plan: Plan) -> None:
         """Raise when the budget does not allow the call now; charges nothing."""
         if plan.release is not None and self.replay(plan) is not None:
             return
         self.ledger.check(plan.dataset, cost_of(plan.event), strict=self.strict, **_protection(plan))
 
-    def replay(self, plan: SisPlan, function: str = "dp_sis") -> Entry | None:
+    def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
         if plan.release is None:
             return None
-        fingerprint = self.ledger.fingerprint(plan.dataset, function, plan.public_arguments)
+        fingerprint = self.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
         return self.ledger.replay(plan.dataset, plan.release, fingerprint)
 
     def open_call(self, call: Call, function: str) -> int:
@@ -126,7 +137,7 @@ class Session:
         ticket = secrets.randbits(62)  # a number: it travels beside every row
         with self._lock:
             self._opened += 1
-            self._calls[ticket] = RunningCall(call, function, self._opened)
+            self._calls[ticket] = RunningCall(call, function, self._opened, call.start())
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         return ticket
@@ -157,13 +168,16 @@ class Session:
         DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery):
         it is the same release, so it is neither drawn nor charged anew.
         """
-        with self._releasing:
-            with self._lock:
-                entry = self._released.get(ticket)
-            if entry is not None:
-                return entry
+        with self._lock:
+            entry = self._released.get(ticket)
+        if entry is not None:
+            return entry
+        running = self.running(ticket, private=True)
+        with running.lock:
+            if running.entry is not None:
+                return running.entry
             try:
-                entry = work(self.running(ticket, private=True))
+                entry = running.entry = work(running)
             finally:
                 self.close_call(ticket)
             with self._lock:
@@ -172,12 +186,23 @@ class Session:
                     self._released.popitem(last=False)
             return entry
 
+    def finish(self, ticket: int, running: RunningCall, statistic: Any) -> Entry:
+        """Release a call whose statistic is complete: the long work, then charge and draw in one transaction."""
+        call = running.call
+
+        def prepare(_: RunningCall) -> Callable[[], object]:
+            with Progress(running.function, self.stop) as progress:
+                return call.prepare(statistic, progress)
+
+        draw = self.guarded(ticket, prepare)
+        return self.release(call.plan, running.function, draw)
+
     @property
     def opened(self) -> int:
         """How many calls have passed their gate so far."""
         return self._opened
 
-    def fail_open_calls(self, plan: SisPlan, since: int) -> bool:
+    def fail_open_calls(self, plan: Plan, since: int) -> bool:
         """Charge, without a result, the calls of a plan whose statement DuckDB aborted; say whether there was one."""
         with self._lock:
             dead = [
@@ -209,7 +234,7 @@ class Session:
                 raise
             raise InternalError("I001", f"{running.function} {FAILED}") from None
 
-    def release(self, plan: SisPlan, function: str, draw: Callable[[], object]) -> Entry:
+    def release(self, plan: Plan, function: str, draw: Callable[[], object]) -> Entry:
         """Charge and draw in one durable transaction."""
         return self.ledger.charge(
             plan.dataset,
@@ -247,7 +272,7 @@ def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:
     return stated
 
 
-def _protection(plan: SisPlan) -> dict[str, Any]:
+def _protection(plan: Plan) -> dict[str, Any]:
     """Return what the call protects, as the ledger's arguments."""
     unit = plan.layout.privacy_unit
     return {
@@ -257,6 +282,6 @@ def _protection(plan: SisPlan) -> dict[str, Any]:
     }
 
 
-def _row_text(plan: SisPlan) -> str:
+def _row_text(plan: Plan) -> str:
     """Return what counts as one row: in the long layout, all rows of one row id."""
     return f"all rows of one {plan.layout.row_id}" if plan.layout.kind == "long" else "one row"

@@ -8,7 +8,9 @@ waits for its ticket.
 
 from __future__ import annotations
 
-from dpsql.plan import SisPlan
+from dpsql.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
+from dpsql.plan import Plan
+from dpsql.selectors.sis import SisPlan
 from dpsql.source import quote_identifier, quote_text, source_sql
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
@@ -19,8 +21,10 @@ _TICKET = "(SELECT ticket FROM __dpsql__gate)"
 _STATISTIC = f"(SELECT {_own}list(s ORDER BY j ASC NULLS LAST) FROM __dpsql__statistic)"
 
 
-def statistic_sql(plan: SisPlan, function: str, catalog: str) -> str:
+def statistic_sql(plan: Plan, function: str, catalog: str) -> str:
     """Return the WITH clause that defines ``__dpsql__gate(ticket)`` and ``__dpsql__statistic(j, s)``.
+
+    The statistic is a list of exact sums, or the numbers of the batches that were collected.
 
     The names start so that no table of the caller's is taken for ours.
 
@@ -33,21 +37,24 @@ def statistic_sql(plan: SisPlan, function: str, catalog: str) -> str:
         Catalog of the exact macros.
     """
     statements = [_gate(plan, function)]
-    if plan.layout.kind == "long":
-        statements += [*_documents(plan), *_center(plan), *_long_statistic(plan, catalog)]
+    long = plan.layout.kind == "long"
+    if long:
+        statements += _documents(plan)
+    if isinstance(plan, SisPlan):
+        statements += [*_center(plan), *(_long_statistic(plan, catalog) if long else _kernel_statistic(plan))]
     else:
-        statements += [*_center(plan), *_kernel_statistic(plan)]
+        statements += _collected(plan)
     return "WITH " + ",\n".join(statements)
 
 
-def release_sql(plan: SisPlan, function: str, catalog: str) -> str:
+def release_sql(plan: Plan, function: str, catalog: str) -> str:
     """Return the statement whose one value is the release: its ledger sequence and its rows."""
     return f"{statistic_sql(plan, function, catalog)}\nSELECT {_own}dpsql_release({_TICKET}, {_STATISTIC}) AS release"
 
 
-def stored_sql(plan: SisPlan, function: str) -> str:
+def stored_sql(plan: Plan) -> str:
     """Return the statement that reads a named release back from the ledger; no table is touched."""
-    return f"SELECT {_own}dpsql_stored({quote_text(function)}, {quote_text(plan.to_json())}) AS release"
+    return f"SELECT {_own}dpsql_stored({quote_text(plan.to_json())}) AS release"
 
 
 def rows_sql(release: str) -> str:
@@ -55,20 +62,20 @@ def rows_sql(release: str) -> str:
     return f"SELECT entry.rank, entry.feature FROM (SELECT unnest(release.entries) AS entry FROM ({release}))"
 
 
-def exact_sql(plan: SisPlan, function: str, catalog: str) -> str:
+def exact_sql(plan: Plan, function: str, catalog: str) -> str:
     """Return the statement of the exact statistic, one row per feature. Not private."""
     return (
         f"{statistic_sql(plan, function, catalog)}\n"
-        f"SELECT entry.feature, entry.xty FROM (SELECT unnest({_own}dpsql_exact({_TICKET}, {_STATISTIC})) AS entry)"
+        f"SELECT entry.* FROM (SELECT unnest({_own}dpsql_{function}({_TICKET}, {_STATISTIC})) AS entry)"
     )
 
 
-def admit_sql(plan: SisPlan) -> str:
+def admit_sql(plan: Plan) -> str:
     """Return the statement whose one value is the aggregate form's checked plan; it fails when the budget does."""
     return f"SELECT {_own}dpsql_admit({quote_text(plan.to_json())}) AS plan"
 
 
-def _input(plan: SisPlan) -> str:
+def _input(plan: Plan) -> str:
     """Return the FROM item that names the columns by their part, and lets an absent one show as such.
 
     It stands wherever rows are read and not once as a CTE: DuckDB 1.5.6 crashes on a frame that it finds
@@ -114,23 +121,23 @@ def _input(plan: SisPlan) -> str:
     )
 
 
-def _gate(plan: SisPlan, function: str) -> str:
+def _gate(plan: Plan, function: str) -> str:
     return (
         f"__dpsql__gate AS MATERIALIZED (SELECT {_own}dpsql_gate({quote_text(function)}, {quote_text(plan.to_json())}, "
         f"(SELECT input FROM {_input(plan)} LIMIT 0)) AS ticket)"
     )
 
 
-def _rows(plan: SisPlan) -> str:
+def _rows(plan: Plan, *more: str) -> str:
     """Return the rows, those of each privacy unit capped by a keyed hash; ties fall to contents, never to places."""
-    rows = f"SELECT dpsql_row FROM {_input(plan)} WHERE {_TICKET} IS NOT NULL"
+    rows = f"SELECT {', '.join(('dpsql_row', *more))} FROM {_input(plan)} WHERE {_TICKET} IS NOT NULL"
     if plan.layout.privacy_unit is not None:
         columns = ["dpsql_row_id", "dpsql_row"] if plan.layout.row_id is not None else ["dpsql_row"]
         rows += f" AND dpsql_unit IS NOT NULL{_cap(plan, columns)}"
     return f"({rows})"
 
 
-def _cap(plan: SisPlan, columns: list[str]) -> str:
+def _cap(plan: Plan, columns: list[str]) -> str:
     """Return the clause that keeps the rows of a unit which come first by the keyed hash of some columns."""
     order = ", ".join(
         f"{_own}dpsql_key({_own}hash({column})) ASC NULLS LAST, {column} ASC NULLS LAST" for column in columns
@@ -143,7 +150,7 @@ def _center(plan: SisPlan) -> list[str]:
     if plan.center == "public":
         return ["__dpsql__center AS MATERIALIZED (SELECT 0::BIGINT AS mean)"]
     one = FIXED_POINT_ONE
-    terms, rows = [f"{one} + target", f"{one} - target"], "__dpsql__documents"
+    terms, rows = [f"{one} + target::BIGINT", f"{one} - target::BIGINT"], "__dpsql__documents"
     if plan.layout.kind != "long":
         terms = ["part[1]", "part[2]"]
         rows = f"(SELECT {_own}dpsql_target_sums({_TICKET}, dpsql_row) AS part FROM {_rows(plan)})"
@@ -165,7 +172,7 @@ def _kernel_statistic(plan: SisPlan) -> list[str]:
     ]
 
 
-def _documents(plan: SisPlan) -> list[str]:
+def _documents(plan: Plan) -> list[str]:
     """One row per (unit, row id): of several targets the largest counts.
 
     The cells are read once and kept, so that no join can be planned around the gate.
@@ -184,7 +191,7 @@ def _documents(plan: SisPlan) -> list[str]:
     ]
 
 
-def _document_key(plan: SisPlan) -> str:
+def _document_key(plan: Plan) -> str:
     return "dpsql_row_id" if plan.layout.privacy_unit is None else "dpsql_unit, dpsql_row_id"
 
 
@@ -192,18 +199,65 @@ def _long_statistic(plan: SisPlan, catalog: str) -> list[str]:
     """Sum over present cells what they add to an absent one, plus what absence alone gives."""
     fixed = f"{quote_identifier(catalog)}.main.exact_fixed_point"
     key = _document_key(plan)
-    value = "1::DOUBLE" if plan.layout.value is None else f"{_own}max(value)"
-    moved = "target - (SELECT mean FROM __dpsql__center)"
+    moved = "target::BIGINT - (SELECT mean FROM __dpsql__center)"
     clipped = f"{_own}greatest({-FIXED_POINT_ONE}, {_own}least({FIXED_POINT_ONE}, {moved}))"
     return [
         "__dpsql__features AS MATERIALIZED (SELECT f.j, f.name, f.middle, f.scale, "
         f"{fixed}(0::DOUBLE, f.middle, f.scale) AS absent FROM (SELECT unnest({_own}dpsql_features({_TICKET})) AS f))",
         f"__dpsql__centred AS MATERIALIZED (SELECT {key}, {clipped}::BIGINT AS target FROM __dpsql__documents)",
-        f"__dpsql__present AS (SELECT {key}, j, {value} AS value "
-        "FROM __dpsql__admitted JOIN __dpsql__features USING (name) GROUP BY ALL)",
+        _present(plan),
         f"__dpsql__sums AS (SELECT j, {_own}sum(({fixed}(value, middle, scale) - absent) * target) AS s "
         f"FROM __dpsql__present JOIN __dpsql__centred USING ({key}) JOIN __dpsql__features USING (j) GROUP BY j)",
         "__dpsql__statistic AS (SELECT j, "
         f"coalesce(__dpsql__sums.s, 0) + absent * (SELECT coalesce({_own}sum(target), 0) FROM __dpsql__centred) AS s "
         "FROM __dpsql__features LEFT JOIN __dpsql__sums USING (j))",
     ]
+
+
+def _present(plan: Plan) -> str:
+    """One row per cell that is present: of duplicates the largest value counts."""
+    value = "1::DOUBLE" if plan.layout.value is None else f"{_own}max(value)"
+    return (
+        f"__dpsql__present AS (SELECT {_document_key(plan)}, j, {value} AS value "
+        "FROM __dpsql__admitted JOIN __dpsql__features USING (name) GROUP BY ALL)"
+    )
+
+
+def _collected(plan: Plan) -> list[str]:
+    """Hand every row, with what decides its block, to the call's collector."""
+    statements = []
+    key = _block_key(plan)
+    if plan.layout.kind == "long":
+        cells = (
+            f"{_own}list(j) FILTER (WHERE j IS NOT NULL) AS js, {_own}list(value) FILTER (WHERE j IS NOT NULL) AS vs"
+        )
+        unique = _document_key(plan)
+        statements = [
+            f"__dpsql__features AS MATERIALIZED (SELECT f.j, f.name FROM "
+            f"(SELECT unnest({_own}dpsql_features({_TICKET})) AS f))",
+            _present(plan),
+            f"__dpsql__gathered AS (SELECT {unique}, target, {cells} "
+            f"FROM __dpsql__documents LEFT JOIN __dpsql__present USING ({unique}) GROUP BY {unique}, target)",
+        ]
+        row = f"{{'{LONG_TARGET}': target, '{LONG_POSITIONS}': js, '{LONG_VALUES}': vs}}"
+        rows = f"(SELECT {row} AS dpsql_row, {key} AS key FROM __dpsql__gathered)"
+    else:
+        columns = [name for name in ("dpsql_unit", "dpsql_row_id") if name in key]
+        rows = f"(SELECT dpsql_row, {key} AS key FROM {_rows(plan, *columns)})"
+    size = "NULL::BIGINT"
+    if plan.block_by_block is not None:
+        rows = f"(SELECT dpsql_row, key % {plan.block_by_block} AS key FROM {rows})"
+        size = f"{_own}count(*) OVER (PARTITION BY key)"
+    return [
+        *statements,
+        f"__dpsql__keyed AS (SELECT dpsql_row, key, {size} AS size FROM {rows})",
+        f"__dpsql__parts AS (SELECT {_own}dpsql_collect({_TICKET}, dpsql_row, key, size) AS s FROM __dpsql__keyed)",
+        "__dpsql__statistic AS (SELECT s, s AS j FROM __dpsql__parts WHERE s IS NOT NULL)",
+    ]
+
+
+def _block_key(plan: Plan) -> str:
+    """Return the keyed hash of what decides a row's block: its privacy unit, else its row id, else nothing."""
+    if plan.layout.privacy_unit is not None:
+        return f"{_own}dpsql_key({_own}hash(dpsql_unit))"
+    return "NULL::UBIGINT" if plan.layout.row_id is None else f"{_own}dpsql_key({_own}hash(dpsql_row_id))"

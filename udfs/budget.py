@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dpsql.budget import Budget
-from dpsql.estimate import ESTIMATE_ARGUMENTS, estimate_sis
-from dpsql.parameters import choice, text
+from dpsql import estimate as estimates
+from dpsql.parameters import text
 from dpsql.session import Session
 from dpsql.udfs.spec import UdfSpec
 
@@ -72,10 +72,8 @@ def estimate(session: Session) -> Callable[..., list[dict[str, Any]]]:
     """Bind (function, …public arguments) → what a call would cost and how noisy it would be."""
 
     def run(function: Any, *values: Any) -> list[dict[str, Any]]:
-        choice("function", function, ("dp_sis",), code="P016")
-        return estimate_sis(
-            **{name: value for name, value in zip(ESTIMATE_ARGUMENTS, values, strict=True) if value is not None}
-        )
+        given = zip(estimates.ESTIMATE_ARGUMENTS, values, strict=True)
+        return estimates.estimate(function, **{name: value for name, value in given if value is not None})
 
     return run
 

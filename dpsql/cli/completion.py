@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from dpsql.cli.statements import split
-from dpsql.plan import CENTERS, MECHANISMS
+from dpsql.selectors.sis import CENTERS, MECHANISMS
 from dpsql.source import quote_identifier
 from dpsql.statistics.xty import NEIGHBOURS
 

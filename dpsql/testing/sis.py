@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpsql.call import Call
-from dpsql.plan import SisPlan
+from dpsql.selectors.sis import SisCall, SisPlan
 from dpsql.statistics import fixed_point, xty
 from dpsql.testing.laws import canonical_lipschitz_law, select_law
 from dpsql.testing.neighbours import Table
@@ -49,7 +48,7 @@ class SisLaw:
         given = {"target": "target", "features": list(features), **arguments}
         self.plan = SisPlan.from_arguments("t", given)
         self._type = pa.struct([(name, pa.float64()) for name in (*features, "target")])
-        self.call = Call.resolve(self.plan, self._type, {})
+        self.call = SisCall.resolve(self.plan, self._type, {})
 
     @cached_property
     def utility_range(self) -> int:

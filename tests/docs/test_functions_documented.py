@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.estimate import ESTIMATE_ARGUMENTS
-from dpsql.plan import SIS_ARGUMENTS
+from dpsql.selectors.sis import SisPlan
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -31,19 +31,19 @@ def signature(name: str, kind: str) -> list[str]:
 
 
 def test_table_form_takes_what_the_plan_reads() -> None:
-    assert signature("dp_sis", "table_macro") == ["source", *SIS_ARGUMENTS]
+    assert signature("dp_sis", "table_macro") == ["source", *SisPlan.arguments]
 
 
 def test_aggregate_form_takes_what_makes_sense_there() -> None:
     rows = {"target", "features", "privacy_unit", "max_rows_per_unit", "row_id", "value"}
     aggregate = signature("dp_sis", "macro")
     assert aggregate[:2] == ["x", "y"]
-    assert set(aggregate[2:]) == set(SIS_ARGUMENTS) - rows
+    assert set(aggregate[2:]) == set(SisPlan.arguments) - rows
 
 
 def test_exact_form_takes_what_shapes_the_statistic() -> None:
     spending = {"k", "epsilon", "neighbours", "mechanism", "gamma", "center", "center_share", "dataset", "release"}
-    assert set(signature("exact_xty", "table_macro")) == {"source", *SIS_ARGUMENTS} - spending
+    assert set(signature("exact_xty", "table_macro")) == {"source", *SisPlan.arguments} - spending
 
 
 def test_estimate_takes_what_it_reads() -> None:
@@ -56,7 +56,7 @@ def test_every_function_is_in_the_readme(name: str) -> None:
     assert f"`{name}" in README or f"{name}(" in README
 
 
-@pytest.mark.parametrize("name", SIS_ARGUMENTS)
+@pytest.mark.parametrize("name", SisPlan.arguments)
 def test_every_argument_of_dp_sis_is_in_the_readme(name: str) -> None:
     assert f"`{name}`" in README
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dpsql.call
+import dpsql.selectors.sis
 from dpsql.statistics import fixed_point, xty
 from dpsql.statistics.fixed_point import quantise
 from dpsql.testing import CentredSisLaw, SisLaw, check_exhaustively, check_sensitivity
@@ -122,13 +122,13 @@ class Unclipped(CentredSisLaw):
     def centred_statistic(self, table: Table, mean: int) -> tuple[int, ...]:
         rows = np.array(table, dtype=np.float64).reshape(len(table), 3)
         target = unclipped_centred_target(self.call.quantised_target(self._rows(table)).astype(np.int64), mean)
-        features = quantise(rows[:, :-1].copy(), self.call.middle, self.call.scale).astype(np.int64)
+        features = quantise(rows[:, :-1].copy(), *self.call.maps).astype(np.int64)
         return tuple(np.abs(features.T @ target).tolist())
 
 
 @pytest.mark.parametrize(("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("replace", 0.3, 1.9135)])
 def test_missing_second_clip(relation: Relation, share: float, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fixed_point, xty, dpsql.call):
+    for module in (fixed_point, xty, dpsql.selectors.sis):
         monkeypatch.setattr(module, "FIXED_POINT_ONE", 2)
     domain = [(*row, y) for row in itertools.product((-1.0, 1.0), repeat=2) for y in (-1.0, 0.0, 1.0)]
     law = Unclipped(("a", "b"), max_rows=2, k=1, epsilon=1.8, neighbours=relation, center_share=share, **BOUNDS)

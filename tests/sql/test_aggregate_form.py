@@ -11,7 +11,8 @@ import pytest
 from exact_reference import exact
 
 import dpsql
-from dpsql.udfs import sis
+from dpsql.selectors import sis
+from dpsql.udfs import release, values
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_groups_filters_and_no_rows(con: Any, utilities: list[list[int]]) -> Non
 
 
 def test_batches_add_up(con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sis, "_BATCH", 999)
+    monkeypatch.setattr(release, "_BATCH", 999)
     con.execute(f"SELECT dp_sis([a, b], y, n_features := 2, {B}) FROM t").fetchall()
     monkeypatch.undo()
     assert utilities == [[abs(value) for value in exact(con, "t", target="y", features=["a", "b"], lower=0, upper=1)]]
@@ -76,12 +77,12 @@ def test_batches_add_up(con: Any, utilities: list[list[int]], monkeypatch: pytes
 
 def test_sums_beyond_64_bits_stay_exact() -> None:
     part = np.array([2**62 + 5, -(2**62) - 3, 7, -(2**63)])
-    total = sis._add([part] * 5, 4)
+    total = values.add([part] * 5, 4)
     assert [int(value) for value in total] == [5 * int(value) for value in part]
-    small = sis._add([np.array([1, -2])] * 3, 2)
+    small = values.add([np.array([1, -2])] * 3, 2)
     assert small.dtype == np.int64
     assert small.tolist() == [3, -6]
-    assert sis._add([], 2).tolist() == [0, 0]
+    assert values.add([], 2).tolist() == [0, 0]
 
 
 def test_huge_sums_from_sql_stay_exact() -> None:
@@ -89,14 +90,14 @@ def test_huge_sums_from_sql_stay_exact() -> None:
     seen: list[Any] = []
 
     def look(rows: Any) -> Any:
-        seen.append(sis.integers(rows[0], 3))
+        seen.append(values.integers(rows[0], 3))
         return rows.combine_chunks().value_lengths()
 
     try:
         con.create_function("look", look, ["HUGEINT[]"], "BIGINT", type="arrow")
-        for values in ([2**100, -(2**100), 5], [-(2**63), 1, 2], [2**63 - 1, 0, -1], [2**64, 2**63, -(2**64) - 1]):
-            con.execute(f"SELECT look([{', '.join(f'{value}::HUGEINT' for value in values)}])").fetchall()
-            assert [int(value) for value in np.abs(seen[-1])] == [abs(value) for value in values]
+        for given in ([2**100, -(2**100), 5], [-(2**63), 1, 2], [2**63 - 1, 0, -1], [2**64, 2**63, -(2**64) - 1]):
+            con.execute(f"SELECT look([{', '.join(f'{value}::HUGEINT' for value in given)}])").fetchall()
+            assert [int(value) for value in np.abs(seen[-1])] == [abs(value) for value in given]
     finally:
         con.close()
 

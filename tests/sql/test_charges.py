@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.call import Call
+from dpsql.selectors.sis import SisCall
 from dpsql.session import Session
-from dpsql.udfs import sis
+from dpsql.selectors import sis as sis_selector
+from dpsql.udfs import release, sis
 
 ARGUMENTS = "target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1"
 CALL = f"dp_sis('t', {ARGUMENTS})"
@@ -217,7 +218,7 @@ def test_a_failed_draw_is_charged_without_a_result(
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr(sis, name, fail)
+    monkeypatch.setattr(sis if name == "draw_center" else sis_selector, name, fail)
     if form == "table":
         statement = f"SELECT * FROM dp_sis('t', {ARGUMENTS}{more})"
     else:
@@ -231,7 +232,7 @@ def test_a_failed_draw_is_charged_without_a_result(
     assert charges(con) == 2
 
 
-@pytest.mark.parametrize("part", ["partial", "target_sums", "quantised_target"])
+@pytest.mark.parametrize("part", ["partial", "target_sums", "coded_target"])
 def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     con.execute("CREATE TABLE many AS SELECT a, b, y FROM t, range(500)")
     con.execute("CREATE TABLE long AS SELECT rowid AS d, 'a' AS token, y FROM many")
@@ -239,8 +240,8 @@ def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr("dpsql.call.Call." + part, fail)
-    source = "'long', features := 'token', row_id := 'd', names := ['a']" if part == "quantised_target" else "'many'"
+    monkeypatch.setattr("dpsql.selectors.sis.SisCall." + part, fail)
+    source = "'long', features := 'token', row_id := 'd', names := ['a']" if part == "coded_target" else "'many'"
     for center in ("public", "target"):
         if part == "target_sums" and center == "public":
             continue
@@ -255,7 +256,7 @@ def test_a_failing_exact_statistic_charges_nothing(con: Any, monkeypatch: pytest
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr("dpsql.call.Call.partial", fail)
+    monkeypatch.setattr("dpsql.selectors.sis.SisCall.partial", fail)
     with pytest.raises(duckdb.Error, match="DPSQL-I001") as failure:
         con.execute("SELECT * FROM exact_xty('t', target := 'y', lower := 0, upper := 1)").fetchall()
     assert "31337" not in str(failure.value)
@@ -282,7 +283,7 @@ def test_a_correlated_subquery_never_sums_a_row_twice(
         seen.append([int(value) for value in utility])
         return list(features[: plan.k])
 
-    monkeypatch.setattr(sis, "draw_selection", draw)
+    monkeypatch.setattr(sis_selector, "draw_selection", draw)
     monkeypatch.setattr(sis, "draw_center", lambda *_: 0)
     con.execute("CREATE TABLE big AS SELECT a, b, y FROM t, range(60)")
     b = "target := 'y', features := ['a', 'b'], lower := 0, upper := 1"
@@ -310,7 +311,7 @@ def test_a_failed_named_release_is_drawn_anew(con: Any, monkeypatch: pytest.Monk
     def fail(*_: Any) -> Any:
         raise PlantedError
 
-    monkeypatch.setattr(sis, "draw_selection", fail)
+    monkeypatch.setattr(sis_selector, "draw_selection", fail)
     with pytest.raises(duckdb.Error, match="DPSQL-I001"):
         con.execute(named).fetchall()
     monkeypatch.undo()
@@ -323,7 +324,7 @@ def test_an_interrupted_kernel_is_charged(con: Any, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpsql.call.Call.partial", fail)
+    monkeypatch.setattr("dpsql.selectors.sis.SisCall.partial", fail)
     with pytest.raises((duckdb.Error, KeyboardInterrupt)):
         con.execute(f"SELECT * FROM {CALL}").fetchall()
     assert charges(con) == 1
@@ -462,7 +463,7 @@ def test_functions_behind_the_macros_refuse_what_is_not_theirs(con: Any) -> None
         f"dpsql_release({exact_ticket}, [1::HUGEINT])",
         f"dpsql_center({exact_ticket}, [1::HUGEINT, 2::HUGEINT])",
         f"dpsql_target_sums({exact_ticket}, {{'y': true, 'a': 1.0}})",
-        f"dpsql_exact({released}, [1::HUGEINT, 2::HUGEINT])",
+        f"dpsql_exact_xty({released}, [1::HUGEINT, 2::HUGEINT])",
         f"dpsql_center({released}, [1::HUGEINT, 2::HUGEINT])",
         "dpsql_release('made up', [1::HUGEINT])",
         "dpsql_release(NULL, NULL)",
@@ -478,10 +479,10 @@ def test_a_batch_of_two_calls_is_refused(con: Any) -> None:
     """However DuckDB plans it, rows that stand in two calls are never summed together."""
     session = dpsql.install(con)
     rows = pa.StructArray.from_arrays([pa.array([1.0, 0.0]), pa.array([True, False])], names=["a", "y"])
-    plan = session.plan("t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
-    call = Call.resolve(plan, rows.type, {})
+    plan = session.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
+    call = SisCall.resolve(plan, rows.type, {})
     one, two = (session.open_call(call, "dp_sis") for _ in range(2))
-    for bind, more in ((sis.xty, (pa.array([0, 0]),)), (sis.target_sums, ()), (sis.target, ())):
+    for bind, more in ((sis.xty, (pa.array([0, 0]),)), (sis.target_sums, ()), (release.target, ())):
         assert len(bind(session)(pa.array([one, one]), *more, rows)) == 2  # type: ignore[operator]
         for tickets in ([one, two], [one, None], [None, one]):
             with pytest.raises(dpsql.DpsqlError, match=r"P019|I002"):
@@ -490,9 +491,9 @@ def test_a_batch_of_two_calls_is_refused(con: Any) -> None:
 
 def test_two_threads_that_fail_charge_once(con: Any) -> None:
     session = dpsql.install(con)
-    plan = session.plan("t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
+    plan = session.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
     rows = pa.struct([("a", pa.float64()), ("y", pa.bool_())])
-    ticket = session.open_call(Call.resolve(plan, rows, {}), "dp_sis")
+    ticket = session.open_call(SisCall.resolve(plan, rows, {}), "dp_sis")
 
     def fail(_: Any) -> None:
         raise PlantedError("SECRET-31337")

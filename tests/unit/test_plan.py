@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import ParameterError
-from dpsql.plan import CENTERS, MECHANISMS, SIS_ARGUMENTS, SisPlan
+from dpsql.functions import plan_from_json
+from dpsql.selectors.sis import CENTERS, MECHANISMS, SisPlan
 
 GOOD: dict[str, Any] = {"target": "y", "k": 2, "epsilon": 0.1, "lower": 0, "upper": 1}
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=8)
@@ -41,7 +42,7 @@ def test_through_json_and_back(
     if unit:
         arguments |= {"privacy_unit": "the unit", "max_rows_per_unit": 3}
     plan = SisPlan.from_arguments("t", arguments)
-    again = SisPlan.from_json(plan.to_json())
+    again = plan_from_json(plan.to_json())
     assert again == plan
     assert again.event == plan.event
     assert again.public_arguments == plan.public_arguments
@@ -55,7 +56,7 @@ def test_defaults() -> None:
     assert plan.epsilon == Fraction(1, 10)
     assert plan.max_rows_per_unit == 1
     assert SisPlan.from_arguments("", GOOD).dataset == "default"
-    assert SisPlan.from_arguments("t", {**GOOD, **dict.fromkeys(SIS_ARGUMENTS.keys() - GOOD.keys())}) == plan
+    assert SisPlan.from_arguments("t", {**GOOD, **dict.fromkeys(SisPlan.arguments.keys() - GOOD.keys())}) == plan
 
 
 def test_what_the_owner_stated_fills_in_and_is_overridden() -> None:

@@ -1,0 +1,49 @@
+"""Every function that reads a table: its plan and its call, under its SQL name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dpsql.call import Call
+from dpsql.plan import Plan
+from dpsql.selectors.kendall import KendallCall, KendallPlan
+from dpsql.selectors.sis import SisCall, SisPlan
+
+
+@dataclass(frozen=True)
+class Function:
+    """What stands behind one SQL function.
+
+    Attributes
+    ----------
+    plan : type
+        Its public arguments.
+    call : type
+        Its statistic and its draw.
+    """
+
+    plan: type[Plan]
+    call: type[Call]
+
+
+FUNCTIONS: dict[str, Function] = {
+    "dp_sis": Function(SisPlan, SisCall),
+    "dp_kendall": Function(KendallPlan, KendallCall),
+}
+# The exact statistic of a function, by a function of its own that is not private.
+EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
+
+
+def function_of(name: str) -> Function:
+    """Return what stands behind a SQL function, exact forms included."""
+    return FUNCTIONS[EXACT.get(name, name)]
+
+
+@lru_cache(maxsize=256)
+def plan_from_json(text: str) -> Plan:
+    """Read back what `Plan.to_json` wrote."""
+    record = json.loads(text)
+    plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
+    return plan

@@ -1,0 +1,73 @@
+"""Gram matrices of quantised rows, as exact integers.
+
+As in `xty`, a block of at most 4096 rows of integers in ``[-2**20, 2**20]`` has products whose sums
+are integers below ``2**53``: a BLAS product of doubles computes them exactly, in any order.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.kernels.xty import BLOCK_ROWS
+
+# Rows whose sums fit an int64 with room to spare.
+_BATCH_ROWS = 1 << 21
+_LOW_BITS = 32
+
+
+def gram_products(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return ``matrix.T @ matrix``, exactly.
+
+    Parameters
+    ----------
+    matrix : ndarray of float64, shape (rows, q)
+        Quantised values: integers in ``[-S, S]``, fewer than ``2**23`` rows.
+
+    Returns
+    -------
+    products : ndarray of int64, shape (q, q)
+        In units of ``S**2``.
+    """
+    products = np.zeros((matrix.shape[1], matrix.shape[1]), dtype=np.int64)
+    for start in range(0, len(matrix), BLOCK_ROWS):
+        block = matrix[start : start + BLOCK_ROWS]
+        products += (block.T @ block).astype(np.int64)
+    return products
+
+
+class GramAccumulator:
+    """The exact sum of the Gram matrices of any number of batches; threads may add at the same time.
+
+    Parameters
+    ----------
+    width : int
+        Columns of every batch.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.rows = 0
+        self._low = np.zeros((width, width), dtype=np.int64)
+        self._high = np.zeros((width, width), dtype=np.int64)
+        self._lock = threading.Lock()
+
+    def add(self, matrix: NDArray[np.float64]) -> None:
+        """Add the Gram matrix of quantised rows of shape (rows, width), any number of rows."""
+        for start in range(0, len(matrix), _BATCH_ROWS):
+            batch = matrix[start : start + _BATCH_ROWS]
+            products = gram_products(batch)
+            with self._lock:
+                self.rows += len(batch)
+                self._low += products
+                self._high += self._low >> _LOW_BITS
+                self._low &= (1 << _LOW_BITS) - 1
+
+    def total(self) -> NDArray[Any]:
+        """Return the sum, shape (width, width), in units of ``S**2``: int64 where it fits, else Python ints."""
+        with self._lock:
+            if self.rows < 1 << 22:
+                return (self._high << _LOW_BITS) + self._low
+            return (self._high.astype(object) << _LOW_BITS) + self._low.astype(object)

@@ -1,0 +1,352 @@
+"""The compiled Kendall kernels. Importing this module compiles them, or loads them from numba's cache.
+
+Counting walks the rows of a block in the order of the base column and keeps the set of ranks seen so far in
+the other column, as a bitmap with prefix counts at four distances: per 64 ranks within 2**11, per 2**11
+within 2**16, per 2**16 within 2**21 and per 2**21 overall. A query adds four counts and the bits of a part of
+one word; an insertion adds 0 or 1 to whole rows of counts, each a few vectors of 64 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+_CHUNK = 1024  # ranks fetched ahead of their use
+_VECTOR = 64  # bytes
+_SHORT_RUN = 32  # rows whose values agree in their leading bits, sorted by insertion
+FEW = 64  # levels for which a table of counts is kept; codes fit a byte
+
+
+def _aligned(length: int, dtype: Any) -> NDArray[Any]:
+    """Return zeros that start at, and fill, whole vectors."""
+    size = -(-max(length, 1) * np.dtype(dtype).itemsize // _VECTOR) * _VECTOR
+    raw = np.zeros(size + _VECTOR, dtype=np.uint8)
+    start = -raw.ctypes.data % _VECTOR
+    return raw[start : start + size].view(dtype)
+
+
+def _steps(dtype: Any) -> NDArray[Any]:
+    """Return row i of 32 with a 1 behind position i, and a last row of ones."""
+    steps = _aligned(33 * 32, dtype)
+    steps.reshape(33, 32)[:] = np.arange(32) > np.append(np.arange(32), -1)[:, None]
+    return steps
+
+
+class Workspace:
+    """What one thread needs to count in blocks of at most `rows` rows."""
+
+    def __init__(self, rows: int) -> None:
+        def blocks(bits: int) -> int:
+            return (rows >> bits) + 1
+
+        self.arrays = (
+            _aligned(blocks(6), np.uint64),
+            _aligned(32 * blocks(11), np.uint16),
+            _aligned(32 * blocks(16), np.uint16),
+            _aligned(32 * blocks(21), np.int32),
+            _aligned(blocks(21), np.int32),
+            _steps(np.uint16),
+            _steps(np.int32),
+            np.zeros(rows, dtype=np.int32),
+            np.zeros(rows, dtype=np.int32),
+        )
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _popcount(typing_context: Any, word: Any) -> Any:
+    """Return the number of bits set in a word."""
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_vector(typing_context: Any, rows: Any, at: Any, steps: Any, step: Any) -> Any:
+    """Add one vector: ``rows[at:] += steps[step:]`` for as many entries as 64 bytes hold."""
+    del typing_context
+    bits = rows.dtype.bitwidth
+    vector = ir.VectorType(ir.IntType(bits), 8 * _VECTOR // bits)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def pointer(which: int) -> Any:
+            array = context.make_array(signature.args[which])(context, builder, arguments[which])
+            return builder.bitcast(builder.gep(array.data, [arguments[which + 1]]), vector.as_pointer())
+
+        place = pointer(0)
+        added = builder.add(builder.load(place, align=bits // 8), builder.load(pointer(2), align=bits // 8))
+        builder.store(added, place, align=bits // 8)
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, steps, types.intp), generate
+
+
+@njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _clear(count: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any) -> None:
+    """Empty the set, for ranks below `count`."""
+    words[: (count >> 6) + 1] = 0
+    by_6[: ((count >> 11) + 1) << 5] = 0
+    by_11[: ((count >> 16) + 1) << 5] = 0
+    by_16[: ((count >> 21) + 1) << 5] = 0
+    by_21[:] = 0
+
+
+@njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _below(v: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any) -> Any:
+    """Return how many members of the set are below v."""
+    bits = words[v >> 6] & ((np.uint64(1) << np.uint64(v & 63)) - np.uint64(1))
+    near = np.int64(by_6[v >> 6]) + np.int64(by_11[v >> 11])
+    far = np.int64(by_16[v >> 16]) + np.int64(by_21[v >> 21])
+    return near + far + np.int64(_popcount(bits))
+
+
+@njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _insert(
+    v: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any, short_steps: Any, steps: Any, tops: Any
+) -> None:
+    """Put v into the set; `tops` is the number of vectors of `by_21` in use, 0 below 2**21 ranks."""
+    words[v >> 6] |= np.uint64(1) << np.uint64(v & 63)
+    _add_vector(by_6, (v >> 11) << 5, short_steps, ((v >> 6) & 31) << 5)
+    _add_vector(by_11, (v >> 16) << 5, short_steps, ((v >> 11) & 31) << 5)
+    row, step = (v >> 21) << 5, ((v >> 16) & 31) << 5
+    _add_vector(by_16, row, steps, step)
+    _add_vector(by_16, row + 16, steps, step + 16)
+    if tops > 0:
+        own = v >> 25
+        _add_vector(by_21, own << 4, steps, ((v >> 21) & 15) << 5)
+        for vector in range(own + 1, tops):
+            _add_vector(by_21, vector << 4, steps, 32 << 5)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def count(
+    order: Any,
+    present: Any,
+    base_tied: Any,
+    ranks: Any,
+    tied: Any,
+    offsets: Any,
+    workspace: Any,
+    stop: Any,
+    done: Any,
+    thread: Any,
+    concordant: Any,
+    discordant: Any,
+) -> None:
+    """Count the concordant and discordant pairs of the base and one column in each block.
+
+    `order` and `present` come from `base_order`. Rows of equal base value are all queried before any of them
+    is inserted. Among equal ranks of the column the set's members are numbered in the order of insertion, so
+    that a query for the next number counts what is smaller or equal.
+    """
+    words, by_6, by_11, by_16, by_21, short_steps, steps, repeats, waiting = workspace
+    fetched = np.empty(_CHUNK, dtype=np.int32)
+    begins = np.empty(_CHUNK, dtype=np.bool_)
+    for block in range(len(present)):
+        start = offsets[block]
+        size = offsets[block + 1] - start
+        own = ranks[start : start + size]
+        tops = 0 if size <= 1 << 21 else (size >> 25) + 1
+        _clear(size, words, by_6, by_11, by_16, by_21)
+        if tied:
+            repeats[:size] = 0
+        below, repeated, pairs, inserted, kept = 0, 0, 0, 0, 0
+        for first in range(0, present[block], _CHUNK):
+            if stop[0] != 0:
+                return
+            length = min(_CHUNK, present[block] - first)
+            rows = order[start + first : start + first + length]
+            if base_tied:
+                for i in range(length):
+                    begins[i] = rows[i] >= 0
+                    fetched[i] = own[np.uint32(rows[i] if rows[i] >= 0 else ~rows[i])]
+            else:
+                for i in range(length):
+                    fetched[i] = own[np.uint32(rows[i])]
+            for i in range(length):
+                if base_tied and begins[i]:
+                    for k in range(kept):
+                        v = np.uint32(waiting[k])
+                        if tied:
+                            repeats[v] += 1
+                            v = np.uint32(v + repeats[v] - 1)
+                        _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, tops)
+                    inserted += kept
+                    kept = 0
+                if fetched[i] < 0:
+                    continue
+                v = np.uint32(fetched[i])
+                if tied:
+                    earlier = repeats[v]
+                    repeated += earlier
+                    if not base_tied:
+                        repeats[v] = earlier + 1
+                    v = np.uint32(v + earlier)
+                below += _below(v, words, by_6, by_11, by_16, by_21)
+                pairs += inserted
+                if base_tied:
+                    waiting[kept] = fetched[i]
+                    kept += 1
+                else:
+                    _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, tops)
+                    inserted += 1
+            done[thread] += length
+        concordant[block] = below - repeated
+        discordant[block] = pairs - below
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def base_order(ranks: Any, tied: Any, offsets: Any, order: Any, present: Any) -> None:
+    """Fill in the rows of each block in the order of their ranks, and how many have one.
+
+    Rows are numbered within their block; ``~row`` stands for a row whose value equals the one before.
+    """
+    for block in range(len(present)):
+        start = offsets[block]
+        size = offsets[block + 1] - start
+        own = ranks[start : start + size]
+        out = order[start : start + size]
+        count = 0
+        if tied:
+            repeats = np.zeros(size, dtype=np.int32)
+            for row in range(size):
+                rank = own[row]
+                if rank >= 0:
+                    out[rank + repeats[rank]] = row if repeats[rank] == 0 else ~row
+                    repeats[rank] += 1
+                    count += 1
+        else:
+            for row in range(size):
+                if own[row] >= 0:
+                    out[own[row]] = row
+                    count += 1
+        present[block] = count
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def pack(values: Any, bits: Any, keys: Any) -> Any:
+    """Fill in sortable keys with the row number in the last `bits` bits; return (missing, whether these were 0)."""
+    patterns = values.view(np.uint64)
+    rows = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    sign = np.uint64(1) << np.uint64(63)
+    missing = 0
+    lost = np.uint64(0)
+    for i in range(len(values)):
+        pattern = patterns[i]
+        pattern = np.uint64(0) if pattern == sign else pattern
+        if values[i] != values[i]:
+            keys[i] = ~np.uint64(0)
+            missing += 1
+        else:
+            lost |= pattern & rows
+            pattern = ~pattern if pattern >= sign else pattern | sign
+            keys[i] = (pattern & ~rows) | np.uint64(i)
+    return missing, lost == 0
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def unpack(values: Any, keys: Any, bits: Any, exact: Any, ranks: Any, starts: Any) -> Any:
+    """Fill in the ranks from sorted keys, and the first ranks of up to `FEW` levels; return the number of levels.
+
+    Rows whose values agree in their leading bits are sorted here; -1 when they are too many.
+    """
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    levels = 0
+    first = 0
+    while first < len(keys):
+        last = first + 1
+        while last < len(keys) and keys[last] ^ keys[first] <= mask:
+            last += 1
+        if not exact and last > first + 1 and not _equal(values, keys, first, last, mask):
+            if last - first > _SHORT_RUN:
+                return -1
+            _insertion_sort(values, keys, first, last, mask)
+            # The first level of this run only; the loop comes back for the others.
+            value = values[keys[first] & mask]
+            while values[keys[last - 1] & mask] != value:
+                last -= 1
+        if levels < len(starts):
+            starts[levels] = first
+        levels += 1
+        for k in range(first, last):
+            ranks[keys[k] & mask] = first
+        first = last
+    return levels
+
+
+@njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _equal(values: Any, keys: Any, first: Any, last: Any, mask: Any) -> Any:
+    value = values[keys[first] & mask]
+    for k in range(first + 1, last):
+        if values[keys[k] & mask] != value:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _insertion_sort(values: Any, keys: Any, first: Any, last: Any, mask: Any) -> None:
+    for k in range(first + 1, last):
+        key = keys[k]
+        value = values[key & mask]
+        place = k
+        while place > first and values[keys[place - 1] & mask] > value:
+            keys[place] = keys[place - 1]
+            place -= 1
+        keys[place] = key
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, blocks: Any, ranks: Any) -> Any:
+    """Turn ranks among all rows into ranks within blocks; return whether any two are equal."""
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    seen = np.zeros(blocks, dtype=np.int32)
+    level = np.full(blocks, -1, dtype=np.int32)
+    start = np.zeros(blocks, dtype=np.int32)
+    tied = False
+    for k in range(len(keys)):
+        row = keys[k] & mask
+        block = block_of_row[row]
+        if level[block] == ranks[row]:
+            tied = True
+        else:
+            level[block] = ranks[row]
+            start[block] = seen[block]
+        ranks[row] = start[block]
+        seen[block] += 1
+    return tied
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def tabulate(codes: Any, ranks: Any, level_of_rank: Any, table: Any) -> None:
+    """Count the rows in each cell of base code and column level; a missing value has no cell."""
+    for i in range(len(codes)):
+        if codes[i] < FEW and ranks[i] >= 0:
+            table[codes[i], level_of_rank[np.uint32(ranks[i])]] += 1
+
+
+def compile_all() -> None:
+    """Compile every kernel for the types it meets."""
+    values, keys = np.array([2.0, 1.0]), np.zeros(2, dtype=np.uint64)
+    ranks, starts, offsets = np.zeros(2, dtype=np.int32), np.zeros(FEW, dtype=np.int32), np.array([0, 2])
+    present, stop = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.uint8)
+    counted = np.zeros((2, 1, 1), dtype=np.int64)
+    pack(values, 1, keys)
+    keys.sort()
+    unpack(values, keys, 1, True, ranks, starts)
+    rank_within_blocks(keys, 1, np.zeros(2, dtype=np.int32), 1, ranks)
+    order = np.zeros(2, dtype=np.int32)
+    base_order(ranks, False, offsets, order, present)
+    done = np.zeros(1, dtype=np.int64)
+    count(
+        order, present, False, ranks, False, offsets, Workspace(2).arrays, stop, done, 0,
+        counted[0, :, 0], counted[1, :, 0],
+    )  # fmt: skip
+    tabulate(np.zeros(2, dtype=np.uint8), ranks, ranks, np.zeros((1, 2), dtype=np.int64))

@@ -1,0 +1,166 @@
+"""dp_sis: sure independence screening under differential privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql import parameters
+from dpsql.call import BoundedCall
+from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
+from dpsql.noise.discrete import discrete_laplace
+from dpsql.plan import COLUMNS, PROTECTION, SelectionPlan, feature_bounds
+from dpsql.progress import Progress
+from dpsql.selection import MECHANISMS, one_shot, one_shot_event
+from dpsql.source import Layout
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.xty import mean_from_sums, target_sums_sensitivity, utility_range
+
+CENTERS = ("public", "target")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SisPlan(SelectionPlan):
+    """The checked public arguments of one ``dp_sis`` call.
+
+    Attributes
+    ----------
+    lower, upper : float or tuple of float
+        Public bounds of the features.
+    mechanism : {'one_shot', 'gumbel', 'canonical_lipschitz'}
+        The selection mechanism.
+    gamma : Fraction
+        Weight of the canonical Lipschitz loss, in (0, 1).
+    center : {'public', 'target'}
+        Centre of the target.
+    center_share : Fraction
+        Share of epsilon that a private mean of the target costs, in (0, 1).
+    """
+
+    lower: float | tuple[float, ...]
+    upper: float | tuple[float, ...]
+    mechanism: str
+    gamma: Fraction
+    center: str
+    center_share: Fraction
+
+    function: ClassVar[str] = "dp_sis"
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "k": None,
+        "epsilon": None,
+        "lower": None,
+        "upper": None,
+        "target_lower": None,
+        "target_upper": None,
+        "target_levels": None,
+        "mechanism": "one_shot",
+        "gamma": 0.5,
+        "center": "public",
+        "center_share": 0.1,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        return {
+            **super()._own(given, layout),
+            **feature_bounds(given),
+            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS, code="P005"),
+            "gamma": parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is the usual value."),
+            "center": parameters.choice("center", given["center"], CENTERS, code="P008"),
+            "center_share": parameters.open_unit_interval(
+                "center_share", given["center_share"], code="P008", hint="0.1 is the usual value."
+            ),
+        }
+
+    @cached_property
+    def center_epsilon(self) -> Fraction:
+        """The part of epsilon that the private mean of the target costs; 0 when the centre is public."""
+        return self.epsilon * self.center_share if self.center == "target" else Fraction(0)
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: the mechanisms and their parameters."""
+        selection = one_shot_event(self.mechanism, self.epsilon - self.center_epsilon, self.k, self.gamma)
+        if self.center == "public":
+            return selection
+        mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
+        return {"mechanism": "composed", "events": [mean, selection]}
+
+
+class SisCall(BoundedCall):
+    """A dp_sis call joined to its source's types."""
+
+    def quantised_target(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.float64]:
+        """Return the coded target minus `center`, clipped again to ``[-S, S]``."""
+        coded = self.coded_target(rows)
+        return np.clip(coded - center, -FIXED_POINT_ONE, FIXED_POINT_ONE) if center else coded
+
+    def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
+        """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
+        target = self.coded_target(rows)
+        return np.array([(FIXED_POINT_ONE + target).sum(), (FIXED_POINT_ONE - target).sum()]).astype(np.int64)
+
+    def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
+        """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
+        target = self.quantised_target(rows, center)
+        positions: Sequence[int] = self.positions[1:]
+        if self.plan.layout.kind == "array":
+            column = rows.field(positions[0])
+            if not pa.types.is_struct(column.type):
+                return cross_products(target, vectors_to_matrix(column, len(self.features)), *self.maps)
+            rows, positions = column, range(column.type.num_fields)
+        return column_cross_products(target, rows, positions, *self.maps)
+
+    def prepare(self, statistic: NDArray[Any], progress: Progress) -> Callable[[], list[str]]:
+        """Return the draw of the selection from ``s_j`` in units of ``S**2``."""
+        utility = np.abs(statistic)
+        return lambda: draw_selection(self.plan, utility, self.features)
+
+
+def draw_selection(plan: SisPlan, utility: np.ndarray[Any, Any], features: Sequence[str]) -> list[str]:
+    """Draw the selected features' names, in the order of their rank.
+
+    Parameters
+    ----------
+    plan : SisPlan
+    utility : ndarray of integers, shape (d,)
+        ``|s_j|`` in units of ``S**2``.
+    features : sequence of str, length d
+        Public names.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon`` less the share that a private centre costs.
+    - **Sensitivity**: `dpsql.statistics.xty.utility_range`.
+    """
+    chosen = one_shot(
+        utility,
+        mechanism=plan.mechanism,
+        gamma=plan.gamma,
+        utility_range=utility_range(plan.neighbours, plan.max_rows_per_unit),
+        epsilon=plan.epsilon - plan.center_epsilon,
+        k=plan.k,
+    )
+    return [features[position] for position in chosen]
+
+
+def draw_center(plan: SisPlan, high: int, low: int) -> int:
+    """Draw the private mean of the target in ``[-S, S]`` from the sums of ``S + t`` and ``S - t``.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.center_epsilon``.
+    - **Sensitivity**: L1, `dpsql.statistics.xty.target_sums_sensitivity`.
+    """
+    scale = Fraction(target_sums_sensitivity(plan.neighbours, plan.max_rows_per_unit)) / plan.center_epsilon
+    noise = discrete_laplace(scale, 2)
+    return mean_from_sums(int(high) + int(noise[0]), int(low) + int(noise[1]))

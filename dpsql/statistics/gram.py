@@ -1,0 +1,72 @@
+"""The Gram statistics of best-subset selection, and how far one row moves a subset's score.
+
+Units: features ``x`` and target ``y`` are integers in ``[-S, S]`` (`fixed_point`), so ``G = X'X``,
+``h = X'y`` and ``c = y'y`` are exact integers in units of ``S**2``. A score is in units of 1, with
+data in [-1, 1].
+
+The score of a subset A of s columns is the constrained residual sum of squares::
+
+    R(A) = min over ||b||_2 <= r of  ||y - X_A b||^2 + ridge ||b||^2
+
+with the radius r and the ridge public and independent of the data and of the number of rows.
+
+Sensitivity of every score, with ``Delta = (1 + r sqrt(s))**2`` and a unit of at most m rows:
+
+==============  =====================  =================================================
+relation        R(A) moves by          why
+==============  =====================  =================================================
+add_remove      [0, m Delta], upwards  a row adds ``(y - x_A'b)^2``, which lies in
+                                       [0, Delta] for every b in the ball: ``|y| <= 1``
+                                       and ``|x_A'b| <= ||x_A|| ||b|| <= r sqrt(s)``. So
+                                       the minimum over b rises by a number in [0, Delta]
+replace         |change| <= m Delta    up to m rows fewer, then up to m rows more:
+                                       two changes of opposite sign
+==============  =====================  =================================================
+
+The ridge does not depend on the data, so it changes nothing. Without the ball the residual sum of
+squares has no bound: the coefficients that fit the old rows may miss the new one by any amount.
+
+A column that is in every subset, such as an intercept, counts in s: it is inside the ball too.
+
+Scores are computed numbers. When each lies within an interval of public width w around the true
+one, errors change a difference by at most w either way, hence the ranges below.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+
+def score_sensitivity(size: int, radius: Fraction) -> Fraction:
+    """Return an upper bound on ``(1 + radius * sqrt(size))**2``, at most ``2**-60`` above it.
+
+    Parameters
+    ----------
+    size : int
+        Columns of a subset, >= 1, columns that are in every subset included.
+    radius : Fraction
+        Radius of the ball, >= 0, in units of the target per unit of a feature, both scaled to [-1, 1].
+    """
+    denominator = 1 << (62 + math.ceil(radius).bit_length())
+    root = Fraction(1 + math.isqrt(size * denominator**2 - 1), denominator)
+    return 1 + 2 * radius * root + radius**2 * size
+
+
+def utility_range(
+    neighbours: str, size: int, radius: Fraction, *, width: Fraction, max_rows_per_unit: int = 1
+) -> Fraction:
+    """Return the largest spread of the changes of all computed scores between neighbouring tables.
+
+    Parameters
+    ----------
+    neighbours : {'add_remove', 'replace'}
+    size, radius : int, Fraction
+        As for `score_sensitivity`.
+    width : Fraction
+        Every computed score lies in an interval of this width around the true score.
+    max_rows_per_unit : int
+        Rows that one privacy unit may have, >= 1.
+    """
+    moved = max_rows_per_unit * score_sensitivity(size, radius)
+    return {"add_remove": moved + 2 * width, "replace": 2 * (moved + width)}[neighbours]

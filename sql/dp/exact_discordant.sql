@@ -1,0 +1,10 @@
+-- exact_discordant(source, target := …, …) → TABLE(feature VARCHAR, discordant HUGEINT, concordant HUGEINT)
+-- EXACT: not private. Pairs of rows that a feature orders otherwise than the target, and alike; ties count for neither.
+-- nulls  NULL and NaN tie with every value
+CREATE OR REPLACE TEMP MACRO exact_discordant(
+  source, target := NULL, features := NULL, n_features := NULL, names := NULL, target_levels := NULL,
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'exact_discordant', source, target, features, n_features, names, 1, 1, target_levels, NULL, NULL, NULL,
+    NULL, privacy_unit, max_rows_per_unit, row_id, value, NULL, NULL));

@@ -1,0 +1,37 @@
+"""dp_kendall: the exact counts behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from dpsql.session import Session
+from dpsql.udfs.release import complete
+from dpsql.udfs.spec import UdfSpec
+
+
+def exact(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, numbers of the batches) → one row per feature, as it is. Not private."""
+
+    def run(tickets: Any, statistics: Any) -> pa.Array:
+        out = []
+        for ticket, numbers in zip(tickets, statistics, strict=True):
+            running = session.running(ticket.as_py(), private=False)
+            rows: Any = complete(running, numbers)
+            counts = zip(running.call.features, *rows.counts(), strict=True)
+            out.append([{"feature": name, "discordant": no, "concordant": yes} for name, yes, no in counts])
+            session.close_call(ticket.as_py())
+        number = pa.decimal128(38, 0)
+        kind = pa.struct([("feature", pa.string()), ("discordant", number), ("concordant", number)])
+        return pa.array(out, type=pa.list_(kind))
+
+    return run
+
+
+SPECS = (
+    UdfSpec(
+        "dpsql_exact_discordant", exact, "STRUCT(feature VARCHAR, discordant HUGEINT, concordant HUGEINT)[]"
+    ),
+)

@@ -1,0 +1,249 @@
+"""What every function that reads a table goes through: plan at bind, gate, collect, release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.call import Batch, Collector
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions import EXACT, function_of, plan_from_json
+from dpsql.kernels.columns import single_chunk
+from dpsql.ledger import Entry
+from dpsql.selection import RANKED, ranked
+from dpsql.session import RunningCall, Session
+from dpsql.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
+from dpsql.udfs import sis
+from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.values import integers, nested, one_ticket
+
+_RELEASE = "STRUCT(sequence BIGINT, guarantee VARCHAR, entries STRUCT(rank BIGINT, feature VARCHAR)[])"
+_BATCH = 1 << 16  # rows of the aggregate form that are worked on at once: bounds the memory of a dense copy
+
+
+def plan(session: Session) -> Callable[..., str]:
+    """Bind (function, source, …arguments) → the text to run, for query(). Pure: never charges."""
+
+    def run(function: str, source: Any, *values: Any) -> str:
+        name, _, form = function.partition(" ")
+        given = dict(zip(function_of(name).plan.arguments, values, strict=True))
+        checked = session.plan(name, source, given, aggregate=form == "aggregate")
+        if name in EXACT:
+            return exact_sql(checked, name, session.catalog)
+        session.check(checked)
+        if form == "aggregate":
+            return admit_sql(checked)
+        stored = session.replay(checked) is not None
+        return rows_sql(stored_sql(checked) if stored else release_sql(checked, name, session.catalog))
+
+    return run
+
+
+def admit(session: Session) -> Callable[..., pa.Array]:
+    """Bind (plan) → the plan, where the budget allows it: the aggregate form reads no row before."""
+
+    def run(plans: Any) -> pa.Array:
+        session.check(plan_from_json(plans[0].as_py()))
+        return single_chunk(plans)
+
+    return run
+
+
+def gate(session: Session) -> Callable[..., pa.Array]:
+    """Bind (function, plan, probe of the row types) → ticket. Checks types and budget before a row is read."""
+
+    def run(functions: Any, plans: Any, probe: Any) -> pa.Array:
+        if len(plans) != 1:
+            raise nested()
+        checked = plan_from_json(plans[0].as_py())
+        function = functions[0].as_py()
+        kinds = {field.name: field.type for field in probe.type}
+        parts = {
+            "privacy_unit": "dpsql_unit",
+            "row_id": "dpsql_row_id",
+            "features": "dpsql_feature",
+            "value": "dpsql_value",
+        }
+        others = {part: kinds[name] for part, name in parts.items() if name in kinds}
+        call = function_of(function).call.resolve(checked, kinds["dpsql_row"], others)
+        if function not in EXACT:
+            session.check(checked)
+        return pa.array([session.open_call(call, function)])
+
+    return run
+
+
+def target(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, row) → the target of each row as the call codes it."""
+
+    def run(tickets: Any, rows: Any) -> pa.Array:
+        batch = single_chunk(rows)
+        return pa.array(session.guarded(one_ticket(tickets), lambda running: running.call.coded_target(batch)))
+
+    return run
+
+
+def collect(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, row, key, rows of the block) → on the batch's first row its number, NULL on the others."""
+
+    def run(tickets: Any, rows: Any, keys: Any, sizes: Any) -> pa.Array:
+        batch = single_chunk(rows)
+        beside = Batch(_numbers(keys, np.uint64), _numbers(sizes, np.int64))
+
+        def add(running: RunningCall) -> int:
+            if running.collector is None:
+                raise InternalError("I004", "a part of the call came to the wrong function. Report it.")
+            running.collector.add(*running.call.read(batch), beside)
+            with running.lock:
+                running.batches += 1
+                return running.batches
+
+        number = session.guarded(one_ticket(tickets), add)
+        return pa.array([number] + [None] * (len(batch) - 1), type=pa.int64())
+
+    return run
+
+
+def _numbers(column: Any, kind: Any) -> NDArray[Any] | None:
+    """Return a column of integers; None where there is none, a column of NULL."""
+    array = single_chunk(column)
+    return None if array.null_count == len(array) else array.to_numpy(zero_copy_only=False).astype(kind)
+
+
+def complete(running: RunningCall, numbers: Any) -> Collector:
+    """Return the collector once every batch that it took in has come back, each once."""
+    came = [] if numbers.values is None else numbers.values.to_pylist()
+    if running.collector is None or sorted(came) != list(range(1, running.batches + 1)):
+        raise InternalError("I004", "DuckDB read a batch of rows not exactly once. Report it.")
+    return running.collector
+
+
+def release(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, statistic) → the selection: charged, drawn and stored in one transaction."""
+
+    def one(ticket: int, statistic: Any) -> Entry:
+        def work(running: RunningCall) -> Entry:
+            def read(_: RunningCall) -> Any:
+                if running.collector is None:
+                    return integers(statistic, len(running.call.features))
+                return complete(running, statistic)
+
+            return session.finish(ticket, running, session.guarded(ticket, read))
+
+        return session.release_once(ticket, work)
+
+    def run(tickets: Any, statistics: Any) -> pa.Array:
+        return _releases([one(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)])
+
+    return run
+
+
+def stored(session: Session) -> Callable[..., pa.Array]:
+    """Bind (plan) → a named release as the ledger holds it."""
+
+    def run(plans: Any) -> pa.Array:
+        out = []
+        for text in plans:
+            entry = session.replay(plan_from_json(text.as_py()))
+            if entry is None:
+                raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
+            out.append(entry)
+        return _releases(out)
+
+    return run
+
+
+def aggregate(session: Session) -> Callable[..., pa.Array]:
+    """Bind (list of {y, x}, plan) → the selection of each group; one group is one release."""
+
+    def run(groups: Any, plans: Any) -> pa.Array:
+        lists = single_chunk(groups)
+        checked = plan_from_json(plans[0].as_py())
+        if checked.release is not None and len(lists) > 1:
+            raise ParameterError(
+                "P013", "release names one release, and with GROUP BY each group is one. Leave release out."
+            )
+        call = function_of(checked.function).call.resolve(checked, lists.type.value_type, {})
+        session.check(checked)
+        out = []
+        for start, stop in pairwise(lists.offsets.to_numpy()):
+            ticket = session.open_call(call, checked.function)
+            rows = lists.values.slice(start, stop - start)
+            out.append(ranked(session.release_once(ticket, partial(_release_rows, session, ticket, rows)).result))
+        return pa.array(out, type=pa.list_(RANKED))
+
+    return run
+
+
+def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
+    """Release from rows that are all at hand; what the table form does in SQL."""
+    batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
+
+    def read(_: RunningCall) -> Any:
+        if running.collector is None:
+            return sis.statistic(running.call, batches)
+        for batch in batches:
+            running.collector.add(*running.call.read(batch), Batch())
+        return running.collector
+
+    return session.finish(ticket, running, session.guarded(ticket, read))
+
+
+def features(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket) → the public features with their affine maps."""
+
+    def run(tickets: Any) -> pa.Array:
+        kind = pa.struct([("j", pa.int64()), ("name", pa.string()), ("middle", pa.float64()), ("scale", pa.float64())])
+        out = []
+        for ticket in tickets:
+            call = session.running(ticket.as_py()).call
+            unmapped = np.zeros(len(call.features))
+            maps = getattr(call, "maps", (unmapped, unmapped))
+            arrays = [np.arange(1, len(call.features) + 1), call.features, *maps]
+            out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)).to_pylist())
+        return pa.array(out, type=pa.list_(kind))
+
+    return run
+
+
+def key(session: Session) -> Callable[..., pa.Array]:
+    """Bind (hash) → the hash under the session's secret key, to sample rows per privacy unit."""
+    low, high = (np.uint64(session.sampling_key >> shift & 0xFFFFFFFFFFFFFFFF) for shift in (0, 64))
+
+    def run(hashes: Any) -> pa.Array:
+        mixed = single_chunk(hashes).to_numpy(zero_copy_only=False).astype(np.uint64) ^ low
+        for _ in range(2):  # the finaliser of splitmix64, keyed before and between
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            mixed = (mixed ^ (mixed >> np.uint64(31))) + high
+        return pa.array(mixed)
+
+    return run
+
+
+def _releases(entries: list[Entry]) -> pa.Array:
+    kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(RANKED))])
+    rows = [
+        {"sequence": entry.sequence, "guarantee": entry.guarantee, "entries": ranked(entry.result)} for entry in entries
+    ]
+    return pa.array(rows, type=kind)
+
+
+SPECS = (
+    UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_admit", admit, "VARCHAR"),
+    UdfSpec("dpsql_gate", gate, "BIGINT"),
+    UdfSpec("dpsql_target", target, "DOUBLE"),
+    UdfSpec("dpsql_features", features, "STRUCT(j BIGINT, name VARCHAR, middle DOUBLE, scale DOUBLE)[]"),
+    UdfSpec("dpsql_collect", collect, "BIGINT"),
+    UdfSpec("dpsql_key", key, "UBIGINT", pure=True),
+    UdfSpec("dpsql_release", release, _RELEASE),
+    UdfSpec("dpsql_stored", stored, _RELEASE),
+    UdfSpec("dpsql_aggregate", aggregate, "STRUCT(rank BIGINT, feature VARCHAR)[]"),
+)

@@ -1,0 +1,63 @@
+"""How values cross between DuckDB and dpsql."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.errors import ParameterError
+from dpsql.kernels.columns import single_chunk
+
+
+def one_ticket(tickets: Any) -> int:
+    """Return the one ticket of a batch of rows."""
+    batch = single_chunk(tickets)
+    if batch.null_count == 0:
+        numbers = batch.to_numpy()
+        if (numbers == numbers[0]).all():
+            return int(numbers[0])
+    raise nested()
+
+
+def nested() -> ParameterError:
+    """Refuse to run once per row of an outer query.
+
+    DuckDB 2.0 joins such rows to ours, and a batch that mixes them would sum a row many times over.
+    """
+    return ParameterError(
+        "P019",
+        "a private table function must not stand in a correlated subquery or lateral join: it would be a release per "
+        "outer row. Name it once, WITH r AS MATERIALIZED (SELECT * FROM ...), and use r.",
+    )
+
+
+def add(parts: Iterable[np.ndarray[Any, Any]], count: int) -> np.ndarray[Any, Any]:
+    """Add integers of any size: int64 where the total is sure to fit, Python ints beyond."""
+    low, high = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=object)
+    for part in parts:
+        low += part & 0xFFFFFFFF
+        high += part >> 32
+    total = high * 2**32 + low
+    return total.astype(np.int64) if max(map(abs, total), default=0) < 2**63 else total
+
+
+def integers(row: Any, count: int) -> np.ndarray[Any, Any]:
+    """Return a HUGEINT list as integers: int64 where they fit, Python ints beyond; NULL, no rows at all, as zeros."""
+    values = row.values
+    if values is None or len(values) == 0:
+        return np.zeros(count, dtype=np.int64)
+    words = np.frombuffer(values.buffers()[1], dtype=np.int64)[2 * values.offset : 2 * (values.offset + len(values))]
+    low, high = words[0::2], words[1::2]
+    if (high == low >> 63).all() and low.min() > np.iinfo(np.int64).min:  # so that abs() fits too
+        return low.copy()
+    return np.array([int(value) for value in values.to_pylist()], dtype=object)
+
+
+def on_first_row(sums: np.ndarray[Any, Any], rows: int) -> pa.Array:
+    """Return the sums of a batch as a list on its first row; empty lists on the others."""
+    offsets = np.full(rows + 1, len(sums), dtype=np.int32)
+    offsets[0] = 0
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sums))
