@@ -85,6 +85,18 @@ class Context:
         """
         return self._select("dp_sis", source, arguments)
 
+    def dp_kendall(self, source: Any, **arguments: Any) -> Release:
+        """Select k features privately by rank correlation; arguments as of the SQL function, else as for `dp_sis`."""
+        return self._select("dp_kendall", source, arguments)
+
+    def dp_two_stage(self, source: Any, **arguments: Any) -> Release:
+        """Select k features privately by votes of block-wise Lasso fits; else as for `dp_sis`."""
+        return self._select("dp_two_stage", source, arguments)
+
+    def dp_best_subset(self, source: Any, **arguments: Any) -> Release:
+        """Select one k-subset privately by its least squares fit; else as for `dp_sis`."""
+        return self._select("dp_best_subset", source, arguments)
+
     def _select(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
         """Run one selection: what the SQL function of that name does."""
         from dpsql.functions import FUNCTIONS

@@ -59,6 +59,21 @@ def positive_number(name: str, value: Any, *, code: str, hint: str) -> Fraction:
     return number
 
 
+def number_from_zero(name: str, value: Any, *, code: str, hint: str) -> Fraction:
+    """Return `value` as an exact rational >= 0."""
+    number = _as_fraction(value)
+    if number is None or not number >= 0:
+        raise ParameterError(code, f"{name} must be a finite number >= 0; got {show(value)}. {hint}")
+    return number
+
+
+def boolean(name: str, value: Any, *, code: str) -> bool:
+    """Return `value` when it is true or false."""
+    if isinstance(value, bool):
+        return value
+    raise ParameterError(code, f"{name} must be true or false; got {show(value)}.")
+
+
 def open_unit_interval(name: str, value: Any, *, code: str, hint: str) -> Fraction:
     """Return `value` as an exact rational strictly between 0 and 1."""
     number = _as_fraction(value)

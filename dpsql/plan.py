@@ -16,6 +16,9 @@ from dpsql.parameters import show
 from dpsql.source import FRAME_PREFIX, Layout
 from dpsql.statistics.xty import NEIGHBOURS
 
+# Name, value and meaning of one line of dp_estimate.
+Quantity = tuple[str, float, str]
+
 _bounds_hint = "Give lower := and upper := from domain knowledge, not from the table."
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 
@@ -133,6 +136,21 @@ class Plan(ABC):
     @abstractmethod
     def event(self) -> dict[str, Any]:
         """What the ledger records: the mechanisms and their parameters."""
+
+    @abstractmethod
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be, from public numbers.
+
+        Parameters
+        ----------
+        n_features : int
+        n_rows : int or None
+            A public guess, to put the noise in proportion.
+
+        Returns
+        -------
+        quantities : list of (name, value, meaning)
+        """
 
     @cached_property
     def public_arguments(self) -> dict[str, Any]:

@@ -1,14 +1,41 @@
-"""Progress of long work: a bar on a terminal, and the point where Ctrl-C reaches it."""
+"""Progress of long work: a bar on a terminal, and the point where Ctrl-C reaches it.
+
+DuckDB may run a function on another thread than the main one, which is the only thread that Python tells of
+Ctrl-C. So Ctrl-C is counted, and every `Progress` looks whether the count has moved since its work began.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 _SHOWN_AFTER = 0.7  # seconds; shorter work stays silent
+_interrupts = 0
+
+
+def interrupt() -> None:
+    """Stop all work that now runs, at its next look."""
+    global _interrupts
+    _interrupts += 1
+
+
+def listen() -> None:
+    """Have Ctrl-C stop our work on other threads, too; Python's own answer to it, KeyboardInterrupt, stays.
+
+    Does nothing off the main thread, or where the program has a handler of its own.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt_and_raise)
+
+
+def _interrupt_and_raise(number: int, frame: FrameType | None) -> None:
+    interrupt()
+    signal.default_int_handler(number, frame)
 
 
 class Progress:
@@ -18,13 +45,11 @@ class Progress:
     ----------
     label : str
         What is being done; public.
-    stop : threading.Event, optional
-        Set by whoever saw Ctrl-C: DuckDB may run a function on another thread than the one that a signal reaches.
     """
 
-    def __init__(self, label: str, stop: threading.Event | None = None) -> None:
+    def __init__(self, label: str) -> None:
         self._label = label
-        self._stop = stop
+        self._interrupts = _interrupts
         self._started = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -35,9 +60,9 @@ class Progress:
         Raises
         ------
         KeyboardInterrupt
-            The work is to stop.
+            Ctrl-C was pressed since the work began.
         """
-        if self._stop is not None and self._stop.is_set():
+        if _interrupts != self._interrupts:
             raise KeyboardInterrupt
         if self._bar is None:
             if time.monotonic() - self._started < _SHOWN_AFTER or not sys.stderr.isatty():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -13,6 +14,7 @@ from dpsql.mechanisms.canonical_lipschitz import canonical_lipschitz
 from dpsql.mechanisms.select import select
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
+CONFIDENCE = 0.95
 RANKED = pa.struct([("rank", pa.int64()), ("feature", pa.string())])
 
 
@@ -58,6 +60,29 @@ def one_shot(
         noise: Any = {"one_shot": "exponential", "gumbel": "gumbel"}[mechanism]
         chosen = select(utility, utility_range=utility_range, epsilon=epsilon, k=k, noise=noise)
     return [int(position) for position in chosen]
+
+
+def one_shot_noise(
+    *, mechanism: str, gamma: Fraction, spread: float, epsilon: Fraction, k: int, count: int
+) -> list[tuple[str, float, str]]:
+    """Return how noisy a one-shot selection is; arguments as for `one_shot`, of `count` candidates."""
+    if mechanism == "canonical_lipschitz":
+        scale = spread / float(epsilon)
+        gap = scale / float(gamma) * log_of_ratio(math.comb(count, k) - 1, 1 - CONFIDENCE)
+    else:
+        scale = k * spread / float(epsilon)
+        rivals = k * (count - k)
+        gap = scale * log_of_ratio(rivals, (1 - CONFIDENCE) * (2 if mechanism == "one_shot" else 1))
+    return [
+        ("score_sensitivity", spread / 2, "most that one privacy unit can move one score"),
+        ("noise_scale", scale, "scale of the noise on a score"),
+        ("score_gap", gap, "gap between the k-th and the next score that gives the exact top k in 95 % of calls"),
+    ]
+
+
+def log_of_ratio(number: int, share: float) -> float:
+    """Return ``log(number / share)``, at least 0, for an integer of any size."""
+    return max(0.0, math.log(number) - math.log(share)) if number > 0 else 0.0
 
 
 def ranked(names: Sequence[str]) -> list[dict[str, Any]]:

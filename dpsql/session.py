@@ -23,7 +23,7 @@ from dpsql.ledger import Entry, Ledger
 from dpsql.parameters import text
 from dpsql.functions import function_of
 from dpsql.plan import Plan
-from dpsql.progress import Progress
+from dpsql.progress import Progress, listen
 from dpsql.source import dataset_name
 
 # Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
@@ -72,7 +72,6 @@ class Session:
         self.catalog = catalog
         # Keys the hash that samples rows per privacy unit; secret, new in every session.
         self.sampling_key = int.from_bytes(secrets.token_bytes(16), "little")
-        self.stop = threading.Event()  # set to end the work of running calls: Ctrl-C was pressed
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
         self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
@@ -104,6 +103,7 @@ class Session:
         ParameterError
             An argument that does not fit.
         """
+        listen()
         if not aggregate:
             source = text("source", source, code="P020", hint="Give the name of a table, view or registered frame.")
         dataset = arguments.get("dataset")
@@ -191,7 +191,7 @@ class Session:
         call = running.call
 
         def prepare(_: RunningCall) -> Callable[[], object]:
-            with Progress(running.function, self.stop) as progress:
+            with Progress(running.function) as progress:
                 return call.prepare(statistic, progress)
 
         draw = self.guarded(ticket, prepare)

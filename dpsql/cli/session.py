@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dpsql.progress import interrupt
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -155,6 +157,7 @@ class Session:
                 if pressed.is_set():
                     # Again and again: one that comes before DuckDB has begun to execute is lost.
                     self.connection.interrupt()
+                    interrupt()
         self.interrupted = pressed.is_set()
         if failure:
             if self.interrupted:

@@ -20,8 +20,9 @@ CREATE OR REPLACE TEMP MACRO dp_ledger() AS TABLE
 -- What a call would cost and how noisy it would be; reads no table and charges nothing.
 CREATE OR REPLACE TEMP MACRO dp_estimate(
   function, n_features := NULL, k := NULL, epsilon := NULL, n_rows := NULL, neighbours := NULL, mechanism := NULL,
-  gamma := NULL, center := NULL, center_share := NULL, max_rows_per_unit := NULL
+  gamma := NULL, center := NULL, center_share := NULL, split := NULL, blocks := NULL, rows_per_block := NULL,
+  count_share := NULL, radius := NULL, intercept := NULL, max_rows_per_unit := NULL
 ) AS TABLE
   SELECT entry.* FROM (SELECT unnest(system.main.dpsql_estimate(
-    function, n_features, k, epsilon, n_rows, neighbours, mechanism, gamma, center, center_share, max_rows_per_unit))
-    AS entry);
+    function, n_features, k, epsilon, n_rows, neighbours, mechanism, gamma, center, center_share, split, blocks,
+    rows_per_block, count_share, radius, intercept, max_rows_per_unit)) AS entry);

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.estimate import ESTIMATE_ARGUMENTS
-from dpsql.selectors.sis import SisPlan
+from dpsql.functions import FUNCTIONS
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -30,20 +30,26 @@ def signature(name: str, kind: str) -> list[str]:
     return found
 
 
-def test_table_form_takes_what_the_plan_reads() -> None:
-    assert signature("dp_sis", "table_macro") == ["source", *SisPlan.arguments]
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_table_form_takes_what_the_plan_reads(name: str) -> None:
+    assert signature(name, "table_macro") == ["source", *FUNCTIONS[name].plan.arguments]
 
 
-def test_aggregate_form_takes_what_makes_sense_there() -> None:
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
     rows = {"target", "features", "privacy_unit", "max_rows_per_unit", "row_id", "value"}
-    aggregate = signature("dp_sis", "macro")
+    if name == "dp_kendall":
+        rows.add("blocks")  # rows are assigned by an id, and an aggregate has none
+    aggregate = signature(name, "macro")
     assert aggregate[:2] == ["x", "y"]
-    assert set(aggregate[2:]) == set(SisPlan.arguments) - rows
+    assert set(aggregate[2:]) == set(FUNCTIONS[name].plan.arguments) - rows
 
 
-def test_exact_form_takes_what_shapes_the_statistic() -> None:
+@pytest.mark.parametrize(("exact", "name"), [("exact_xty", "dp_sis"), ("exact_discordant", "dp_kendall")])
+def test_exact_form_takes_what_shapes_the_statistic(exact: str, name: str) -> None:
     spending = {"k", "epsilon", "neighbours", "mechanism", "gamma", "center", "center_share", "dataset", "release"}
-    assert set(signature("exact_xty", "table_macro")) == {"source", *SisPlan.arguments} - spending
+    spending |= {"split", "blocks"}
+    assert set(signature(exact, "table_macro")) == {"source", *FUNCTIONS[name].plan.arguments} - spending
 
 
 def test_estimate_takes_what_it_reads() -> None:
@@ -56,8 +62,8 @@ def test_every_function_is_in_the_readme(name: str) -> None:
     assert f"`{name}" in README or f"{name}(" in README
 
 
-@pytest.mark.parametrize("name", SisPlan.arguments)
-def test_every_argument_of_dp_sis_is_in_the_readme(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({name for function in FUNCTIONS.values() for name in function.plan.arguments}))
+def test_every_argument_is_in_the_readme(name: str) -> None:
     assert f"`{name}`" in README
 
 
