@@ -8,8 +8,10 @@ from functools import lru_cache
 
 from dpsql.call import Call
 from dpsql.plan import Plan
+from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.selectors.kendall import KendallCall, KendallPlan
 from dpsql.selectors.sis import SisCall, SisPlan
+from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Function:
 FUNCTIONS: dict[str, Function] = {
     "dp_sis": Function(SisPlan, SisCall),
     "dp_kendall": Function(KendallPlan, KendallCall),
+    "dp_two_stage": Function(TwoStagePlan, TwoStageCall),
+    "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall),
 }
 # The exact statistic of a function, by a function of its own that is not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}

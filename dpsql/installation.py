@@ -35,6 +35,8 @@ _PRIVATE = (
     "dp/exact_discordant.sql",
     "dp/dp_sis.sql",
     "dp/dp_kendall.sql",
+    "dp/dp_two_stage.sql",
+    "dp/dp_best_subset.sql",
     "dp/budget.sql",
 )
 

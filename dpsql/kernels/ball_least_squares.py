@@ -101,6 +101,11 @@ class BallLeastSquares:
         columns = self._columns(subsets)
         return np.concatenate([np.empty(0), *(_Proposal(self, part).dual() for part in _chunks(columns))])
 
+    def multipliers(self, subsets: ArrayLike) -> Doubles:
+        """Return the multipliers of the ball of subsets of shape (m, size), in doubles: 0 where the ball does not bind."""
+        columns = self._columns(subsets)
+        return np.concatenate([np.empty(0), *(_Proposal(self, part).multiplier for part in _chunks(columns))])
+
     def _columns(self, subsets: ArrayLike) -> NDArray[np.intp]:
         """Return the Gram columns of each subset, ascending, shape (forced + size, m)."""
         chosen = np.sort(np.asarray(subsets, dtype=np.intp), axis=1).T + self.forced

@@ -16,10 +16,11 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from dpsql.kernels.kendall_numpy import FEW_LEVELS
+
 _CHUNK = 1024  # ranks fetched ahead of their use
 _VECTOR = 64  # bytes
 _SHORT_RUN = 32  # rows whose values agree in their leading bits, sorted by insertion
-FEW = 64  # levels for which a table of counts is kept; codes fit a byte
 
 
 def _aligned(length: int, dtype: Any) -> NDArray[Any]:
@@ -254,7 +255,7 @@ def pack(values: Any, bits: Any, keys: Any) -> Any:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def unpack(values: Any, keys: Any, bits: Any, exact: Any, ranks: Any, starts: Any) -> Any:
-    """Fill in the ranks from sorted keys, and the first ranks of up to `FEW` levels; return the number of levels.
+    """Fill in the ranks from sorted keys, and the first ranks of as many levels as fit; return the number of levels.
 
     Rows whose values agree in their leading bits are sorted here; -1 when they are too many.
     """
@@ -304,9 +305,12 @@ def _insertion_sort(values: Any, keys: Any, first: Any, last: Any, mask: Any) ->
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, blocks: Any, ranks: Any) -> Any:
+def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, ranks: Any) -> Any:
     """Turn ranks among all rows into ranks within blocks; return whether any two are equal."""
+    if len(keys) == 0:
+        return False
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    blocks = block_of_row[-1] + 1  # rows of a block stand together, in the order of blocks
     seen = np.zeros(blocks, dtype=np.int32)
     level = np.full(blocks, -1, dtype=np.int32)
     start = np.zeros(blocks, dtype=np.int32)
@@ -325,28 +329,24 @@ def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, blocks: Any, ran
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def tabulate(codes: Any, ranks: Any, level_of_rank: Any, table: Any) -> None:
-    """Count the rows in each cell of base code and column level; a missing value has no cell."""
+def tabulate(codes: Any, ranks: Any, code_of_rank: Any, table: Any) -> None:
+    """Count the rows with each base code and level of the column; a missing value has no code."""
     for i in range(len(codes)):
-        if codes[i] < FEW and ranks[i] >= 0:
-            table[codes[i], level_of_rank[np.uint32(ranks[i])]] += 1
+        if codes[i] < FEW_LEVELS and ranks[i] >= 0:
+            table[codes[i], code_of_rank[np.uint32(ranks[i])]] += 1
 
 
 def compile_all() -> None:
     """Compile every kernel for the types it meets."""
     values, keys = np.array([2.0, 1.0]), np.zeros(2, dtype=np.uint64)
-    ranks, starts, offsets = np.zeros(2, dtype=np.int32), np.zeros(FEW, dtype=np.int32), np.array([0, 2])
-    present, stop = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.uint8)
-    counted = np.zeros((2, 1, 1), dtype=np.int64)
+    values.flags.writeable = False  # as `kendall` passes them
+    ranks, levels, order = np.zeros((3, 2), dtype=np.int32)
+    offsets, present, done = np.array([0, 2]), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    codes, stop = np.zeros(2, dtype=np.uint8), np.zeros(1, dtype=np.uint8)
     pack(values, 1, keys)
-    keys.sort()
-    unpack(values, keys, 1, True, ranks, starts)
-    rank_within_blocks(keys, 1, np.zeros(2, dtype=np.int32), 1, ranks)
-    order = np.zeros(2, dtype=np.int32)
+    unpack(values, np.sort(keys), 1, True, ranks, levels)
+    rank_within_blocks(np.sort(keys), 1, levels, ranks)
     base_order(ranks, False, offsets, order, present)
-    done = np.zeros(1, dtype=np.int64)
-    count(
-        order, present, False, ranks, False, offsets, Workspace(2).arrays, stop, done, 0,
-        counted[0, :, 0], counted[1, :, 0],
-    )  # fmt: skip
-    tabulate(np.zeros(2, dtype=np.uint8), ranks, ranks, np.zeros((1, 2), dtype=np.int64))
+    arrays = Workspace(2).arrays
+    count(order, present, False, ranks, False, offsets, arrays, stop, done, 0, present.copy(), present.copy())
+    tabulate(codes, ranks, codes, np.zeros((1, 2), dtype=np.int64))

@@ -14,37 +14,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+FEW_LEVELS = 64  # distinct values up to which a column counts as few-levelled; their numbers fit a byte
 _RUN = 16
 _ENTRIES = 1 << 19  # per step: about 50 ms, and a few tens of MB
 
 
-def rank(values: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return how many values of its block are smaller than each value; -1 where it is missing.
+def rank(
+    values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None
+) -> tuple[NDArray[np.int32], int, NDArray[np.int64]]:
+    """Rank the values within their blocks.
 
     Parameters
     ----------
     values : ndarray of float64, shape (n,)
-        Rows of a block stand together.
-    offsets : ndarray of int64, shape (m + 1,)
-        Block b has the rows from ``offsets[b]`` up to ``offsets[b + 1]``.
+    block_of_row : ndarray of int32, shape (n,), optional
+
+    Returns
+    -------
+    ranks : ndarray of int32, shape (n,)
+        How many values of its block are smaller than each value; -1 where it is missing.
+    present : int
+        How many are not missing.
+    levels : ndarray of int64
+        Where each distinct value begins among those present, in the order of blocks and values.
     """
     ranks = np.full(len(values), -1, dtype=np.int32)
     order = np.argsort(values)[: len(values) - np.count_nonzero(np.isnan(values))]
     ordered = values[order]
-    blocks = np.zeros(len(order), dtype=np.int64)
-    if len(offsets) > 2:
-        block_of_row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    blocks = np.zeros(len(order), dtype=np.int32)
+    if block_of_row is not None:
         by_block = np.argsort(block_of_row[order], kind="stable")
         order, ordered = order[by_block], ordered[by_block]
         blocks = block_of_row[order]
-    if len(order):
-        new_block = np.append(True, blocks[1:] != blocks[:-1])
-        new = new_block.copy()
-        new[1:] |= ordered[1:] != ordered[:-1]
-        starts = np.flatnonzero(new)
-        base = np.flatnonzero(new_block)[np.cumsum(new_block)[starts] - 1]
-        ranks[order] = np.repeat(starts - base, np.diff(starts, append=len(order)))
-    return ranks
+    new_block = np.append(True, blocks[1:] != blocks[:-1])[: len(order)]
+    new = new_block.copy()
+    new[1:] |= ordered[1:] != ordered[:-1]
+    levels = np.flatnonzero(new)
+    first = np.flatnonzero(new_block)[np.cumsum(new_block)[levels] - 1]
+    ranks[order] = np.repeat(levels - first, np.diff(levels, append=len(order)))
+    return ranks, len(order), levels
 
 
 def count(
@@ -67,54 +75,56 @@ def count(
         Per column: neither it nor the base has ties or missing values, so that every pair that is not
         discordant is concordant.
     offsets : ndarray of int64, shape (m + 1,)
-    concordant, discordant : ndarray of int64, shape (m, len(columns))
+    concordant, discordant : ndarray of int64, shape (len(columns), m)
         Overwritten.
     """
     sizes = np.diff(offsets)
     widths = 1 << np.ceil(np.log2(np.maximum(sizes, _RUN))).astype(np.int64)
     for width in np.unique(widths[sizes > 1]):
         blocks = np.flatnonzero((widths == width) & (sizes > 1))
-        step = max(1, _ENTRIES // int(width))
-        for first in range(0, len(blocks), step):
-            group = blocks[first : first + step]
+        matrices = max(1, _ENTRIES // int(width))
+        for first in range(0, len(blocks), matrices):
+            group = blocks[first : first + matrices]
             rows = np.minimum(offsets[group, None] + np.arange(width), len(base) - 1)
-            inside = np.arange(width) < sizes[group, None]
-            high = base[rows].astype(np.int64)
+            high = np.where(np.arange(width) < sizes[group, None], base[rows], -1)
             total = sizes[group] * (sizes[group] - 1) // 2
-            for j, column in enumerate(columns):
-                low = column[rows].astype(np.int64)
-                counted = inside & (high >= 0) & (low >= 0)
-                discordant[group, j] = _inversions(high, low, counted)
-                if plain[j]:
-                    concordant[group, j] = total - discordant[group, j]
-                else:
-                    concordant[group, j] = _inversions(high, width - 1 - low, counted)
-                yield int(sizes[group].sum())
+            step = max(1, matrices // len(group))
+            for is_plain in (True, False):
+                chosen = [j for j in range(len(columns)) if plain[j] == is_plain]
+                for start in range(0, len(chosen), step):
+                    several = chosen[start : start + step]
+                    low = np.stack([columns[j][rows] for j in several], axis=1)
+                    falls = _inversions(high[:, None], low)
+                    rises = total[:, None] - falls if is_plain else _inversions(high[:, None], width - 1 - low)
+                    discordant[np.ix_(several, group)] = falls.T
+                    concordant[np.ix_(several, group)] = rises.T
+                    yield int(sizes[group].sum()) * len(several)
 
 
-def _inversions(high: NDArray[np.int64], low: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return, for each row of the matrices, the number of pairs that rise in `high` and fall in `low`.
+def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the number of pairs that rise in `high` and fall in `low`, along the last axis.
 
-    Entries are below the width, a power of two; those that are not counted go last, where they invert nothing.
+    Its length is a power of two; ranks are below it. Entries outside that range go last, where they invert nothing.
     """
-    rows, width = high.shape
-    keys = np.where(counted, high << 32 | low, np.int64(width) << 32 | width)
-    keys.sort(axis=1)
+    width = low.shape[-1]
+    keys = high.astype(np.int64) << 32 | low
+    keys[(high < 0) | (low < 0) | (low >= width)] = np.int64(width) << 32 | width
+    keys.sort(axis=-1)
     sequence = keys & 0xFFFFFFFF
     bits = width.bit_length() - 1
     kind: Any = np.int32 if 2 * bits + 1 < 32 else np.int64
     keys = (sequence << bits | np.arange(width)).astype(kind)
-    total = np.zeros(rows, dtype=np.int64)
-    runs = keys.reshape(rows, -1, _RUN)
+    total = np.zeros(low.shape[:-1], dtype=np.int64)
+    runs = keys.reshape(*total.shape, -1, _RUN)
     for shift in range(1, _RUN):
-        total += np.count_nonzero(runs[:, :, :-shift] > runs[:, :, shift:], axis=(1, 2))
+        total += np.count_nonzero(runs[..., :-shift] > runs[..., shift:], axis=(-2, -1))
     half = _RUN
     while half < width:
-        runs = keys.reshape(rows, -1, 2 * half)
-        runs.sort(axis=2)
+        runs = keys.reshape(*total.shape, -1, 2 * half)
+        runs.sort(axis=-1)
         left = (runs & half == 0).astype(np.float64)
         # Where the left entries landed, less where they would be if all of them came first.
-        landed = (left @ np.arange(2 * half, dtype=np.float64)).sum(axis=1).astype(np.int64)
-        total += landed - runs.shape[1] * (half * (half - 1) // 2)
+        landed = (left @ np.arange(2 * half, dtype=np.float64)).sum(axis=-1).astype(np.int64)
+        total += landed - runs.shape[-2] * (half * (half - 1) // 2)
         half *= 2
     return total

@@ -17,6 +17,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ MAX_PIVOTS = 10_000
 MAX_PASSES = 200
 # A column is linearly dependent on the active ones when no more than this share of its square is left.
 _DEPENDENT = 1e-10
+# Below this share the inverse is computed afresh.
+_DELICATE = 1e-6
 # Columns per extension of the working set, at least.
 _BATCH = 96
 # Pivots between fresh inverses.
@@ -122,16 +125,13 @@ class _WorkingSet:
 
     def residual(self) -> Doubles:
         """Return ``y - X w``."""
-        residual: Doubles = (
-            self._target - self._coefficient[: self.active] @ self._values[self._column[: self.active]]
-        )
+        residual: Doubles = self._target - self._coefficient[: self.active] @ self._values[self._column[: self.active]]
         return residual
 
     def extend(self, numbers: Positions, values: Doubles, penalty: Doubles) -> None:
         """Take columns in: their numbers, their values of shape (n, number), their penalties."""
         old, new = self.size, self.size + len(numbers)
-        if new > len(self._number):
-            self._enlarge(max(new, 2 * old))
+        self._make_room(new)
         part = slice(old, new)
         self._number[part] = numbers
         self._values[part] = values.T
@@ -143,12 +143,23 @@ class _WorkingSet:
         self._row[: self.active, part] = self._gram[self._column[: self.active], part]
         self.size = new
 
-    def _enlarge(self, room: int) -> None:
-        for name in ("_number", "_penalty", "_product", "_gradient", "_column", "_sign", "_coefficient"):
-            setattr(self, name, _enlarged(getattr(self, name), (room,)))
-        self._values = _enlarged(self._values, (room, len(self._target)))
-        for name in ("_gram", "_row", "_inverse", "_scratch"):
-            setattr(self, name, _enlarged(getattr(self, name), (room, room)))
+    def _make_room(self, size: int) -> None:
+        if size > len(self._number):
+            room = max(size, 2 * self.size)
+            self._number = _enlarged(self._number, room)
+            self._penalty, self._product = _enlarged(self._penalty, room), _enlarged(self._product, room)
+            self._gradient = _enlarged(self._gradient, room)
+            self._values = _enlarged(self._values, room, len(self._target))
+            self._gram = _enlarged(self._gram, room, room)
+            self._row = _enlarged(self._row, len(self._column), room)
+
+    def _make_active_room(self) -> None:
+        if self.active == len(self._column):
+            room = 2 * self.active + 16
+            self._column, self._sign = _enlarged(self._column, room), _enlarged(self._sign, room)
+            self._coefficient = _enlarged(self._coefficient, room)
+            self._row = _enlarged(self._row, room, self._row.shape[1])
+            self._inverse, self._scratch = _enlarged(self._inverse, room, room), np.empty((room, room))
 
     def solve(self, running: Callable[[], bool]) -> bool:
         """Go to the minimum over the set; return False when the whole fit is to end."""
@@ -157,7 +168,7 @@ class _WorkingSet:
             excess = np.abs(self._gradient[: self.size]) - self._penalty[: self.size]
             excess[self._column[: self.active]] = 0.0
             entering = int(excess.argmax())
-            if excess[entering] <= self._tolerance:
+            if not excess[entering] > self._tolerance:
                 return True
             self._enter(entering)
             while self._descend():
@@ -169,9 +180,13 @@ class _WorkingSet:
 
     def _enter(self, column: int) -> None:
         """Make a column active. One that depends on the active columns takes the place of one of them."""
+        self._make_active_room()
         sign = 1.0 if self._gradient[column] > 0.0 else -1.0
         square = float(self._gram[column, column])
         dependence, left = self._dependence(column)
+        if left <= _DELICATE * square and self._stale:
+            self._refresh()
+            dependence, left = self._dependence(column)
         coefficient = 0.0
         if left <= _DEPENDENT * square and self.active:
             # This way the fit stays and |w|_1 falls, so some coefficient must reach 0.
@@ -190,6 +205,8 @@ class _WorkingSet:
         self._inverse[:a, a] = self._inverse[a, :a] = -dependence / left
         self._inverse[a, a] = 1.0 / left
         self.active += 1
+        if left <= _DELICATE * square:
+            self._refresh()
 
     def _dependence(self, column: int) -> tuple[Doubles, float]:
         """Return the column's coefficients on the active columns, and what is left of its square."""
@@ -230,13 +247,18 @@ class _WorkingSet:
         """Take a column out of the active ones; the last one takes its place."""
         a = self.active
         pivot = self._inverse[place, :a].copy()
-        self._update_inverse(a, pivot, -1.0 / pivot[place])
+        sound = pivot[place] > 0.0
+        if sound:
+            self._update_inverse(a, pivot, -1.0 / pivot[place])
         last = a - 1
         for values in (self._column, self._sign, self._coefficient, self._row):
             values[place] = values[last]
         self._inverse[place, :a] = self._inverse[last, :a]
         self._inverse[:a, place] = self._inverse[:a, last]
         self.active = last
+        if not sound:
+            self._stale += 1
+            self._refresh()
 
     def _update_inverse(self, size: int, vector: Doubles, factor: float) -> None:
         """Add ``factor * vector vector'``."""
@@ -258,7 +280,7 @@ class _WorkingSet:
         self._gradient[:n] = self._product[:n] - self._coefficient[:a] @ self._row[:a, :n]
 
 
-def _enlarged(array: NDArray[np.generic], shape: tuple[int, ...]) -> NDArray[np.generic]:
+def _enlarged(array: NDArray[Any], *shape: int) -> NDArray[Any]:
     larger = np.empty(shape, dtype=array.dtype)
-    larger[tuple(slice(size) for size in array.shape)] = array
+    larger[tuple(map(slice, array.shape))] = array
     return larger

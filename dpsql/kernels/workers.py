@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Progress = Callable[[float], None]
-_SECONDS = 0.05  # between two calls of progress
+Job = Callable[[int, int, "Signals"], None]
+_SECONDS = 0.05  # between two looks at the threads
 
 
 class Signals:
@@ -38,13 +43,13 @@ def default_threads() -> int:
 
 
 def run(
-    job: Callable[[int, int, Signals], None],
+    job: Job,
     jobs: int,
     total: int,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Run ``job(number, thread, signals)`` for each number below `jobs`, in threads.
+    """Run ``job(number, thread, signals)`` for each number below `jobs`.
 
     Parameters
     ----------
@@ -54,26 +59,83 @@ def run(
     total : int
         The work of all jobs, in the unit of ``signals.done``.
     threads : int, optional
-        By default one for each processor.
+        By default one for each processor. With 0 the calling thread does the work.
     progress : callable, optional
-        Called from this thread with the fraction done. What it raises stops the work and is raised here.
+        Called from the calling thread with the fraction done. What it raises stops the work and is raised here.
     """
-    workers = max(1, min(jobs, default_threads() if threads is None else threads))
-    signals = Signals(workers)
+    workers = min(jobs, default_threads() if threads is None else threads)
+    signals = Signals(max(1, workers))
     numbers = itertools.count()
+
+    def report() -> None:
+        if progress is not None:
+            progress(min(1.0, int(signals.done.sum()) / max(1, total)))
 
     def work(thread: int) -> None:
         while (number := next(numbers)) < jobs and not signals.stop[0]:
             job(number, thread, signals)
 
+    if workers == 0:
+        reported = time.monotonic()
+        for number in range(jobs):
+            job(number, 0, signals)
+            if time.monotonic() > reported + _SECONDS:
+                report()
+                reported = time.monotonic()
+        return
     with ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel") as pool:
         try:
             pending = {pool.submit(work, thread) for thread in range(workers)}
             while pending:
-                finished, pending = wait(pending, timeout=_SECONDS)
+                finished, pending = wait(pending, _SECONDS, FIRST_COMPLETED)
                 for future in finished:
                     future.result()
-                if progress is not None:
-                    progress(min(1.0, int(signals.done.sum()) / max(total, 1)))
+                report()
         finally:
             signals.stop[0] = 1
+
+
+def stream(
+    work: Callable[[Item, NDArray[np.uint8]], Result],
+    items: Iterable[Item],
+    threads: int | None = None,
+    tick: Callable[[], None] | None = None,
+) -> list[Result]:
+    """Apply ``work(item, stop)`` to items as they come; no more than one per thread is held.
+
+    Parameters
+    ----------
+    work : callable
+        Returns early once ``stop[0]`` is set.
+    items : iterable
+        Taken from the calling thread.
+    threads : int, optional
+        By default one for each processor.
+    tick : callable, optional
+        Called from the calling thread now and then. What it raises stops the work and is raised here.
+
+    Returns
+    -------
+    results : list
+        In the order of the items.
+    """
+    workers = max(1, default_threads() if threads is None else threads)
+    stop = Signals(1).stop
+    futures: list[Future[Result]] = []
+
+    def wait_for(limit: int) -> None:
+        while len(pending := [future for future in futures if not future.done()]) > limit:
+            wait(pending, _SECONDS, FIRST_COMPLETED)
+            if tick is not None:
+                tick()
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel") as pool:
+        try:
+            for item in items:
+                futures.append(pool.submit(work, item, stop))
+                del item
+                wait_for(workers - 1)
+            wait_for(0)
+            return [future.result() for future in futures]
+        finally:
+            stop[0] = 1

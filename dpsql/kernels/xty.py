@@ -8,10 +8,8 @@ lets a BLAS product compute an exact integer sum.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,46 +17,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.kernels.columns import to_doubles
+from dpsql.kernels.loading import Compiled
 from dpsql.statistics.fixed_point import quantise
 
 BLOCK_ROWS = 4096
 # Cells that a process sums before the compiled kernels are worth loading: about 50 ms of NumPy.
 _WORTH_COMPILING = 10_000_000
 
-
-class _Compiled:
-    """The compiled kernels, loaded in the background once a process has shown enough work for them."""
-
-    def __init__(self) -> None:
-        self.kernels: ModuleType | None = None
-        self._cells = 0
-        self._loading: threading.Thread | None = None
-        self._lock = threading.Lock()
-
-    def __call__(self, cells: int) -> ModuleType | None:
-        """Count the cells about to be summed; return the kernels when they are ready."""
-        if self.kernels is None and self._loading is None:
-            self._cells += cells
-            if self._cells > _WORTH_COMPILING:
-                self.start()
-        return self.kernels
-
-    def start(self) -> threading.Thread:
-        """Begin to load the kernels; return the thread that does."""
-        with self._lock:
-            if self._loading is None:
-                self._loading = threading.Thread(target=self._load, name="dpsql-compile")
-                self._loading.start()
-            return self._loading
-
-    def _load(self) -> None:
-        from dpsql.kernels import compiled
-
-        compiled.compile_all()
-        self.kernels = compiled
-
-
-compiled_kernels = _Compiled()
+compiled_kernels = Compiled("dpsql.kernels.compiled", _WORTH_COMPILING)
 
 
 def warm_up() -> None:

@@ -18,8 +18,9 @@ from dpsql.errors import ParameterError
 from dpsql.kernels.kendall import RankedTable
 from dpsql.kernels.staging import StagedColumns
 from dpsql.mechanisms.select import select
-from dpsql.plan import COLUMNS, PROTECTION, SelectionPlan
+from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.progress import Progress
+from dpsql.selection import CONFIDENCE, log_of_ratio
 from dpsql.source import Layout
 from dpsql.statistics.kendall import exact_utilities, utility_range
 
@@ -115,6 +116,24 @@ class KendallPlan(SelectionPlan):
             for first in (True, False)
         )
         return first, later
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be; scores are scaled taus, at most half the number of rows."""
+        first, later = (
+            float(spread / epsilon)
+            for spread, epsilon in zip(self.ranges(), (self.round_epsilons[0], self.round_epsilons[-1]), strict=True)
+        )
+        ties = 2 if self.mechanism == "exponential" else 1
+        gap = first * log_of_ratio(n_features - 1, (1 - CONFIDENCE) * ties)
+        out: list[Quantity] = [
+            ("score_range", float(self.ranges()[0]), "most that one privacy unit can move two scores apart in round 1"),
+            ("noise_scale", first, "scale of the noise on a score in round 1"),
+            ("noise_scale_later", later if self.k > 1 else first, "scale of the noise on a score in later rounds"),
+            ("score_gap", gap, "gap between the best and the next score that gives the best one in 95 % of first rounds"),
+        ]
+        if n_rows is not None:
+            out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
+        return out
 
 
 class KendallCall(Call):

@@ -16,9 +16,9 @@ from dpsql import parameters
 from dpsql.call import BoundedCall
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.plan import COLUMNS, PROTECTION, SelectionPlan, feature_bounds
+from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
 from dpsql.progress import Progress
-from dpsql.selection import MECHANISMS, one_shot, one_shot_event
+from dpsql.selection import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.source import Layout
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.xty import mean_from_sums, target_sums_sensitivity, utility_range
@@ -94,6 +94,29 @@ class SisPlan(SelectionPlan):
             return selection
         mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
         return {"mechanism": "composed", "events": [mean, selection]}
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be; scores are in units of the most that one row can add to one."""
+        out = one_shot_noise(
+            mechanism=self.mechanism,
+            gamma=self.gamma,
+            spread=utility_range(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE**2,
+            epsilon=self.epsilon - self.center_epsilon,
+            k=self.k,
+            count=n_features,
+        )
+        if n_rows is not None:
+            out.append(("score_gap_share", out[-1][1] / n_rows, "that gap as a share of the largest possible score, n_rows"))
+        if self.center == "target":
+            sums = target_sums_sensitivity(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE
+            out.append(
+                (
+                    "center_noise_scale",
+                    sums / float(self.center_epsilon),
+                    "scale of the noise on the two sums that give the target's mean",
+                )
+            )
+        return out
 
 
 class SisCall(BoundedCall):

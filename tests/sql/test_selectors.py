@@ -82,16 +82,16 @@ def test_every_layout_finds_what_the_target_follows(con: Any, name: str) -> None
     for source, features, more in sources:
         rows = con.execute(f"FROM {call(name, source, features, **more)}").fetchall()
         index = {"a": "a", "c": "c", "x[1]": "a", "x[3]": "c"}
-        assert [index[feature] for feature in selected(rows)] == ["a", "c"], (source, more)
+        assert {index[feature] for feature in selected(rows)} == {"a", "c"}, (source, more)
     con.execute("CREATE VIEW v AS SELECT * EXCLUDE (id) FROM t")
-    assert selected(con.execute(f"FROM {call(name, 'v', None)}").fetchall()) == ["a", "c"]
+    assert set(selected(con.execute(f"FROM {call(name, 'v', None)}").fetchall())) == {"a", "c"}
 
 
 @pytest.mark.parametrize("name", NEEDS)
 def test_aggregate_form(con: Any, name: str) -> None:
     form = f"{name}([a, b, c, d], y, n_features := 4, {arguments(name)})"
     [(rows,)] = con.execute(f"SELECT {form} FROM t").fetchall()
-    assert [row["feature"] for row in rows] == ["x[1]", "x[3]"]
+    assert {row["feature"] for row in rows} == {"x[1]", "x[3]"}
     groups = con.execute(f"SELECT id % 2, {form} FROM t GROUP BY 1 ORDER BY 1").fetchall()
     assert len(groups) == 2
     assert len(charges(con)) == 3
@@ -106,7 +106,7 @@ def test_python_form_on_a_frame(con: Any, name: str) -> None:
         select = getattr(context, name)
         release = select(frame, target="y", features=FEATURES, k=2, epsilon=1000, **NEEDS[name], release="r")
         assert release.function == name
-        assert release.features == ["a", "c"]
+        assert set(release.features) == {"a", "c"}
         again = select(frame, target="y", features=FEATURES, k=2, epsilon=1000, **NEEDS[name], release="r")
         assert again.replayed
         assert again.features == release.features
@@ -143,8 +143,8 @@ def test_levels_of_a_text_target_and_a_boolean_one(con: Any, name: str) -> None:
     con.execute("CREATE TABLE texts AS SELECT * REPLACE (CASE WHEN y > 0 THEN 'yes' ELSE 'no' END AS y) FROM t")
     con.execute("CREATE TABLE flags AS SELECT * REPLACE (y > 0 AS y) FROM t")
     levels = call(name, "texts", target_levels=["no", "yes"], **bounds)
-    assert selected(con.execute(f"FROM {levels}").fetchall())[0] == "a"
-    assert selected(con.execute(f"FROM {call(name, 'flags', **bounds)}").fetchall())[0] == "a"
+    assert "a" in selected(con.execute(f"FROM {levels}").fetchall())
+    assert "a" in selected(con.execute(f"FROM {call(name, 'flags', **bounds)}").fetchall())
     with pytest.raises(duckdb.Error, match="DPSQL-S005"):
         con.execute(f"FROM {call(name, 'texts', **bounds)}").fetchall()
     assert len(charges(con)) == 2
@@ -261,7 +261,7 @@ def test_rows_of_one_person_are_capped(con: Any, name: str) -> None:
     con.execute("INSERT INTO people SELECT -1, i, 0, sin(i), 0, 0, 3 * sin(i) FROM range(20000) AS r(i)")
     one = {"privacy_unit": "person", "max_rows_per_unit": 1}
     assert "b" in selected(con.execute(f"FROM {call(name, 'people', epsilon=10**6)}").fetchall())
-    assert selected(con.execute(f"FROM {call(name, 'people', epsilon=10**6, **one)}").fetchall()) == ["a", "c"]
+    assert selected(con.execute(f"FROM {call(name, 'people', epsilon=10**6, **one)}").fetchall()) in (["a", "c"], ["c", "a"])
     guarantee = con.execute("SELECT guarantee FROM dp_ledger() ORDER BY sequence DESC LIMIT 1").fetchall()[0][0]
     assert "all rows of one person" in guarantee
 

@@ -1,0 +1,252 @@
+"""The best subsets of a size, by branch and bound over exact Gram statistics, with a certificate.
+
+The score of a subset is that of `dpsql.kernels.ball_least_squares`. The search lists the `count` subsets
+of lowest score, and an integer below which no subset that is not listed scores.
+
+**Relaxation.** For every multiplier ``mu >= 0``, ``R(A) >= min over b of f_A(b) + mu (||b||^2 - r^2)``:
+the ball is paid for instead of imposed. With ``M = G + (ridge + mu) I``, scaled to a unit diagonal,
+that is ``c - mu r^2 - h_A' M_AA^-1 h_A``. A node of the search has chosen a set I; elimination of I
+leaves for each other column j a residual product ``c_j`` and a diagonal ``d_j <= 1``, and for T of t more
+columns the gain ``c_T' S_TT^-1 c_T``, S being the Schur complement.
+
+**Bound.** The gain is at most the sum of the t largest ``c_j^2`` divided by ``kappa``, a lower bound on the
+least eigenvalue of any ``S_TT``: that of any size x size block of M bounds it (eigenvalues of a Schur
+complement lie above those of the matrix), and so does that of any t x t block of M minus the t largest
+``1 - d_j`` (what elimination took away has that trace). Children are taken in the order of ``c_j^2`` and
+have only later columns left, so the first child whose bound fails ends its node. Two columns before the
+end, gains are computed as they are.
+
+**Threshold.** `_Pool` holds distinct subsets with their dual values, seeded from greedy search and its
+swaps. A node is dropped when its bound reaches the threshold: the count-th least value in the pool, plus
+a slack that covers what rounding can do and what `SCORE_WIDTH` allows. So everything that could be
+among the `count` best by canonical score is in the pool at the end, and canonical scores decide.
+Where more subsets tie at the threshold than can be listed, the slack changes its sign.
+
+**Certificate.** Thresholds only fall, so every subset that was dropped has a bound, in doubles, of at
+least the last threshold; the bounds of nodes left open by `node_limit` lower it. Rounding: elimination
+in doubles is exact for statistics perturbed by ``|E_ij| <= e sqrt(M_ii M_jj)``, ``e = (k + 4) 2^-52`` for k
+columns (Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.3, on the matrix bordered by h and
+c). In the ball such a perturbation moves the relaxed score by at most
+``e (sqrt(c) + r sqrt(k max M_jj))^2``, however ill-conditioned M is. With `_ROUNDING` = 2^-44 for e this
+also covers the conversion of integers, the scaling and the sums of bounds. ``kappa`` is lowered by
+``k _ROUNDING`` for the same reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsql.kernels import best_subsets_numpy
+from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
+from dpsql.kernels.best_subsets_bounds import Relaxation, margin, pair_gains
+
+_ENUMERATED = 4096
+_NODES_PER_RUN = 20_000
+_SWAP_COLUMNS = 256
+_SWAPS = 30
+_TIES = 4
+
+Doubles = NDArray[np.float64]
+Sets = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class BestSubsets:
+    """The subsets of lowest score, and what is known of all others.
+
+    Attributes
+    ----------
+    subsets : ndarray of int32, shape (R, size)
+        Column numbers counted without the forced columns, ascending in a row. Rows ascend by score, those of equal
+        score in lexicographic order. R is the number asked for, or that of all subsets where there are fewer.
+    scores : ndarray of int64, shape (R,)
+        In units of `SCORE_UNIT`; exactly what `BallLeastSquares.scores` gives.
+    lower_bound : int
+        No subset that is not listed has a lower score; `SCORE_CAP` where all are listed.
+    exhausted : bool
+        Whether the search ended before its node limit. Then the list is that of the R lowest scores, unless more
+        subsets tie at its end than fit.
+    nodes : int
+        Sets of fewer than `size` columns that the search went into.
+    """
+
+    subsets: Sets
+    scores: NDArray[np.int64]
+    lower_bound: int
+    exhausted: bool
+    nodes: int
+
+
+def best_subsets(
+    gram: ArrayLike,
+    cross: ArrayLike,
+    total: int,
+    *,
+    size: int,
+    count: int,
+    radius: Fraction,
+    ridge: Fraction,
+    forced: int = 0,
+    node_limit: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> BestSubsets:
+    """List the subsets of lowest score, with a certified lower bound on the scores of all others.
+
+    Parameters
+    ----------
+    gram, cross, total, radius, ridge, forced
+        The problem, as for `BallLeastSquares`.
+    size : int
+        Chosen columns per subset, in [1, p], without the forced ones; p = len(gram) - forced.
+    count : int
+        Subsets to list, >= 1.
+    node_limit : int, optional
+        The search stops once it has gone into this many nodes. What it found then is listed; the lower bound holds.
+    progress : callable, optional
+        Called with the number of nodes, at least every 0.1 s or so. An exception from it stops the search.
+
+    Returns
+    -------
+    BestSubsets
+
+    Notes
+    -----
+    Exact, not private. The list, the bound and above all the running time depend on the data.
+    """
+    problem = BallLeastSquares(gram, cross, total, radius=radius, ridge=ridge, forced=forced)
+    width = len(problem.vector) - forced
+    subsets = math.comb(width, size)
+    if subsets <= max(count, _ENUMERATED):
+        every = np.array(list(combinations(range(width), size)), dtype=np.int32).reshape(subsets, size)
+        return _listed(problem, every, count, SCORE_CAP, exhausted=True, nodes=0)
+    rounding = margin(problem, size)
+    pool = _Pool(problem, size, count, 2 * rounding + 2 * float(SCORE_WIDTH))
+    seeds, multiplier = _seed(problem, size, count)
+    pool.add(seeds)
+    relaxation = Relaxation(problem, multiplier)
+    relaxation.prepare(size)
+    search = best_subsets_numpy.Search(relaxation, size)
+    while not search.done and (node_limit is None or search.nodes < node_limit):
+        pool.add(search.run(pool.limit, _NODES_PER_RUN))
+        if progress is not None:
+            progress(search.nodes)
+    bound = min(pool.limit, search.open_bound()) - rounding
+    unit = float(SCORE_UNIT)
+    return _listed(problem, pool.sets, count, math.floor(bound / unit) - 2, search.done, search.nodes)
+
+
+def _listed(problem: BallLeastSquares, sets: Sets, count: int, bound: int, exhausted: bool, nodes: int) -> BestSubsets:
+    """Score the sets and list the best; `bound` holds for all subsets that are not among the sets."""
+    scores = problem.scores(sets)
+    order = np.lexsort((*sets.T[::-1], scores))
+    if len(order) > count:
+        bound = min(bound, int(scores[order[count]]))
+    order = order[:count]
+    return BestSubsets(sets[order], scores[order], bound, exhausted, nodes)
+
+
+class _Pool:
+    """Distinct subsets with their dual values: all met that are below the limit, at least `count` once there are.
+
+    The limit is the count-th least value plus a slack that covers rounding and the width of canonical scores; a
+    slack below 0 where too many subsets tie.
+    """
+
+    def __init__(self, problem: BallLeastSquares, size: int, count: int, slack: float) -> None:
+        self.sets: Sets = np.empty((0, size), dtype=np.int32)
+        self.values: Doubles = np.empty(0)
+        self.limit = math.inf
+        self._problem, self._count, self._slack = problem, count, slack
+
+    def add(self, sets: Sets) -> None:
+        """Add subsets and lower the limit."""
+        values = self._problem.dual(sets)
+        below = values < self.limit
+        if not below.any():
+            return
+        sets = np.concatenate((self.sets, np.sort(sets[below], axis=1)))
+        values = np.concatenate((self.values, values[below]))
+        first = _distinct(sets)
+        order = first[np.argsort(values[first], kind="stable")]
+        sets, values = sets[order], values[order]
+        if len(sets) >= self._count:
+            last = float(values[self._count - 1])
+            if np.searchsorted(values, last + self._slack) > _TIES * self._count + _ENUMERATED:
+                self._slack = -abs(self._slack)
+            self.limit = min(self.limit, last + self._slack)
+        keep = (values < self.limit) | (np.arange(len(values)) < self._count)
+        self.sets, self.values = sets[keep], values[keep]
+
+
+def _distinct(sets: Sets) -> NDArray[np.intp]:
+    """Return the positions of the first of equal rows."""
+    rows = np.ascontiguousarray(sets).view(np.dtype((np.void, sets.itemsize * sets.shape[1])))[:, 0]
+    return np.unique(rows, return_index=True)[1]
+
+
+def _seed(problem: BallLeastSquares, size: int, count: int) -> tuple[Sets, float]:
+    """Return good subsets, and a multiplier of the ball for subsets like them.
+
+    The subsets are those that differ in at most two columns from one that greedy search and swaps find: all distinct.
+    """
+    relaxation = Relaxation(problem, 0.0)
+    chosen = _improve(relaxation, _greedy(relaxation, size))
+    multiplier = float(problem.multipliers([chosen])[0])
+    if multiplier > 0.0:
+        relaxation = Relaxation(problem, multiplier)
+        chosen = _improve(relaxation, chosen)
+    others = np.setdiff1d(np.arange(len(relaxation.cross)), chosen)
+    sets, values = [np.array([chosen])], [np.array([-np.inf])]
+    for kept in combinations(chosen, size - 1):
+        value, products, diagonal, _ = relaxation.eliminate(kept)
+        sets.append(np.column_stack((np.tile(kept, (len(others), 1)), others)))
+        values.append(value - products[others] ** 2 / diagonal[others])
+    for kept in combinations(chosen, size - 2) if size > 1 else ():
+        value, products, diagonal, rows = relaxation.eliminate(kept)
+        best = others[np.argsort(-(products[others] ** 2) / diagonal[others], kind="stable")[:_SWAP_COLUMNS]]
+        schur = relaxation.gram[np.ix_(best, best)] - rows[:, best].T @ rows[:, best]
+        gains = pair_gains(schur, products[best], diagonal[best])
+        first, second = np.triu_indices(len(best), 1)
+        sets.append(np.column_stack((np.tile(kept, (len(first), 1)), best[first], best[second])))
+        values.append(value - gains[first, second])
+    best = np.argsort(np.concatenate(values), kind="stable")[: count + count // 4 + 100]
+    return np.concatenate(sets).astype(np.int32)[best], multiplier
+
+
+def _greedy(relaxation: Relaxation, size: int) -> list[int]:
+    """Return the columns of forward selection."""
+    chosen: list[int] = []
+    for _ in range(size):
+        _, column = _next(relaxation, chosen, [])
+        chosen.append(column)
+    return chosen
+
+
+def _improve(relaxation: Relaxation, chosen: list[int]) -> list[int]:
+    """Swap one column for another while that lowers the relaxed score."""
+    best = relaxation.eliminate(chosen)[0]
+    for _ in range(_SWAPS):
+        swaps = [(*_next(relaxation, [*chosen[:k], *chosen[k + 1 :]], chosen), k) for k in range(len(chosen))]
+        value, column, k = min(swaps)
+        if not value < best:
+            break
+        best, chosen = value, [*chosen[:k], column, *chosen[k + 1 :]]
+    return chosen
+
+
+def _next(relaxation: Relaxation, chosen: list[int], without: list[int]) -> tuple[float, int]:
+    """Return (relaxed score, column) of the column that lowers the score most when added to the chosen ones."""
+    value, products, diagonal, _ = relaxation.eliminate(chosen)
+    taken = [*chosen, *without]
+    products[taken], diagonal[taken] = 0.0, 1.0
+    gains = products**2 / diagonal
+    gains[taken] = -1.0
+    column = int(np.argmax(gains))
+    return value - float(gains[column]), column

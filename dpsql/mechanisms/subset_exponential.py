@@ -1,0 +1,438 @@
+"""Exponential mechanism over all s-subsets, of which only the best ones need to be known.
+
+The mechanism returns subset A with probability proportional to ``exp(-b score(A))``. There are too many subsets
+to score them all, but a list of good ones and a lower bound on the scores of the rest suffice to draw from
+exactly this law, by rejection:
+
+    repeat: draw a branch, listed set k with weight ``exp(-b score_k)``, tail with weight ``C(p, s) exp(-b bound)``.
+    A listed set is returned. In the tail draw A uniformly among ALL s-subsets; if A is listed, reject it, else
+    return it with probability ``exp(-b (score(A) - bound))``. After any rejection start again from the branch.
+
+In one round a listed set is returned with chance ``exp(-b score_k)`` over the total weight, an unlisted set with
+``C exp(-b bound) * 1/C * exp(-b (score(A) - bound)) = exp(-b score(A))`` over the same total, whatever the list
+and the bound are; rounds are independent and alike, so the set that ends them has that law. List and bound only set
+the number of rounds. There is no cap on it, and nothing to fall back on: either would change the law.
+
+Branches have integer weights, rounded up; a round that took one is thinned to the true weight together with its
+other decision, in arithmetic of growing precision (`dpsql.noise.exact`). Doubles only sort out, within certain
+bounds, those tail proposals that cannot be accepted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsql.errors import InternalError, ParameterError
+from dpsql.mechanisms.select import check_selection
+from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
+from dpsql.noise.exact import Bounds, LazyExponential, fraction_bounds, log_bounds
+from dpsql.noise.scores import RELATIVE_ERROR, Integers, differences, integer_scores, scaled
+
+Scores = Callable[[NDArray[np.intp]], ArrayLike]
+
+# Weights of branches are integers in units of 2**-40 of the largest one, or less fine when there are very many.
+_UNIT_BITS = 40
+# Added to weights: many times the rounding error of their logarithms wherever a weight is above one unit.
+_MARGIN = 2.0**-20
+_RADIUS = 2.0**-40
+_TAIL_DIGITS = 20
+_HALF_WORD = np.uint64(32)
+_LOW_HALF = np.uint64((1 << 32) - 1)
+# Rounds at once: first one, since it mostly suffices, then more and more.
+_GROWTH = 8
+_LARGEST_BATCH = 4096
+_LARGEST_WORK = 1 << 24
+_SCORED_AT_ONCE = 1024
+
+
+def subset_exponential(
+    subsets: ArrayLike,
+    scores: ArrayLike,
+    lower_bound: int,
+    *,
+    n_candidates: int,
+    score: Scores,
+    utility_range: Fraction | int,
+    epsilon: Fraction,
+    source: BitSource = SYSTEM,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[int, ...]:
+    """Select one of all s-subsets of p candidates, with probability proportional to ``exp(-b score)``.
+
+    ``b = epsilon / utility_range``; smaller scores are better.
+
+    Parameters
+    ----------
+    subsets : array_like of int, shape (listed, s)
+        Any distinct s-subsets of ``range(n_candidates)``, in any order; may be empty (with its shape) or hold all.
+    scores : array_like of int, shape (listed,)
+        Their scores, in a public unit: int64, or Python ints of any size.
+    lower_bound : int
+        At most the score of every subset that is not listed. Has to be certain.
+    n_candidates : int
+        p, in [s, 2**32), public, as s is.
+    score : callable
+        Takes subsets, shape (m, s) with ascending rows, and returns their m scores. The routine that `scores`
+        come from: a subset has one score. Called only for subsets that are not listed.
+    utility_range : Fraction or int
+        > 0, in the unit of the scores: bound, over neighbouring tables D and D', on the spread
+        ``max_A(score(A, D') - score(A, D)) - min_A(score(A, D') - score(A, D))`` over all s-subsets.
+    epsilon : Fraction
+        Privacy loss, > 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+    progress : callable, optional
+        Told the number of rounds begun so far, before each batch of them and each batch of scores. May raise.
+
+    Returns
+    -------
+    subset : tuple of int
+        Ascending.
+
+    Raises
+    ------
+    ParameterError
+        Depends on public parameters and the form of the arguments only: P001 (epsilon), P002 (s), P018 (utility,
+        range).
+    InternalError
+        I019, when an unlisted subset scores below `lower_bound`: the certificate is wrong.
+
+    Notes
+    -----
+    - **Guarantee**: pure ``epsilon``-DP. The law is the exponential mechanism's, hence ``epsilon``-bounded-range
+      and ``epsilon**2 / 8``-zCDP, in one round.
+    - **Neighbouring relation**: the one that `utility_range` was derived for.
+    - **Sensitivity**: range (not a norm). Scores that all rise by amounts in ``[0, Delta]`` when a row is added have
+      range ``Delta`` under add_remove and ``2 Delta`` under replace. Where the scores used lie around the true
+      ones, in an interval of public width w, the ranges are ``Delta + 2 w`` and ``2 (Delta + w)``.
+    - **Randomness**: exact, operating-system entropy, no seed.
+    - **Assumes**: `score` is one deterministic function of the table; `lower_bound` holds.
+    - **Does not protect**: running time. The number of rounds depends on the scores, on the list and on the bound.
+
+    Why it holds. The rejection sampler (see the module) has exactly the law
+    ``P(A) = exp(-b score(A)) / sum_B exp(-b score(B))`` over all ``C(p, s)`` subsets. Let all scores move from D to
+    D' by amounts in ``[m, m + range]``. Then the numerator changes by a factor in
+    ``[exp(-b (m + range)), exp(-b m)]``, and so does the sum; the factors ``exp(-b m)`` cancel, so that all log
+    ratios lie in one interval that contains 0 and is at most ``b range = epsilon`` long.
+
+    The expected number of rounds is (sum of the listed weights, plus the tail's) over the sum of ``exp(-b score)``
+    of all subsets: near 1 when the listed subsets outweigh the tail. The numbers of rounds and of entries in the list
+    may depend on the table, since the law does not.
+    """
+    coefficient = _coefficient(utility_range, epsilon)
+    listed = SubsetList(subsets, n_candidates)
+    return SubsetRejection(listed, scores, lower_bound, score, coefficient).draw(source, progress)
+
+
+def top_r_exponential(
+    scores: ArrayLike,
+    *,
+    subsets: ArrayLike,
+    rank: int,
+    n_candidates: int,
+    utility_range: Fraction | int,
+    epsilon: Fraction,
+    gap: int | None = None,
+    source: BitSource = SYSTEM,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[int, ...]:
+    """Select one of all s-subsets, of which those beyond the best ones count as equally bad.
+
+    The exponential mechanism for ``q(A) = min(score(A), score of rank r[, best score + gap])``.
+
+    Parameters
+    ----------
+    scores : array_like of int, shape (listed,)
+        As for `subset_exponential`.
+    subsets : array_like of int, shape (listed, s)
+        Without a gap at least `rank` subsets (or all there are), none of which scores above one that is not listed.
+        With a gap either that, or every subset that scores below the best score + gap.
+    rank : int
+        r, >= 1, public and the same for every table.
+    n_candidates, utility_range, epsilon, source, progress
+        As for `subset_exponential`.
+    gap : int, optional
+        >= 0, in the unit of the scores, public and the same for every table.
+
+    Returns
+    -------
+    subset : tuple of int
+        Ascending.
+
+    Raises
+    ------
+    ParameterError
+        As for `subset_exponential`; P018 also when the list is too short for `rank`.
+
+    Notes
+    -----
+    - **Guarantee**, **Neighbouring relation**, **Randomness**: as for `subset_exponential`.
+    - **Sensitivity**: the range of the scores bounds the range of q for scores that all move within one interval
+      ``[m, m + range]``, since order statistics, a shift by `gap` and minima move within it too; ties at rank r are
+      harmless. Only the list may depend on the table: a `gap` or `rank` that gave way when the list grows too long
+      would not be private.
+    - **Does not protect**: running time.
+
+    A subset that is not listed is returned with probability proportional to ``exp(-b q)`` for the largest q: the
+    tail as a whole has weight ``(C(p, s) - listed) exp(-b q)``, and every subset in it the same share.
+    """
+    coefficient = _coefficient(utility_range, epsilon)
+    listed = SubsetList(subsets, n_candidates)
+    if not isinstance(rank, int) or rank < 1:
+        raise ParameterError("P018", f"rank must be an integer >= 1; got {rank}.")
+    if gap is not None and (not isinstance(gap, int) or gap < 0):
+        raise ParameterError("P018", f"gap must be an integer >= 0; got {gap}.")
+    exact = sorted(int(value) for value in integer_scores(scores))
+    rank = min(rank, listed.total)
+    if not exact or (gap is None and len(exact) < rank):
+        raise ParameterError("P018", "subsets must hold the best ones, as many as rank says.")
+    limits = ([] if gap is None else [exact[0] + gap]) + ([] if len(exact) < rank else [exact[rank - 1]])
+    limit = min(limits)
+    capped = [min(int(value), limit) for value in integer_scores(scores)]
+    return SubsetRejection(listed, capped, limit, lambda rows: [limit] * len(rows), coefficient).draw(source, progress)
+
+
+class SubsetList:
+    """Distinct s-subsets of p candidates, and which subsets are among them.
+
+    Parameters
+    ----------
+    subsets : array_like of int, shape (listed, s)
+        In any order, members in any order.
+    n_candidates : int
+        p.
+
+    Attributes
+    ----------
+    rows : ndarray of intp, shape (listed, s)
+        Members ascending.
+    n_candidates, size, total : int
+        p, s, and the number of all subsets, ``C(p, s)``.
+
+    Raises
+    ------
+    ParameterError
+        P002 (s), P018 (no distinct subsets).
+    """
+
+    def __init__(self, subsets: ArrayLike, n_candidates: int) -> None:
+        rows = np.asarray(subsets)
+        if rows.ndim != 2 or rows.dtype.kind not in "iu" or not isinstance(n_candidates, int):
+            raise ParameterError("P018", "subsets must be a table of integers, one row per subset.")
+        if not 1 <= rows.shape[1] <= n_candidates < 1 << 32:
+            raise ParameterError("P002", f"subsets must have 1 to {n_candidates} members; got {rows.shape[1]}.")
+        self.n_candidates, self.size = n_candidates, rows.shape[1]
+        self.total = math.comb(self.n_candidates, self.size)
+        self.rows = np.sort(rows.astype(np.intp), axis=1)
+        keys = _keys(self.rows)
+        order = np.argsort(keys, kind="stable")
+        self._sorted, self._keys = self.rows[order], keys[order]
+        proper = not len(rows) or (int(self.rows.min()) >= 0 and int(self.rows.max()) < n_candidates)
+        if not proper or (np.diff(self.rows, axis=1) <= 0).any() or self._repeats():
+            raise ParameterError("P018", f"subsets must be distinct subsets of range({n_candidates}).")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def holds(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which of the rows, members ascending, are in the list."""
+        found = np.zeros(len(rows), dtype=np.bool_)
+        keys = _keys(rows)
+        left = np.arange(len(rows))
+        place = np.searchsorted(self._keys, keys)
+        while True:
+            # Those for whom the entry at `place` has their key; different subsets may share one.
+            same = np.flatnonzero(place < len(self))
+            same = same[self._keys[place[same]] == keys[left[same]]]
+            left, place = left[same], place[same]
+            equal = (self._sorted[place] == rows[left]).all(axis=1)
+            found[left[equal]] = True
+            left, place = left[~equal], place[~equal] + 1
+            if not len(left):
+                return found
+
+    def _repeats(self) -> bool:
+        alike = np.flatnonzero(self._keys[1:] == self._keys[:-1])
+        rows = self._sorted[np.union1d(alike, alike + 1)]
+        return len(set(map(tuple, rows.tolist()))) < len(rows)
+
+
+class SubsetRejection:
+    """The sampler behind `subset_exponential`; `draw` may be called again, each time for an independent outcome.
+
+    Parameters
+    ----------
+    listed : SubsetList
+        Some subsets.
+    scores : array_like of int, shape (listed,)
+        Theirs.
+    lower_bound : int
+        On the scores of all others.
+    score : callable
+        Scores of subsets that are not listed, as for `subset_exponential`.
+    coefficient : Fraction
+        b, > 0.
+    """
+
+    def __init__(
+        self, listed: SubsetList, scores: ArrayLike, lower_bound: int, score: Scores, coefficient: Fraction
+    ) -> None:
+        self._scores = integer_scores(scores)
+        if len(self._scores) != len(listed) or not isinstance(lower_bound, int):
+            raise ParameterError("P018", "every listed subset must have a score, and lower_bound must be an integer.")
+        self._listed, self._bound, self._score, self._coefficient = listed, lower_bound, score, coefficient
+        # All weights are relative to exp(-b reference + scale).
+        self._reference = min([lower_bound, *self._scores.min(initial=lower_bound, keepdims=True).tolist()])
+        log_weights = -scaled(_excess(self._scores, self._reference)[0], coefficient)
+        has_tail = len(listed) < listed.total
+        tail = self._log_tail_weight() if has_tail else -math.inf
+        self._scale = max(0.0, tail)
+        self._unit_bits = min(_UNIT_BITS, 62 - len(listed).bit_length())
+        shares = np.exp(np.append(log_weights, tail) - self._scale) * (2.0**self._unit_bits * (1.0 + _MARGIN))
+        self._weights = shares.astype(np.int64) + 1
+        self._weights[-1] *= has_tail
+        self._cumulative = np.cumsum(self._weights)
+
+    def draw(self, source: BitSource = SYSTEM, progress: Callable[[int], object] | None = None) -> tuple[int, ...]:
+        """Return one outcome: s candidates, ascending."""
+        reader = WordReader(source)
+        work = max(1, _LARGEST_WORK // self._listed.size**2)
+        rounds, batch = 0, 1
+        while True:
+            rounds += batch
+            report = _silence if progress is None else partial(progress, rounds)
+            found = self._rounds(batch, source, reader, report)
+            if found is not None:
+                return found
+            batch = min(batch * _GROWTH, _LARGEST_BATCH, work)
+
+    def _log_tail_weight(self) -> float:
+        """Return ``log C(p, s) - b (lower_bound - reference)``."""
+        exponent = self._coefficient * (self._bound - self._reference)
+        high = log_bounds(self._listed.total, _TAIL_DIGITS)[1] - fraction_bounds(exponent, _TAIL_DIGITS)[0]
+        return float(max(Fraction(high, 10**_TAIL_DIGITS), Fraction(-(1 << 20))))
+
+    def _rounds(
+        self, count: int, source: BitSource, reader: WordReader, report: Callable[[], object]
+    ) -> tuple[int, ...] | None:
+        """Play rounds, independent of each other; return what the first successful one gives."""
+        report()
+        branches = np.searchsorted(self._cumulative, _below(int(self._cumulative[-1]), count, source), side="right")
+        words = source.words(count)
+        winner, end = None, count
+        for place in np.flatnonzero(branches < len(self._listed)).tolist():
+            branch = int(branches[place])
+            if self._accepts(branch, int(self._scores[branch]), int(words[place]), reader):
+                winner, end = tuple(self._listed.rows[branch].tolist()), place
+                break
+        # Rounds before that one come first, and only they matter.
+        tail = words[:end][branches[:end] == len(self._listed)]
+        if not len(tail):
+            return winner
+        proposals = _uniform_subsets(self._listed.n_candidates, self._listed.size, len(tail), source)
+        unlisted = ~self._listed.holds(proposals)
+        found = self._first_accepted(proposals[unlisted], tail[unlisted], reader, report)
+        return winner if found is None else found
+
+    def _first_accepted(
+        self, proposals: NDArray[np.intp], words: NDArray[np.uint64], reader: WordReader, report: Callable[[], object]
+    ) -> tuple[int, ...] | None:
+        """Return the first accepted proposal of the tail; the words hold the first bits of the rounds' variables."""
+        for begin in range(0, len(proposals), _SCORED_AT_ONCE):
+            report()
+            part = proposals[begin : begin + _SCORED_AT_ONCE]
+            scores = integer_scores(self._score(part))
+            if len(scores) != len(part):
+                raise ParameterError("P018", "score must return one score per subset.")
+            excess, below = _excess(scores, self._bound)
+            if below.any():
+                raise InternalError("I019", "a lower bound on the scores of subsets does not hold. Report this.")
+            for place in self._open(excess, words[begin : begin + _SCORED_AT_ONCE]).tolist():
+                if self._accepts(len(self._listed), int(scores[place]), int(words[begin + place]), reader):
+                    return tuple(part[place].tolist())
+        return None
+
+    def _open(self, excess: Integers, words: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """Return the proposals that are not certain to be rejected."""
+        with np.errstate(divide="ignore"):
+            at_most = -np.log(words.astype(np.float64) * 2.0**-64)
+        at_least = scaled(excess, self._coefficient) * (1.0 - 2.0 * RELATIVE_ERROR)
+        return np.flatnonzero(at_most + _RADIUS >= at_least)
+
+    def _accepts(self, branch: int, score: int, word: int, reader: WordReader) -> bool:
+        """Accept with probability (true weight) / (integer weight), for the tail times ``exp(-b (score - bound))``."""
+        weight = int(self._weights[branch])
+        members = self._listed.total if branch == len(self._listed) else 1
+        exponent = self._coefficient * (score - self._reference) + Fraction(self._scale)
+
+        def excess(digits: int) -> Bounds:
+            above = log_bounds(weight, digits)
+            below = log_bounds(members << self._unit_bits, digits)
+            low, high = fraction_bounds(exponent, digits)
+            if above[1] - below[0] + high < 0:
+                raise InternalError("I019", "a bound of the subset exponential mechanism does not hold. Report this.")
+            return above[0] - below[1] + low, above[1] - below[0] + high
+
+        return LazyExponential(reader, word).exceeds(excess)
+
+
+def _silence() -> None:
+    """Report nothing."""
+
+
+def _coefficient(utility_range: Fraction | int, epsilon: Fraction) -> Fraction:
+    check_selection(1, epsilon)
+    if not isinstance(utility_range, int | Fraction) or not utility_range > 0:
+        raise ParameterError("P018", f"utility_range must be an integer or a Fraction > 0; got {utility_range}.")
+    return epsilon / utility_range
+
+
+def _excess(scores: Integers, reference: int) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return ``abs(scores - reference)`` exactly, and where the score is below; the reference may have any size."""
+    fits = -(1 << 63) <= reference < 1 << 63
+    return differences(scores if fits else scores.astype(object), reference)
+
+
+def _keys(rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+    """Return one word per row: equal for equal rows, and seldom for others."""
+    state, keys = 0x9E3779B97F4A7C15, np.zeros(len(rows), dtype=np.uint64)
+    for column in rows.T:
+        state = (state * 0xD1342543DE82EF95 + 1) % (1 << 64)
+        keys = (keys ^ (keys >> _HALF_WORD)) * np.uint64(state | 1) + column.astype(np.uint64)
+    return keys
+
+
+def _below(bound: int, count: int, source: BitSource) -> NDArray[np.uint64]:
+    """Return integers uniform on ``[0, bound)``, bound in [1, 2**63], by rejection."""
+    shift = np.uint64(64 - max(1, (bound - 1).bit_length()))
+    kept = np.empty(0, dtype=np.uint64)
+    while len(kept) < count:
+        drawn = source.words(count - len(kept)) >> shift
+        kept = np.concatenate([kept, drawn[drawn < np.uint64(bound)]])
+    return kept
+
+
+def _uniform_subsets(n: int, size: int, count: int, source: BitSource) -> NDArray[np.intp]:
+    """Return independent uniform subsets of ``range(n)``, n < 2**32, members ascending (Floyd's algorithm)."""
+    lasts = np.arange(n - size, n, dtype=np.uint64)[:, None]
+    # Uniform on [0, last] by Lemire's method: the high half of a product, where the low half is not among the surplus.
+    bounds = np.broadcast_to(lasts + np.uint64(1), (size, count))
+    surplus = np.uint64(1 << 32) % bounds
+    products = np.zeros((size, count), dtype=np.uint64)
+    left = np.ones((size, count), dtype=np.bool_)
+    while left.any():
+        needed = int(left.sum())
+        halves = source.words(-(-needed // 2)).view(np.uint32)[:needed]
+        products[left] = halves.astype(np.uint64) * bounds[left]
+        left = (products & _LOW_HALF) < surplus
+    chosen = products >> _HALF_WORD
+    for place in range(1, size):
+        taken = (chosen[:place] == chosen[place]).any(axis=0)
+        chosen[place, taken] = lasts[place]
+    return np.sort(chosen.T.astype(np.intp), axis=1)
