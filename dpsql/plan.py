@@ -69,13 +69,13 @@ class Plan(ABC):
     # Every argument after the source, with its default: the SQL macros, the Python API and the
     # documentation's table are checked against this one list.
     arguments: ClassVar[dict[str, Any]]
+    # The arguments that are one of a few words.
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"neighbours": NEIGHBOURS}
     # A numeric target needs bounds: the statistic is a sum of its values.
     target_needs_bounds: ClassVar[bool] = True
 
     @classmethod
-    def from_arguments(
-        cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None
-    ) -> Any:
+    def from_arguments(cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> Any:
         """Check the arguments of a call.
 
         Parameters
@@ -170,7 +170,7 @@ class Plan(ABC):
     def from_record(cls, record: dict[str, Any]) -> Any:
         """Read back what `to_json` wrote."""
         layout = Layout(**{name: _tuple(value) for name, value in record["layout"].items()})
-        rest = {
+        rest: dict[str, Any] = {
             field.name: Fraction(record[field.name])
             if str(field.type).startswith("Fraction") and record[field.name] is not None
             else _tuple(record[field.name])

@@ -19,9 +19,9 @@ from dpsql.accountant import cost_of
 from dpsql.budget import Budget
 from dpsql.call import Call, Collector
 from dpsql.errors import DpsqlError, InternalError
+from dpsql.functions import function_of
 from dpsql.ledger import Entry, Ledger
 from dpsql.parameters import text
-from dpsql.functions import function_of
 from dpsql.plan import Plan
 from dpsql.progress import Progress, listen
 from dpsql.source import dataset_name
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 class RunningCall:
     """A call between its gate and its release."""
 
-    call: Call
+    call: Any  # of the function's own kind
     function: str
     number: int
     collector: Collector | None

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from dpsql.budget import Budget
 from dpsql import estimate as estimates
+from dpsql.budget import Budget
 from dpsql.parameters import text
 from dpsql.session import Session
 from dpsql.udfs.spec import UdfSpec

@@ -30,8 +30,4 @@ def exact(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-SPECS = (
-    UdfSpec(
-        "dpsql_exact_discordant", exact, "STRUCT(feature VARCHAR, discordant HUGEINT, concordant HUGEINT)[]"
-    ),
-)
+SPECS = (UdfSpec("dpsql_exact_discordant", exact, "STRUCT(feature VARCHAR, discordant HUGEINT, concordant HUGEINT)[]"),)

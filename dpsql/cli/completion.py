@@ -11,14 +11,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from dpsql.cli.statements import split
-from dpsql.selectors.sis import CENTERS, MECHANISMS
+from dpsql.functions import FUNCTIONS
 from dpsql.source import quote_identifier
-from dpsql.statistics.xty import NEIGHBOURS
 
 if TYPE_CHECKING:
     from dpsql.cli.catalog import Catalog
 
-_choices = {"mechanism": MECHANISMS, "center": CENTERS, "neighbours": NEIGHBOURS}
 _column_arguments = ("target", "features", "privacy_unit", "row_id", "value")
 _table_words = ("from", "join", "into", "table", "describe", "summarize", "update")
 _word = re.compile(r"\w*\Z")
@@ -186,8 +184,9 @@ class SqlCompleter(Completer):
         if not ours:
             return
         call = ours[-1]
-        if call.argument in _choices:
-            yield from _matching(_choices[call.argument], typed, suffix="'")
+        function = FUNCTIONS.get(call.function.rpartition(".")[2])
+        if function is not None and call.argument in function.plan.choices:
+            yield from _matching(function.plan.choices[call.argument], typed, suffix="'")
         elif call.argument in _column_arguments:
             yield from _matching(self._catalog.columns_of(call.source or ""), typed, suffix="'", meta="column")
         elif call.argument is None and call.position == 0:

@@ -62,6 +62,7 @@ class BestSubsetPlan(SelectionPlan):
     node_limit: int
 
     function: ClassVar[str] = "dp_best_subset"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "method": METHODS}
     arguments: ClassVar[dict[str, Any]] = {
         **COLUMNS,
         "k": None,
@@ -86,7 +87,7 @@ class BestSubsetPlan(SelectionPlan):
         own = {
             **super()._own(given, layout),
             **feature_bounds(given),
-            "radius": parameters.positive_number("radius", given["radius"], code="P024", hint="1.1 is the usual value."),
+            "radius": parameters.positive_number("radius", given["radius"], code="P024", hint="1.1 is usual."),
             "ridge": parameters.number_from_zero("ridge", given["ridge"], code="P024", hint="0 is the usual value."),
             "intercept": parameters.boolean("intercept", given["intercept"], code="P024"),
             "method": parameters.choice("method", given["method"], METHODS, code="P025"),
@@ -145,7 +146,7 @@ class BestSubsetPlan(SelectionPlan):
             ("score_gap", gap, "gap between the best and every other subset that gives the best one in 95 % of calls"),
         ]
         if n_rows is not None:
-            out.append(("score_gap_share", gap / n_rows, "that gap as a share of the largest possible score, n_rows"))
+            out.append(("score_gap_share", gap / n_rows, "that gap as a share of the largest score, n_rows"))
         return out
 
 

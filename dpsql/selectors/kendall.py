@@ -48,6 +48,7 @@ class KendallPlan(SelectionPlan):
 
     function: ClassVar[str] = "dp_kendall"
     target_needs_bounds: ClassVar[bool] = False
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "mechanism": NOISES, "split": SPLITS}
     arguments: ClassVar[dict[str, Any]] = {
         **COLUMNS,
         "k": None,
@@ -129,7 +130,11 @@ class KendallPlan(SelectionPlan):
             ("score_range", float(self.ranges()[0]), "most that one privacy unit can move two scores apart in round 1"),
             ("noise_scale", first, "scale of the noise on a score in round 1"),
             ("noise_scale_later", later if self.k > 1 else first, "scale of the noise on a score in later rounds"),
-            ("score_gap", gap, "gap between the best and the next score that gives the best one in 95 % of first rounds"),
+            (
+                "score_gap",
+                gap,
+                "gap between the best two scores that gives the best one in 95 % of first rounds",
+            ),
         ]
         if n_rows is not None:
             out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
@@ -275,7 +280,8 @@ def peel(plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None]) -> 
        through better private feature selection, 2023; with the ranges of `dpsql.statistics.kendall`.
     """
     rest = list(range(pairs.features))
-    target, chosen = None, []
+    chosen: list[int] = []
+    target: NDArray[np.int64] | None = None
     among: list[NDArray[np.int64]] = []
     ranges = plan.ranges()
     for number, epsilon in enumerate(plan.round_epsilons):
@@ -294,7 +300,11 @@ def peel(plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None]) -> 
         # The range has at most a half: twice the utilities have an integer one.
         spread = ranges[0 if number == 0 else 1] * 2 * unit
         winner = select(
-            2 * utilities, utility_range=int(spread), epsilon=epsilon, k=1, noise=plan.mechanism  # type: ignore[arg-type]
+            2 * utilities,
+            utility_range=int(spread),
+            epsilon=epsilon,
+            k=1,
+            noise=plan.mechanism,  # type: ignore[arg-type]
         )
         chosen.append(rest.pop(int(winner[0])))
     return chosen

@@ -52,6 +52,11 @@ class SisPlan(SelectionPlan):
     center_share: Fraction
 
     function: ClassVar[str] = "dp_sis"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **SelectionPlan.choices,
+        "mechanism": MECHANISMS,
+        "center": CENTERS,
+    }
     arguments: ClassVar[dict[str, Any]] = {
         **COLUMNS,
         "k": None,
@@ -74,7 +79,7 @@ class SisPlan(SelectionPlan):
             **super()._own(given, layout),
             **feature_bounds(given),
             "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS, code="P005"),
-            "gamma": parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is the usual value."),
+            "gamma": parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is usual."),
             "center": parameters.choice("center", given["center"], CENTERS, code="P008"),
             "center_share": parameters.open_unit_interval(
                 "center_share", given["center_share"], code="P008", hint="0.1 is the usual value."
@@ -106,7 +111,7 @@ class SisPlan(SelectionPlan):
             count=n_features,
         )
         if n_rows is not None:
-            out.append(("score_gap_share", out[-1][1] / n_rows, "that gap as a share of the largest possible score, n_rows"))
+            out.append(("score_gap_share", out[-1][1] / n_rows, "that gap as a share of the largest score, n_rows"))
         if self.center == "target":
             sums = target_sums_sensitivity(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE
             out.append(

@@ -61,6 +61,7 @@ class TwoStagePlan(SelectionPlan):
 
     function: ClassVar[str] = "dp_two_stage"
     target_needs_bounds: ClassVar[bool] = False
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "mechanism": MECHANISMS}
     arguments: ClassVar[dict[str, Any]] = {
         **COLUMNS,
         "k": None,
@@ -106,7 +107,7 @@ class TwoStagePlan(SelectionPlan):
             "standardize": parameters.boolean("standardize", given["standardize"], code="P023"),
             "intercept": parameters.boolean("intercept", given["intercept"], code="P023"),
             "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS, code="P005"),
-            "gamma": parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is the usual value."),
+            "gamma": parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is usual."),
         }
 
     @cached_property
@@ -139,8 +140,8 @@ class TwoStagePlan(SelectionPlan):
             out.append(("count_noise_scale", scale, "scale of the noise on the number of rows"))
             blocks = None if n_rows is None else max(1, n_rows // self.rows_per_block)
         if blocks is not None:
-            gap = dict((name, value) for name, value, _ in out)["score_gap"]
-            out.append(("score_gap_share", gap / blocks, "that gap as a share of the largest possible score, the blocks"))
+            gap = next(value for name, value, _ in out if name == "score_gap")
+            out.append(("score_gap_share", gap / blocks, "that gap as a share of the largest score, the blocks"))
         return out
 
 
@@ -201,9 +202,7 @@ def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
     assert plan.rows_per_block is not None  # noqa: S101
     epsilon = plan.count_epsilon / plan.max_rows_per_unit
     count = rows + int(discrete_laplace(1 / epsilon, 1)[0])
-    return blocks_from_count(
-        count, rows_per_block=plan.rows_per_block, epsilon=epsilon, failure=plan.count_failure
-    )
+    return blocks_from_count(count, rows_per_block=plan.rows_per_block, epsilon=epsilon, failure=plan.count_failure)
 
 
 def count_votes(

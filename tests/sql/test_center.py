@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.selectors.sis import SisCall
-from dpsql.selectors.sis import SisPlan
-from dpsql.statistics import xty
 from dpsql.selectors import sis
+from dpsql.selectors.sis import SisCall, SisPlan
+from dpsql.statistics import xty
 
 ROWS = 5000
 BOUNDS = "k := 1, lower := 0, upper := 1, target_lower := 0, target_upper := 4, center := 'target'"

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.selectors import sis as sis_selector
 from dpsql.selectors.sis import SisCall
 from dpsql.session import Session
-from dpsql.selectors import sis as sis_selector
 from dpsql.udfs import release, sis
 
 ARGUMENTS = "target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1"

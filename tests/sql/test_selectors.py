@@ -261,7 +261,10 @@ def test_rows_of_one_person_are_capped(con: Any, name: str) -> None:
     con.execute("INSERT INTO people SELECT -1, i, 0, sin(i), 0, 0, 3 * sin(i) FROM range(20000) AS r(i)")
     one = {"privacy_unit": "person", "max_rows_per_unit": 1}
     assert "b" in selected(con.execute(f"FROM {call(name, 'people', epsilon=10**6)}").fetchall())
-    assert selected(con.execute(f"FROM {call(name, 'people', epsilon=10**6, **one)}").fetchall()) in (["a", "c"], ["c", "a"])
+    assert selected(con.execute(f"FROM {call(name, 'people', epsilon=10**6, **one)}").fetchall()) in (
+        ["a", "c"],
+        ["c", "a"],
+    )
     guarantee = con.execute("SELECT guarantee FROM dp_ledger() ORDER BY sequence DESC LIMIT 1").fetchall()[0][0]
     assert "all rows of one person" in guarantee
 
@@ -277,7 +280,7 @@ def test_estimate(con: Any, name: str) -> None:
     assert rows["epsilon"] == 2
     assert 0 < rows["rho"] <= 2
     assert rows["noise_scale"] > 0
-    assert 0 < rows["score_gap_share"]
+    assert rows["score_gap_share"] > 0
     with pytest.raises(duckdb.Error, match="DPSQL-P016"):
         wrong = "center := 'target'" if name != "dp_sis" else "radius := 1"
         con.execute(f"FROM dp_estimate('{name}', n_features := 50, k := 3, epsilon := 2, {wrong}{more})").fetchall()
