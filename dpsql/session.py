@@ -192,7 +192,8 @@ class Session:
 
         def prepare(_: RunningCall) -> Callable[[], object]:
             with Progress(running.function) as progress:
-                return call.prepare(statistic, progress)
+                draw: Callable[[], object] = call.prepare(statistic, progress)
+                return draw
 
         draw = self.guarded(ticket, prepare)
         return self.release(call.plan, running.function, draw)

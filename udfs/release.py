@@ -99,7 +99,8 @@ def collect(session: Session) -> Callable[..., pa.Array]:
         def add(running: RunningCall) -> int:
             if running.collector is None:
                 raise InternalError("I004", "a part of the call came to the wrong function. Report it.")
-            running.collector.add(*running.call.read(batch), beside)
+            target, columns = running.call.read(batch)
+            running.collector.add(target, columns, beside)
             with running.lock:
                 running.batches += 1
                 return running.batches
@@ -189,7 +190,8 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
         if running.collector is None:
             return sis.statistic(running.call, batches)
         for batch in batches:
-            running.collector.add(*running.call.read(batch), Batch())
+            target, columns = running.call.read(batch)
+            running.collector.add(target, columns, Batch())
         return running.collector
 
     return session.finish(ticket, running, session.guarded(ticket, read))
