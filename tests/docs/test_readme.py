@@ -37,7 +37,7 @@ def test_sql_blocks_run(patients: Path) -> None:
         for block in blocks("sql"):
             for statement in con.extract_statements(block):
                 con.execute(statement).fetchall()
-        assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(1.0,)]
+        assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(1.5,)]
     finally:
         con.close()
 
