@@ -230,10 +230,12 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
         "n_candidates": features,
         "utility_range": spread / SCORE_UNIT,
         "epsilon": plan.epsilon,
-        "progress": progress,
+        "progress": lambda rounds: progress(rounds / (rounds + 1000)),
     }
     if plan.method == "top_r":
         gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)
-        return top_r_exponential(found.scores, subsets=found.subsets, gap=gap, **common)
+        return top_r_exponential(
+            found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common
+        )
     problem = BallLeastSquares(gram, cross, total, radius=plan.radius, ridge=plan.ridge, forced=forced)
     return subset_exponential(found.subsets, found.scores, found.lower_bound, score=problem.scores, **common)
