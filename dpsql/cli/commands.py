@@ -229,6 +229,17 @@ def demo(database: str, ledger: str | None) -> None:
     run_demo(database, ledger)
 
 
+@main.command(short_help="Compile the kernels now.")
+def warmup() -> None:
+    """Compile the kernels now, into the cache on disk, rather than in the background of large work.
+
+    Worth a line in the recipe of a container image. Without it nothing waits for a compiler: small work runs in NumPy.
+    """
+    from dpsql.cli.work import warm_up
+
+    warm_up()
+
+
 @main.command(short_help="Check that this installation works.")
 def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""

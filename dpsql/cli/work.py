@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -94,6 +96,14 @@ def _open_for_writing(output: Path) -> bool:
     created = not output.exists()
     with output.open("ab"):
         return created
+
+
+def warm_up() -> None:
+    """Load every compiled kernel, and tell how long each took."""
+    for name in ("xty", "kendall", "best_subsets"):
+        started = time.perf_counter()
+        import_module(f"dpsql.kernels.{name}").warm_up()
+        click.echo(f"{name}: ready after {time.perf_counter() - started:.1f} s")
 
 
 def print_budget(database: str | None, location: str | None, form: str) -> None:

@@ -323,7 +323,7 @@ def test_doctor_finds_this_installation_healthy(tmp_path: Path) -> None:
 def test_help_names_every_command_and_loads_nothing_heavy(tmp_path: Path) -> None:
     done = dpsql("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for command in ("shell", "run", "query", "budget", "ledger", "demo", "doctor"):
+    for command in ("shell", "run", "query", "budget", "ledger", "demo", "doctor", "warmup"):
         assert f"  {command} " in done.stdout
         helped = dpsql(command, "--help", cwd=tmp_path)
         assert helped.returncode == 0
@@ -341,3 +341,9 @@ def test_help_names_every_command_and_loads_nothing_heavy(tmp_path: Path) -> Non
 def test_version(tmp_path: Path) -> None:
     done = dpsql("--version", cwd=tmp_path)
     assert done.stdout.startswith("dpsql, version ")
+
+
+def test_warmup_compiles_every_kernel(tmp_path: Path) -> None:
+    done = dpsql("warmup", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["xty", "kendall", "best_subsets"]
