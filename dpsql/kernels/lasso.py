@@ -205,8 +205,6 @@ class _WorkingSet:
         self._inverse[:a, a] = self._inverse[a, :a] = -dependence / left
         self._inverse[a, a] = 1.0 / left
         self.active += 1
-        if left <= _DELICATE * square:
-            self._refresh()
 
     def _dependence(self, column: int) -> tuple[Doubles, float]:
         """Return the column's coefficients on the active columns, and what is left of its square."""

@@ -1,7 +1,8 @@
 """Votes of a Lasso on every block of rows: the statistic of two-stage selection.
 
-A block's vote is a function of that block's rows and of random numbers that are drawn whatever the rows are, and
-it never fails: this is what `dpsql.statistics.votes` builds on.
+A block's vote is a function of the set of that block's rows and of random numbers that are drawn whatever the rows
+are, and it never fails: this is what `dpsql.statistics.votes` builds on. Rows are sorted by their values first:
+sums of doubles depend on the order, and one row more may change the order in which all others arrive.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ def lasso_votes(
 
     Rules of a block, none of which looks at other rows:
 
+    - the order of rows does not matter, to the last bit;
     - a row whose target is NaN or infinite is left out; with fewer than two rows left there is no vote;
     - NaN and infinite feature values become the mean of the column's other values in the block;
     - a column whose values are all equal gets no vote (also without an intercept), and no column does when all
@@ -113,9 +115,11 @@ def lasso_votes(
     """
     _check(blocks, k, penalty)
     width = features.shape[1]
+    votes = np.zeros(width, dtype=np.int64)
+    if width == 0:
+        return votes
     members = _members(np.asarray(block), blocks)
     voter = _Voter(features, np.asarray(target, dtype=np.float64), k, penalty, standardize, intercept)
-    votes = np.zeros(width, dtype=np.int64)
     lock = threading.Lock()
 
     def job(number: int, thread: int, signals: Signals) -> None:
@@ -171,16 +175,17 @@ class _Voter:
         if len(rows) < 2:
             return nobody
         with np.errstate(all="ignore"):
-            y, y_scale = _prepared_target(self.target[rows], self.standardize, self.intercept)
+            matrix, target = self._ordered(rows)
+            y, y_scale = _prepared_target(target, self.standardize, self.intercept)
             if y_scale == 0.0:
                 return nobody
-            matrix = np.ascontiguousarray(self.features[rows], dtype=np.float64)  # a copy
             x_scale = _prepare(matrix, self.standardize, self.intercept)
             # In the units of the prepared columns and target.
             weight = len(rows) * self.penalty / x_scale / y_scale
             columns, coefficients = lasso(matrix, y, weight, lift, running)
             size = np.abs(coefficients)
-            kept = size * np.sqrt(np.square(matrix[:, columns]).sum(axis=0)) > NEGLIGIBLE * np.sqrt(y @ y)
+            effect = size * np.linalg.norm(matrix[:, columns], axis=0)
+            kept: NDArray[np.bool_] = effect > NEGLIGIBLE * np.linalg.norm(y)
         columns, size = columns[kept], size[kept]
         if len(columns) <= self.k:
             return columns
@@ -189,6 +194,16 @@ class _Voter:
         tied = columns[np.abs(size - cut) <= cut * TIE]
         places: Positions = np.concatenate([sure, tied[np.argsort(lift[tied])][: self.k - len(sure)]])
         return places
+
+    def _ordered(self, rows: Positions) -> tuple[Doubles, Doubles]:
+        """Return a copy of some rows' features, and their target, in an order that their values decide."""
+        rows = rows[np.argsort(self.target[rows])]
+        target = self.target[rows]
+        matrix = np.ascontiguousarray(self.features[rows], dtype=np.float64)
+        if (target[1:] == target[:-1]).any():
+            order = np.argsort(matrix.view(np.dtype((np.void, matrix[0].nbytes)))[:, 0], kind="stable")
+            matrix, target = matrix[order], target[order]
+        return matrix, target
 
 
 def _prepared_target(target: Doubles, standardize: bool, intercept: bool) -> tuple[Doubles, float]:

@@ -234,8 +234,6 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
     }
     if plan.method == "top_r":
         gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)
-        return top_r_exponential(
-            found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common
-        )
+        return top_r_exponential(found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
     problem = BallLeastSquares(gram, cross, total, radius=plan.radius, ridge=plan.ridge, forced=forced)
     return subset_exponential(found.subsets, found.scores, found.lower_bound, score=problem.scores, **common)

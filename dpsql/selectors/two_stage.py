@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
-from dpsql.kernels.staging import StagedColumns
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.entropy import SYSTEM
 from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
@@ -150,7 +149,7 @@ class TwoStageCall(Call):
 
     def start(self) -> Collector:
         """Return an empty collection of rows."""
-        return KeyedRows(len(self.features) + 1)
+        return KeyedRows(len(self.features))
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
         """Fit every block and count the votes; return the draw of the selection."""
@@ -163,30 +162,29 @@ class KeyedRows(Collector):
     """All rows, with what decides the block of each."""
 
     def __init__(self, width: int) -> None:
-        self._staged = StagedColumns(width)
-        self._keys: list[NDArray[np.uint64]] = []
+        self.rows = 0
+        self._width = width
+        self._batches: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]] = []
         self._lock = threading.Lock()
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self._staged.rows
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows; one without an id draws a key of its own."""
         keys = SYSTEM.words(len(target)) if batch.keys is None else batch.keys
         with self._lock:
-            self._staged.append(np.vstack([features, target]))
-            self._keys.append(keys)
+            self._batches.append((target, np.ascontiguousarray(features.T), keys))
+            self.rows += len(target)
 
     def table(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]:
-        """Return features of shape (n, p), target and keys of shape (n,); the collector is empty then."""
-        width = self._staged.width
-        features = np.empty((width - 1, self.rows))
-        for position in range(width - 1):
-            features[position] = self._staged.take(position)
-        keys = np.concatenate([np.empty(0, dtype=np.uint64), *self._keys])
-        return features.T, self._staged.take(width - 1), keys
+        """Return features of shape (n, p), row by row, target and keys of shape (n,); the collector is empty then."""
+        features, target = np.empty((self.rows, self._width)), np.empty(self.rows)
+        keys = np.empty(self.rows, dtype=np.uint64)
+        stop = self.rows
+        while self._batches:
+            part = self._batches.pop()
+            start = stop - len(part[0])
+            target[start:stop], features[start:stop], keys[start:stop] = part
+            stop = start
+        return features, target, keys
 
 
 def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
@@ -199,10 +197,11 @@ def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
     """
     if plan.blocks is not None:
         return plan.blocks
-    assert plan.rows_per_block is not None  # noqa: S101
     epsilon = plan.count_epsilon / plan.max_rows_per_unit
     count = rows + int(discrete_laplace(1 / epsilon, 1)[0])
-    return blocks_from_count(count, rows_per_block=plan.rows_per_block, epsilon=epsilon, failure=plan.count_failure)
+    return blocks_from_count(
+        count, rows_per_block=plan.rows_per_block or 1, epsilon=epsilon, failure=plan.count_failure
+    )
 
 
 def count_votes(
