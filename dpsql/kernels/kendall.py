@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.kernels import kendall_numpy
-from dpsql.kernels.kendall_numpy import FEW_LEVELS
 from dpsql.kernels.loading import Compiled
 from dpsql.kernels.workers import Job, Progress, Signals, run, stream
 
-# In (row, column) cells, of which NumPy counts some millions in a second and the compiled kernels 200 millions.
-_WORTH_COMPILING = 1_000_000
+# In (row, column) cells, of which NumPy counts about 10 million in a second and the compiled kernels 200 million.
+_WORTH_COMPILING = 5_000_000
 _WORTH_WAITING = 20_000_000
 _WORTH_THREADS = 2_000_000
 _BATCH = 1 << 18  # cells ranked in one go
-_NO_CODE = 255
+_FEW = 64  # distinct values, for which a table of counts is made
+_REPEATED = 8  # rows per distinct value from which on these have a list
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 compiled_kernels = Compiled("dpsql.kernels.kendall_compiled", _WORTH_COMPILING, _WORTH_WAITING)
@@ -46,21 +46,21 @@ class RankedColumn:
 
     Attributes
     ----------
-    ranks : ndarray of int32, shape (n,)
-        Number of smaller values in the row's block; -1 where the value is missing. Equal values have equal
-        ranks.
+    codes : ndarray of int32, shape (n,)
+        Rank of the value: how many of its block are smaller. -1 where it is missing. With `starts`, the number
+        of the value instead, in the order of the distinct values.
+    starts : ndarray of int32
+        Rank of each distinct value, in a table of one block where values repeat often; otherwise empty.
     missing : int
         Number of missing values.
     tied : bool
         Whether any two values of a block are equal.
-    levels : ndarray of int32 or None
-        The distinct ranks, ascending, where there is one block and they are few.
     """
 
-    ranks: NDArray[np.int32]
+    codes: NDArray[np.int32]
+    starts: NDArray[np.int32]
     missing: int
     tied: bool
-    levels: NDArray[np.int32] | None
 
     @property
     def plain(self) -> bool:
@@ -124,10 +124,12 @@ class RankedTable:
             if progress is not None:
                 progress(min(1.0, ranked / expected) if expected else 0.0)
 
-        for batch in stream(rank_batch, _batches(columns), threads, tick):
+        rest: list[ArrayLike] = []
+        for batch in stream(rank_batch, _batches(columns, rest), threads, tick):
             self.columns += batch
+        self.columns += rank_batch(rest, np.zeros(1, dtype=np.uint8))
         if blocks is None:
-            self.sizes = np.array([len(self.columns[0].ranks) if self.columns else 0], dtype=np.int64)
+            self.sizes = np.array([len(self.columns[0].codes) if self.columns else 0], dtype=np.int64)
 
     def counts(
         self, base: int, others: Sequence[int], threads: int | None = None, progress: Progress | None = None
@@ -183,22 +185,20 @@ def pair_counts(
     -------
     concordant, discordant : ndarray of int64, shape (d,)
     """
-    concordant, discordant = _count(base, columns, np.array([len(base.ranks)]), threads, progress)
+    concordant, discordant = _count(base, columns, np.array([len(base.codes)]), threads, progress)
     return concordant[0], discordant[0]
 
 
-def _batches(columns: Iterable[ArrayLike]) -> Iterator[list[ArrayLike]]:
-    """Gather small columns, so that ranking them is worth a thread's while."""
-    batch: list[ArrayLike] = []
+def _batches(columns: Iterable[ArrayLike], rest: list[ArrayLike]) -> Iterator[list[ArrayLike]]:
+    """Gather columns until ranking them is worth a thread's while; leave in `rest` what is not."""
     cells = 0
     for column in columns:
-        batch.append(column)
+        rest.append(column)
         cells += np.shape(column)[0]
+        del column
         if cells >= _BATCH:
+            batch, rest[:], cells = rest[:], [], 0
             yield batch
-            batch, cells = [], 0
-    if batch:
-        yield batch
 
 
 def _rank(values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None) -> RankedColumn:
@@ -206,9 +206,8 @@ def _rank(values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None) -
     kernels = compiled_kernels(len(values))
     ranked = None if kernels is None else _rank_compiled(kernels, values, block_of_row)
     if ranked is None:
-        ranks, present, levels = kendall_numpy.rank(values, block_of_row)
-        few = levels.astype(np.int32) if block_of_row is None and len(levels) <= FEW_LEVELS else None
-        ranked = RankedColumn(ranks, len(values) - present, len(levels) < present, few)
+        codes, starts, present = kendall_numpy.number(values, block_of_row)
+        ranked = _ranked(codes, starts, present, block_of_row is not None)
     return ranked
 
 
@@ -223,14 +222,26 @@ def _rank_compiled(
     missing, exact = kernels.pack(values, bits, keys)
     keys.sort()
     keys = keys[: len(keys) - missing]
-    ranks = np.full(len(values), -1, dtype=np.int32)
-    levels = np.empty(FEW_LEVELS, dtype=np.int32)
-    count = kernels.unpack(values, keys, bits, exact, ranks, levels)
-    if count < 0:
+    codes = np.full(len(values), -1, dtype=np.int32)
+    starts = np.empty(len(keys), dtype=np.int32)
+    levels = kernels.unpack(values, keys, bits, exact, codes, starts)
+    if levels < 0:
         return None
     if block_of_row is not None:
-        return RankedColumn(ranks, missing, kernels.rank_within_blocks(keys, bits, block_of_row, ranks), None)
-    return RankedColumn(ranks, missing, count < len(keys), levels[:count].copy() if count <= FEW_LEVELS else None)
+        tied = kernels.rank_within_blocks(keys, bits, block_of_row, codes)
+        return RankedColumn(codes, starts[:0].copy(), missing, tied)
+    return _ranked(codes, starts[:levels], len(keys), blocked=False)
+
+
+def _ranked(codes: NDArray[np.int32], starts: NDArray[np.int32], present: int, blocked: bool) -> RankedColumn:
+    """Keep the list of distinct values where it is short; otherwise put ranks in the place of codes."""
+    missing, tied = len(codes) - present, len(starts) < present
+    if not blocked and len(starts) * _REPEATED <= present:
+        return RankedColumn(codes, starts.copy(), missing, tied)
+    if tied or blocked:
+        here = codes >= 0
+        codes[here] = starts[codes[here]]
+    return RankedColumn(codes, starts[:0].copy(), missing, tied)
 
 
 def _count(
@@ -242,15 +253,15 @@ def _count(
 ) -> Counts:
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
     concordant, discordant = np.zeros((2, len(columns), len(sizes)), dtype=np.int64)
-    cells = len(base.ranks) * len(columns)
+    cells = len(base.codes) * len(columns)
     kernels = compiled_kernels(cells)
     if kernels is not None:
         job = _counting(kernels, base, columns, offsets, concordant, discordant)
         run(job, len(columns), cells, threads if cells >= _WORTH_THREADS else 0, progress)
     else:
-        ranks, plain = [column.ranks for column in columns], [base.plain and column.plain for column in columns]
+        codes, plain = [column.codes for column in columns], [base.plain and column.plain for column in columns]
         done = 0
-        for step in kendall_numpy.count(base.ranks, ranks, plain, offsets, concordant, discordant):
+        for step in kendall_numpy.count(base.codes, codes, plain, offsets, concordant, discordant):
             done += step
             if progress is not None:
                 progress(done / cells)
@@ -266,21 +277,18 @@ def _counting(
     discordant: NDArray[np.int64],
 ) -> Job:
     """Return the job that counts one column."""
-    order = np.empty(len(base.ranks), dtype=np.int32)
+    order = np.empty(len(base.codes), dtype=np.int32)
     present = np.zeros(len(offsets) - 1, dtype=np.int64)
-    kernels.base_order(base.ranks, base.tied, offsets, order, present)
-    codes = None if base.levels is None else _codes(base.levels)[base.ranks]
-    if codes is not None:
-        codes[base.ranks < 0] = _NO_CODE
+    kernels.base_order(base.codes, base.starts, offsets, order, present)
     workspaces: dict[int, Any] = {}
 
     def job(number: int, thread: int, signals: Signals) -> None:
         column = columns[number]
-        if codes is not None and column.levels is not None:
-            table = np.zeros((FEW_LEVELS, FEW_LEVELS), dtype=np.int64)
-            kernels.tabulate(codes, column.ranks, _codes(column.levels), table)
+        if 0 < len(base.starts) <= _FEW and 0 < len(column.starts) <= _FEW:
+            table = np.zeros((len(base.starts), len(column.starts)), dtype=np.int64)
+            kernels.tabulate(base.codes, column.codes, table)
             concordant[number], discordant[number] = _pairs(table), _pairs(table[:, ::-1])
-            signals.done[thread] += len(codes)
+            signals.done[thread] += len(base.codes)
             return
         if thread not in workspaces:
             workspaces[thread] = kernels.Workspace(int(np.diff(offsets).max())).arrays
@@ -288,7 +296,8 @@ def _counting(
             order,
             present,
             base.tied,
-            column.ranks,
+            column.codes,
+            column.starts,
             column.tied,
             offsets,
             workspaces[thread],
@@ -302,15 +311,7 @@ def _counting(
     return job
 
 
-def _codes(levels: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Return the number of the level at each rank that is one."""
-    codes = np.empty(int(levels[-1]) + 1 if len(levels) else 1, dtype=np.uint8)
-    codes[levels] = np.arange(len(levels))
-    return codes
-
-
 def _pairs(table: NDArray[np.int64]) -> int:
     """Return the pairs of rows in cells of which one is larger in both directions."""
-    smaller = np.zeros_like(table)
-    smaller[1:, 1:] = table[:-1, :-1].cumsum(axis=0).cumsum(axis=1)
-    return int((table * smaller).sum())
+    smaller = table[:-1, :-1].cumsum(axis=0).cumsum(axis=1)
+    return int((table[1:, 1:] * smaller).sum())

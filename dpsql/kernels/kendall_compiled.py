@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
-
-from dpsql.kernels.kendall_numpy import FEW_LEVELS
 
 _CHUNK = 1024  # ranks fetched ahead of their use
 _VECTOR = 64  # bytes
@@ -127,12 +125,19 @@ def _insert(
             _add_vector(by_21, vector << 4, steps, 32 << 5)
 
 
+@njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _first(code: Any, starts: Any) -> Any:
+    """Return the rank of a code, which is one where there are no starts."""
+    return np.int64(code) if len(starts) == 0 else np.int64(starts[code])
+
+
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def count(
     order: Any,
     present: Any,
     base_tied: Any,
-    ranks: Any,
+    codes: Any,
+    starts: Any,
     tied: Any,
     offsets: Any,
     workspace: Any,
@@ -144,9 +149,9 @@ def count(
 ) -> None:
     """Count the concordant and discordant pairs of the base and one column in each block.
 
-    `order` and `present` come from `base_order`. Rows of equal base value are all queried before any of them
-    is inserted. Among equal ranks of the column the set's members are numbered in the order of insertion, so
-    that a query for the next number counts what is smaller or equal.
+    `order` and `present` come from `base_order`; `codes` and `starts` describe the column. Rows of equal base
+    value are all queried before any of them is inserted. Among equal values of the column the set's members are
+    numbered in the order of insertion, so that a query for the next number counts what is smaller or equal.
     """
     words, by_6, by_11, by_16, by_21, short_steps, steps, repeats, waiting = workspace
     fetched = np.empty(_CHUNK, dtype=np.int32)
@@ -154,11 +159,11 @@ def count(
     for block in range(len(present)):
         start = offsets[block]
         size = offsets[block + 1] - start
-        own = ranks[start : start + size]
+        own = codes[start : start + size]
         tops = 0 if size <= 1 << 21 else (size >> 25) + 1
         _clear(size, words, by_6, by_11, by_16, by_21)
         if tied:
-            repeats[:size] = 0
+            repeats[: size if len(starts) == 0 else len(starts)] = 0
         below, repeated, pairs, inserted, kept = 0, 0, 0, 0, 0
         for first in range(0, present[block], _CHUNK):
             if stop[0] != 0:
@@ -177,8 +182,9 @@ def count(
                     for k in range(kept):
                         v = np.uint32(waiting[k])
                         if tied:
-                            repeats[v] += 1
-                            v = np.uint32(v + repeats[v] - 1)
+                            earlier = repeats[v]
+                            repeats[v] = earlier + 1
+                            v = np.uint32(_first(v, starts) + earlier)
                         _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, tops)
                     inserted += kept
                     kept = 0
@@ -190,7 +196,7 @@ def count(
                     repeated += earlier
                     if not base_tied:
                         repeats[v] = earlier + 1
-                    v = np.uint32(v + earlier)
+                    v = np.uint32(_first(v, starts) + earlier)
                 below += _below(v, words, by_6, by_11, by_16, by_21)
                 pairs += inserted
                 if base_tied:
@@ -205,30 +211,25 @@ def count(
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def base_order(ranks: Any, tied: Any, offsets: Any, order: Any, present: Any) -> None:
-    """Fill in the rows of each block in the order of their ranks, and how many have one.
+def base_order(codes: Any, starts: Any, offsets: Any, order: Any, present: Any) -> None:
+    """Fill in the rows of each block in the order of their values, and how many have one.
 
     Rows are numbered within their block; ``~row`` stands for a row whose value equals the one before.
     """
     for block in range(len(present)):
         start = offsets[block]
         size = offsets[block + 1] - start
-        own = ranks[start : start + size]
+        own = codes[start : start + size]
         out = order[start : start + size]
+        repeats = np.zeros(size, dtype=np.int32)
         count = 0
-        if tied:
-            repeats = np.zeros(size, dtype=np.int32)
-            for row in range(size):
-                rank = own[row]
-                if rank >= 0:
-                    out[rank + repeats[rank]] = row if repeats[rank] == 0 else ~row
-                    repeats[rank] += 1
-                    count += 1
-        else:
-            for row in range(size):
-                if own[row] >= 0:
-                    out[own[row]] = row
-                    count += 1
+        for row in range(size):
+            if own[row] >= 0:
+                code = np.uint32(own[row])
+                earlier = repeats[code]
+                out[_first(code, starts) + earlier] = row if earlier == 0 else ~row
+                repeats[code] = earlier + 1
+                count += 1
         present[block] = count
 
 
@@ -254,8 +255,8 @@ def pack(values: Any, bits: Any, keys: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def unpack(values: Any, keys: Any, bits: Any, exact: Any, ranks: Any, starts: Any) -> Any:
-    """Fill in the ranks from sorted keys, and the first ranks of as many levels as fit; return the number of levels.
+def unpack(values: Any, keys: Any, bits: Any, exact: Any, codes: Any, starts: Any) -> Any:
+    """Give the distinct values numbers: fill in each row's number and each number's rank; return how many.
 
     Rows whose values agree in their leading bits are sorted here; -1 when they are too many.
     """
@@ -270,15 +271,14 @@ def unpack(values: Any, keys: Any, bits: Any, exact: Any, ranks: Any, starts: An
             if last - first > _SHORT_RUN:
                 return -1
             _insertion_sort(values, keys, first, last, mask)
-            # The first level of this run only; the loop comes back for the others.
+            # The first value of this run only; the loop comes back for the others.
             value = values[keys[first] & mask]
             while values[keys[last - 1] & mask] != value:
                 last -= 1
-        if levels < len(starts):
-            starts[levels] = first
-        levels += 1
         for k in range(first, last):
-            ranks[keys[k] & mask] = first
+            codes[keys[k] & mask] = levels
+        starts[levels] = first
+        levels += 1
         first = last
     return levels
 
@@ -286,7 +286,7 @@ def unpack(values: Any, keys: Any, bits: Any, exact: Any, ranks: Any, starts: An
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
 def _equal(values: Any, keys: Any, first: Any, last: Any, mask: Any) -> Any:
     value = values[keys[first] & mask]
-    for k in range(first + 1, last):
+    for k in range(first + 1, last):  # noqa: SIM110  # numba has no generator expressions
         if values[keys[k] & mask] != value:
             return False
     return True
@@ -305,8 +305,8 @@ def _insertion_sort(values: Any, keys: Any, first: Any, last: Any, mask: Any) ->
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, ranks: Any) -> Any:
-    """Turn ranks among all rows into ranks within blocks; return whether any two are equal."""
+def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, codes: Any) -> Any:
+    """Turn numbers of distinct values into ranks within blocks; return whether any two are equal."""
     if len(keys) == 0:
         return False
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
@@ -317,36 +317,37 @@ def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, ranks: Any) -> A
     tied = False
     for k in range(len(keys)):
         row = keys[k] & mask
-        block = block_of_row[row]
-        if level[block] == ranks[row]:
+        block = np.uint32(block_of_row[row])
+        if level[block] == codes[row]:
             tied = True
         else:
-            level[block] = ranks[row]
+            level[block] = codes[row]
             start[block] = seen[block]
-        ranks[row] = start[block]
+        codes[row] = start[block]
         seen[block] += 1
     return tied
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def tabulate(codes: Any, ranks: Any, code_of_rank: Any, table: Any) -> None:
-    """Count the rows with each base code and level of the column; a missing value has no code."""
-    for i in range(len(codes)):
-        if codes[i] < FEW_LEVELS and ranks[i] >= 0:
-            table[codes[i], code_of_rank[np.uint32(ranks[i])]] += 1
+def tabulate(base: Any, codes: Any, table: Any) -> None:
+    """Count the rows with each pair of codes; a missing value has none."""
+    for i in range(len(base)):
+        if base[i] >= 0 and codes[i] >= 0:
+            table[np.uint32(base[i]), np.uint32(codes[i])] += 1
 
 
 def compile_all() -> None:
     """Compile every kernel for the types it meets."""
     values, keys = np.array([2.0, 1.0]), np.zeros(2, dtype=np.uint64)
     values.flags.writeable = False  # as `kendall` passes them
-    ranks, levels, order = np.zeros((3, 2), dtype=np.int32)
+    codes, starts, order = np.zeros((3, 2), dtype=np.int32)
     offsets, present, done = np.array([0, 2]), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    codes, stop = np.zeros(2, dtype=np.uint8), np.zeros(1, dtype=np.uint8)
     pack(values, 1, keys)
-    unpack(values, np.sort(keys), 1, True, ranks, levels)
-    rank_within_blocks(np.sort(keys), 1, levels, ranks)
-    base_order(ranks, False, offsets, order, present)
-    arrays = Workspace(2).arrays
-    count(order, present, False, ranks, False, offsets, arrays, stop, done, 0, present.copy(), present.copy())
-    tabulate(codes, ranks, codes, np.zeros((1, 2), dtype=np.int64))
+    unpack(values, np.sort(keys), 1, True, codes, starts)
+    rank_within_blocks(np.sort(keys), 1, order, codes)
+    base_order(codes, starts[:0], offsets, order, present)
+    stop, arrays = np.zeros(1, dtype=np.uint8), Workspace(2).arrays
+    count(
+        order, present, False, codes, starts[:0], False, offsets, arrays, stop, done, 0, present.copy(), present.copy()
+    )  # fmt: skip
+    tabulate(codes, codes, np.zeros((1, 1), dtype=np.int64))

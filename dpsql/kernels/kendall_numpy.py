@@ -14,31 +14,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FEW_LEVELS = 64  # distinct values up to which a column counts as few-levelled; their numbers fit a byte
 _RUN = 16
 _ENTRIES = 1 << 19  # per step: about 50 ms, and a few tens of MB
 
 
-def rank(
+def number(
     values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None
-) -> tuple[NDArray[np.int32], int, NDArray[np.int64]]:
-    """Rank the values within their blocks.
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
+    """Give the distinct values numbers, block by block and in ascending order.
 
     Parameters
     ----------
     values : ndarray of float64, shape (n,)
+        Rows of a block stand together, in the order of blocks.
     block_of_row : ndarray of int32, shape (n,), optional
 
     Returns
     -------
-    ranks : ndarray of int32, shape (n,)
-        How many values of its block are smaller than each value; -1 where it is missing.
+    codes : ndarray of int32, shape (n,)
+        Number of each row's value; -1 where it is missing.
+    starts : ndarray of int32
+        For each number, how many values of the block are smaller.
     present : int
-        How many are not missing.
-    levels : ndarray of int64
-        Where each distinct value begins among those present, in the order of blocks and values.
+        How many values are not missing.
     """
-    ranks = np.full(len(values), -1, dtype=np.int32)
+    codes = np.full(len(values), -1, dtype=np.int32)
     order = np.argsort(values)[: len(values) - np.count_nonzero(np.isnan(values))]
     ordered = values[order]
     blocks = np.zeros(len(order), dtype=np.int32)
@@ -49,10 +49,10 @@ def rank(
     new_block = np.append(True, blocks[1:] != blocks[:-1])[: len(order)]
     new = new_block.copy()
     new[1:] |= ordered[1:] != ordered[:-1]
-    levels = np.flatnonzero(new)
-    first = np.flatnonzero(new_block)[np.cumsum(new_block)[levels] - 1]
-    ranks[order] = np.repeat(levels - first, np.diff(levels, append=len(order)))
-    return ranks, len(order), levels
+    places = np.flatnonzero(new)
+    codes[order] = np.repeat(np.arange(len(places)), np.diff(places, append=len(order)))
+    first = np.flatnonzero(new_block)[np.cumsum(new_block)[places] - 1]
+    return codes, (places - first).astype(np.int32), len(order)
 
 
 def count(
@@ -68,7 +68,7 @@ def count(
     Parameters
     ----------
     base : ndarray of int32, shape (n,)
-        Ranks as `rank` gives them.
+        Numbers in the order of the values, below the size of the block; -1 where a value is missing.
     columns : sequence of ndarray of int32, shape (n,)
         Likewise.
     plain : sequence of bool
@@ -90,7 +90,7 @@ def count(
             total = sizes[group] * (sizes[group] - 1) // 2
             step = max(1, matrices // len(group))
             for is_plain in (True, False):
-                chosen = [j for j in range(len(columns)) if plain[j] == is_plain]
+                chosen = np.flatnonzero(np.array(plain, dtype=np.bool_) == is_plain)
                 for start in range(0, len(chosen), step):
                     several = chosen[start : start + step]
                     low = np.stack([columns[j][rows] for j in several], axis=1)
@@ -104,7 +104,7 @@ def count(
 def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the number of pairs that rise in `high` and fall in `low`, along the last axis.
 
-    Its length is a power of two; ranks are below it. Entries outside that range go last, where they invert nothing.
+    Its length is a power of two; numbers are below it. Numbers outside that range go last, where they invert nothing.
     """
     width = low.shape[-1]
     keys = high.astype(np.int64) << 32 | low

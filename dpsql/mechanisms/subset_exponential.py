@@ -183,18 +183,20 @@ def top_r_exponential(
     tail as a whole has weight ``(C(p, s) - listed) exp(-b q)``, and every subset in it the same share.
     """
     coefficient = _coefficient(utility_range, epsilon)
-    listed = SubsetList(subsets, n_candidates)
     if not isinstance(rank, int) or rank < 1:
         raise ParameterError("P018", f"rank must be an integer >= 1; got {rank}.")
     if gap is not None and (not isinstance(gap, int) or gap < 0):
         raise ParameterError("P018", f"gap must be an integer >= 0; got {gap}.")
-    exact = sorted(int(value) for value in integer_scores(scores))
-    rank = min(rank, listed.total)
-    if not exact or (gap is None and len(exact) < rank):
+    listed = SubsetList(subsets, n_candidates)
+    exact = integer_scores(scores).tolist()
+    limits = [] if gap is None or not exact else [min(exact) + gap]
+    if len(exact) >= min(rank, listed.total):
+        limits.append(sorted(exact)[min(rank, listed.total) - 1])
+    if not limits:
         raise ParameterError("P018", "subsets must hold the best ones, as many as rank says.")
-    limits = ([] if gap is None else [exact[0] + gap]) + ([] if len(exact) < rank else [exact[rank - 1]])
     limit = min(limits)
-    capped = [min(int(value), limit) for value in integer_scores(scores)]
+    capped = [min(value, limit) for value in exact]
+    # An unlisted subset scores the limit: with that as bound, whatever the uniform draw gives is accepted.
     return SubsetRejection(listed, capped, limit, lambda rows: [limit] * len(rows), coefficient).draw(source, progress)
 
 
@@ -223,7 +225,7 @@ class SubsetList:
 
     def __init__(self, subsets: ArrayLike, n_candidates: int) -> None:
         rows = np.asarray(subsets)
-        if rows.ndim != 2 or rows.dtype.kind not in "iu" or not isinstance(n_candidates, int):
+        if rows.ndim != 2 or (rows.size and rows.dtype.kind not in "iu") or not isinstance(n_candidates, int):
             raise ParameterError("P018", "subsets must be a table of integers, one row per subset.")
         if not 1 <= rows.shape[1] <= n_candidates < 1 << 32:
             raise ParameterError("P002", f"subsets must have 1 to {n_candidates} members; got {rows.shape[1]}.")
@@ -287,10 +289,11 @@ class SubsetRejection:
         if len(self._scores) != len(listed) or not isinstance(lower_bound, int):
             raise ParameterError("P018", "every listed subset must have a score, and lower_bound must be an integer.")
         self._listed, self._bound, self._score, self._coefficient = listed, lower_bound, score, coefficient
-        # All weights are relative to exp(-b reference + scale).
-        self._reference = min([lower_bound, *self._scores.min(initial=lower_bound, keepdims=True).tolist()])
-        log_weights = -scaled(_excess(self._scores, self._reference)[0], coefficient)
         has_tail = len(listed) < listed.total
+        levels = self._scores.tolist() + [lower_bound] * has_tail
+        # All weights are relative to exp(-b reference + scale).
+        self._reference = min(levels)
+        log_weights = -scaled(_excess(self._scores, self._reference)[0], coefficient)
         tail = self._log_tail_weight() if has_tail else -math.inf
         self._scale = max(0.0, tail)
         self._unit_bits = min(_UNIT_BITS, 62 - len(listed).bit_length())
@@ -367,11 +370,15 @@ class SubsetRejection:
 
     def _accepts(self, branch: int, score: int, word: int, reader: WordReader) -> bool:
         """Accept with probability (true weight) / (integer weight), for the tail times ``exp(-b (score - bound))``."""
+        return LazyExponential(reader, word).exceeds(self._threshold(branch, score))
+
+    def _threshold(self, branch: int, score: int) -> Callable[[int], Bounds]:
+        """Return what encloses minus the logarithm of the probability of acceptance."""
         weight = int(self._weights[branch])
         members = self._listed.total if branch == len(self._listed) else 1
         exponent = self._coefficient * (score - self._reference) + Fraction(self._scale)
 
-        def excess(digits: int) -> Bounds:
+        def threshold(digits: int) -> Bounds:
             above = log_bounds(weight, digits)
             below = log_bounds(members << self._unit_bits, digits)
             low, high = fraction_bounds(exponent, digits)
@@ -379,7 +386,7 @@ class SubsetRejection:
                 raise InternalError("I019", "a bound of the subset exponential mechanism does not hold. Report this.")
             return above[0] - below[1] + low, above[1] - below[0] + high
 
-        return LazyExponential(reader, word).exceeds(excess)
+        return threshold
 
 
 def _silence() -> None:

@@ -7,6 +7,7 @@
 `check_exhaustively`        largest log ratio of an exact output law over all neighbouring tables
 `check_sensitivity`         how far a statistic moves over all neighbouring tables, exactly
 `SisLaw`, `CentredSisLaw`   exact output laws of dp_sis along the product's own path
+`BestSubsetLaw`             the same of dp_best_subset
 `audit`, `audit_sql`        lower bound on epsilon, with a stated confidence, from outputs alone
 `check_fresh_draws`         whether repeated executions of a query draw anew
 `fit`, `runs_needed`        chi-square against an exact law, and the samples that it needs
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpsql.testing.auditor import AuditReport, audit
+    from dpsql.testing.best_subset import BestSubsetLaw
     from dpsql.testing.distribution import Fit, fit, runs_needed
     from dpsql.testing.exhaustive import ExhaustiveReport, SensitivityReport, check_exhaustively, check_sensitivity
     from dpsql.testing.neighbours import neighbouring_pairs, random_pairs, random_unit_pairs, tables, to_arrow
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _exports = {
     "AuditReport": "auditor",
     "audit": "auditor",
+    "BestSubsetLaw": "best_subset",
     "Fit": "distribution",
     "fit": "distribution",
     "runs_needed": "distribution",
@@ -56,6 +59,7 @@ _exports = {
 
 __all__ = [
     "AuditReport",
+    "BestSubsetLaw",
     "CentredSisLaw",
     "DrawReport",
     "ExhaustiveReport",

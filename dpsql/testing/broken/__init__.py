@@ -15,9 +15,11 @@ from dpsql.testing.broken.selection import (
     printed_canonical_lipschitz_law,
     unclipped_centred_target,
 )
+from dpsql.testing.broken.selectors import BROKEN_SELECTORS, install_broken_selectors, pruned_by_products
 
 __all__ = [
     "BROKEN_FUNCTIONS",
+    "BROKEN_SELECTORS",
     "BrokenFunctions",
     "algorithm_1_law",
     "algorithm_1_scores",
@@ -25,8 +27,10 @@ __all__ = [
     "half_scale_laplace",
     "half_scale_law",
     "install_broken",
+    "install_broken_selectors",
     "naive_laplace",
     "printed_canonical_lipschitz",
     "printed_canonical_lipschitz_law",
+    "pruned_by_products",
     "unclipped_centred_target",
 ]

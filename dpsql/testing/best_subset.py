@@ -1,0 +1,117 @@
+"""The exact output law of ``dp_best_subset`` on a given table, along the path that the product takes.
+
+Rows are quantised and multiplied by the product's own code, all subsets are scored by its canonical routine, and
+the range comes from its own table; the search, the rejections and the draw are replaced by the law that they are
+to have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.call import Batch
+from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
+from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
+from dpsql.statistics import gram
+from dpsql.testing.neighbours import Table, to_arrow
+
+Outcome = tuple[str, ...]
+
+
+class BestSubsetLaw:
+    """Exact laws of one ``dp_best_subset`` call over tables of floats.
+
+    Parameters
+    ----------
+    features : sequence of str
+        Names of the feature columns, in the order of a row's values; the target is a row's last value.
+    **arguments
+        What the call is given besides source, target and features: k, epsilon, lower, upper, target_lower,
+        target_upper, radius, method, neighbours, ...
+
+    Attributes
+    ----------
+    subsets : list of tuple of int
+        All k-subsets of the features' positions, in lexicographic order: the order of scores.
+
+    Notes
+    -----
+    - **Guarantee**: none; this computes what a release would do.
+    - **Assumes**: the sampler draws from the stated law (tested in ``tests/statistical``), and one row per privacy
+      unit, or rows that were capped before.
+    """
+
+    def __init__(self, features: Sequence[str], **arguments: Any) -> None:
+        import pyarrow as pa
+
+        self.plan = BestSubsetPlan.from_arguments("t", {"target": "target", "features": list(features), **arguments})
+        self._names = (*features, "target")
+        self.call = BestSubsetCall.resolve(self.plan, pa.struct([(name, pa.float64()) for name in self._names]), {})
+        self.subsets = list(combinations(range(len(features)), self.plan.k))
+
+    @cached_property
+    def utility_range(self) -> Fraction:
+        """What the selection is calibrated to, in units of `SCORE_UNIT`."""
+        plan = self.plan
+        spread = gram.utility_range(
+            plan.neighbours,
+            plan.k + plan.intercept,
+            plan.radius,
+            width=SCORE_WIDTH,
+            max_rows_per_unit=plan.max_rows_per_unit,
+        )
+        return spread / SCORE_UNIT
+
+    def products(self, table: Table) -> NDArray[Any]:
+        """Return the exact products of intercept (if any), features and target, in units of ``S**2``."""
+        import pyarrow as pa
+
+        arrow = to_arrow(table, self._names)
+        rows = pa.StructArray.from_arrays(
+            [column.combine_chunks() for column in arrow.columns], list(arrow.column_names)
+        )
+        collector: Any = self.call.start()
+        collector.add(*self.call.read(rows), Batch())
+        total: NDArray[Any] = collector.total()
+        return total
+
+    def scores_of(self, products: NDArray[Any]) -> tuple[int, ...]:
+        """Return the canonical scores of all `subsets`, in units of `SCORE_UNIT`."""
+        problem = BallLeastSquares(
+            products[:-1, :-1],
+            products[:-1, -1],
+            int(products[-1, -1]),
+            radius=self.plan.radius,
+            ridge=self.plan.ridge,
+            forced=int(self.plan.intercept),
+        )
+        return tuple(problem.scores(self.subsets).tolist())
+
+    def scores(self, table: Table) -> tuple[int, ...]:
+        """Return the canonical scores of a table; they determine `law`: a `key` for `check_exhaustively`."""
+        return self.scores_of(self.products(table))
+
+    def selection_law(self, scores: Sequence[int]) -> dict[Outcome, float]:
+        """Return the law of the selected names, ascending by position, for given scores of all `subsets`."""
+        plan = self.plan
+        if plan.method == "top_r":
+            limit = sorted(scores)[plan.listed(len(self.call.features)) - 1]
+            if plan.gap is not None:
+                limit = min(limit, min(scores) + math.ceil(plan.gap / SCORE_UNIT))
+            scores = [min(score, limit) for score in scores]
+        best, coefficient = min(scores), float(plan.epsilon / self.utility_range)
+        weights = np.exp([-coefficient * (score - best) for score in scores])
+        names = [tuple(self.call.features[place] for place in subset) for subset in self.subsets]
+        return dict(zip(names, (weights / weights.sum()).tolist(), strict=True))
+
+    def law(self, table: Table) -> dict[Outcome, float]:
+        """Return the exact law of the output."""
+        return self.selection_law(self.scores(table))

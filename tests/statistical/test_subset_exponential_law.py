@@ -1,0 +1,146 @@
+"""Subsets drawn by rejection against the exponential mechanism's exact law; 0.7 and 1.3 times the noise must show.
+
+False-alarm rate 1e-8 per case, rate of missing the wrong scale 1e-6; `runs_needed` sizes the samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpsql.mechanisms.subset_exponential import SubsetList, SubsetRejection, top_r_exponential
+from dpsql.testing.broken.subsets import exponential_law
+from dpsql.testing.distribution import fit, runs_needed
+
+FALSE_ALARM, MISS = 1e-8, 1e-6
+WRONG = [Fraction(7, 10), Fraction(13, 10)]
+P, S = 16, 4
+SUBSETS = list(itertools.combinations(range(P), S))
+ROWS = np.array(SUBSETS)
+
+
+def place(rows):
+    """Number of each subset in lexicographic order, from the binomials."""
+    above = np.array([[math.comb(P - 1 - member, S - at) for at in range(S)] for member in range(P)])
+    return len(SUBSETS) - 1 - above[rows, np.arange(S)].sum(axis=1)
+
+
+def additive():
+    """Losses of single candidates add up: a few good subsets, few ties."""
+    return np.array([0, 7, 11, 13, 20, 25, 31, 33, 40, 47, 58, 62, 66, 71, 79, 90])[ROWS].sum(axis=1)
+
+
+def coarse():
+    """Eight levels, so that almost all subsets are tied."""
+    return additive() // 33
+
+
+def flat():
+    """One good subset, all others nearly equal: the tail has most of the mass."""
+    scores = np.random.default_rng(0).integers(90, 100, len(SUBSETS))
+    scores[700] = 10
+    return scores
+
+
+def judge(sampler, law_of, epsilon):
+    """Accept the sampler at `epsilon`; reject it where its noise is 0.7 or 1.3 times as large."""
+    law, runs = law_of(epsilon), 0
+    for factor in WRONG:
+        needed = runs_needed(law, law_of(epsilon / factor), false_alarm=FALSE_ALARM, miss=MISS)
+        assert not fit(sampler(epsilon / factor, needed), law, false_alarm=FALSE_ALARM).accepted
+        runs = max(runs, needed)
+    assert fit(sampler(epsilon, runs), law, false_alarm=FALSE_ALARM).accepted
+
+
+def best(scores, count):
+    return np.argsort(scores, kind="stable")[:count]
+
+
+LISTS = {
+    "empty": lambda scores: np.arange(0),
+    "best": lambda scores: best(scores, 60),
+    "arbitrary": lambda scores: np.random.default_rng(1).permutation(len(SUBSETS))[:500],
+    "one": lambda scores: best(scores, 1),
+    "almost all": lambda scores: best(scores, len(SUBSETS))[2:],
+    "complete": lambda scores: best(scores, len(SUBSETS)),
+}
+
+
+@pytest.mark.parametrize(
+    ("listed", "loose"),
+    [*itertools.product(LISTS, [False]), ("best", True), ("arbitrary", True)],
+)
+@pytest.mark.parametrize(
+    ("scores_of", "epsilon", "slack"),
+    [(additive, 8, 10), pytest.param(coarse, 150, 1, marks=pytest.mark.slow), (flat, 9, 10)],
+)
+def test_subset_exponential(scores_of, epsilon, slack, listed, loose):
+    """Utility range 100; the bound is tight, or too low by the slack."""
+    scores = scores_of()
+    members = LISTS[listed](scores)
+    rest = np.delete(scores, members)
+    bound = int(rest.min(initial=10**6)) - slack * loose
+
+    def sampler(at, runs):
+        drawn = SubsetRejection(
+            SubsetList(ROWS[members], P), scores[members], bound, lambda rows: scores[place(rows)], at / 100
+        )
+        return [drawn.draw() for _ in range(runs)]
+
+    def law(at):
+        return exponential_law(dict(zip(SUBSETS, scores.tolist(), strict=True)), utility_range=100, epsilon=float(at))
+
+    judge(sampler, law, Fraction(epsilon))
+
+
+@pytest.mark.parametrize(
+    ("rank", "gap", "epsilon"), [(60, None, 14), (60, 40, 20), (1000, 25, 40), (len(SUBSETS), None, 10)]
+)
+def test_top_r(rank, gap, epsilon):
+    """Of C(16, 4) subsets those beyond the limit count as equally bad; with all of them the plain mechanism."""
+    scores = additive()
+    order = best(scores, rank)
+    limit = int(scores[order[-1]])
+    if gap is not None:
+        limit = min(limit, int(scores.min()) + gap)
+        order = order[scores[order] < scores.min() + gap]
+    capped = dict(zip(SUBSETS, np.minimum(scores, limit).tolist(), strict=True))
+
+    def sampler(at, runs):
+        options = {"rank": rank, "n_candidates": P, "utility_range": 100, "epsilon": at, "gap": gap}
+        return [top_r_exponential(scores[order], subsets=ROWS[order], **options) for _ in range(runs)]
+
+    def law(at):
+        return exponential_law(capped, utility_range=100, epsilon=float(at))
+
+    judge(sampler, law, Fraction(epsilon))
+
+
+def test_the_tail_is_uniform():
+    """Three listed subsets, all of whose weight is gone at this epsilon but for the tail's share."""
+    order = [0, 5, 900]
+    drawn = [
+        top_r_exponential(
+            [0, 1, 2],
+            subsets=ROWS[order],
+            rank=3,
+            n_candidates=P,
+            utility_range=1,
+            epsilon=Fraction(1, 100),
+        )
+        for _ in range(4000)
+    ]
+    # 1817 cells of 2.2 expected draws each: by pairs of members instead, whose counts have means of equal size.
+    named = {SUBSETS[number] for number in order}
+    unlisted = np.array([A for A in drawn if A not in named])
+    assert len(unlisted) > 3900
+    rest = np.delete(ROWS, order, axis=0)
+    for pair in itertools.combinations(range(S), 2):
+        cells = {}
+        for one in map(tuple, rest[:, pair].tolist()):
+            cells[one] = cells.get(one, 0.0) + 1 / len(rest)
+        assert fit(map(tuple, unlisted[:, pair].tolist()), cells, false_alarm=FALSE_ALARM).accepted
