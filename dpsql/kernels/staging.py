@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +37,10 @@ class StagedColumns:
         self._room = 0  # of the last slab
         self._lock = threading.Lock()
 
-    def append(self, columns: NDArray[np.float64]) -> None:
-        """Add rows, given as columns of shape (width, rows)."""
+    def append(self, columns: Sequence[NDArray[np.float64]]) -> None:
+        """Add rows, given as as many columns of equal length."""
         with self._lock:
-            start, count = 0, columns.shape[1]
+            start, count = 0, len(columns[0])
             while start < count:
                 if self._room == 0:
                     self._open(count - start)

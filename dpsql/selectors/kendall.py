@@ -163,7 +163,7 @@ class WholeTable(Collector):
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows."""
-        self._staged.append(np.vstack([features, target]))
+        self._staged.append([*features, target])
 
     def _ranked(self) -> RankedTable:
         """Rank every column; the rows are given up."""
@@ -200,13 +200,13 @@ class Blocks(Collector):
         keys, sizes = batch.keys, batch.sizes
         if keys is None or sizes is None:
             raise ValueError("rows of a blocked call carry their block")
-        columns = np.vstack([features, target])
+        columns = [*features, target]
         for key in np.unique(keys):
             here = np.flatnonzero(keys == key)
             size = int(sizes[here[0]])
             with self._lock:
                 block = self._open.setdefault(int(key), StagedColumns(self._width))
-                block.append(columns[:, here])
+                block.append([column[here] for column in columns])
                 full = block.rows == size
                 if full:
                     del self._open[int(key)]
