@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from importlib import import_module
+from tempfile import mkdtemp
 from types import ModuleType
 
 
@@ -48,6 +49,17 @@ class Compiled:
             return self._loading
 
     def _load(self) -> None:
-        kernels = import_module(self._module)
+        try:
+            kernels = import_module(self._module)
+        except RuntimeError:  # numba finds no directory that it may write its cache to
+            _cache_for_this_process()
+            kernels = import_module(self._module)
         kernels.compile_all()
         self.kernels = kernels
+
+
+def _cache_for_this_process() -> None:
+    """Give numba a cache directory of this process."""
+    import numba
+
+    numba.config.CACHE_DIR = mkdtemp(prefix="dpsql-kernels-")

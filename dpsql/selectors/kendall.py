@@ -151,7 +151,7 @@ class KendallCall(Call):
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
         """Peel off one feature a round; counting for a round needs the choice of the one before."""
-        names = [self.features[position] for position in peel(self.plan, statistic.pairs(), progress)]
+        names = [self.features[position] for position in peel(self.plan, statistic.pairs(progress), progress)]
         return lambda: names
 
 
@@ -165,13 +165,14 @@ class WholeTable(Collector):
         """Keep a batch of rows."""
         self._staged.append([*features, target])
 
-    def _ranked(self) -> RankedTable:
+    def _ranked(self, progress: Callable[[float], None] | None = None) -> RankedTable:
         """Rank every column; the rows are given up."""
-        return RankedTable(self._staged.take(position) for position in range(self._staged.width))
+        columns = (self._staged.take(position) for position in range(self._staged.width))
+        return RankedTable(columns, progress=progress)
 
-    def pairs(self) -> Pairs:
+    def pairs(self, progress: Callable[[float], None]) -> Pairs:
         """Return the scores of any two columns, counted when they are asked for."""
-        table = self._ranked()
+        table = self._ranked(progress)
         return Pairs(
             self._staged.width - 1,
             table.sizes,
@@ -224,7 +225,7 @@ class Blocks(Collector):
             total = self._scores.setdefault(size, np.zeros((width, width), dtype=np.int64))
             total += scores + scores.T
 
-    def pairs(self) -> Pairs:
+    def pairs(self, progress: Callable[[float], None]) -> Pairs:
         """Return what was counted."""
         if self._open:
             raise ValueError("a block is not complete")
