@@ -39,19 +39,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.kernels import best_subsets_numpy
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
-from dpsql.kernels.best_subsets_bounds import Relaxation, margin, pair_gains
+from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, pair_gains
+from dpsql.kernels.loading import Compiled
 
+# Where the search is exhausted, the last score listed exceeds the lower bound by no more than this.
+LIST_WIDTH = Fraction(1, 1 << 17)
+
+# So few subsets are scored one by one.
 _ENUMERATED = 4096
-_NODES_PER_RUN = 20_000
 _SWAP_COLUMNS = 256
 _SWAPS = 30
+# More subsets within the slack than this multiple of the list are a tie.
 _TIES = 4
+_HALF_WAY = 20_000
+# In numbers computed in NumPy: some tenths of a second.
+_WORTH_COMPILING = 12_000_000
+
+compiled_kernels = Compiled("dpsql.kernels.best_subsets_compiled", _WORTH_COMPILING)
+
+
+def warm_up() -> None:
+    """Load the compiled search now, and wait for it."""
+    compiled_kernels.start().join()
+
 
 Doubles = NDArray[np.float64]
 Sets = NDArray[np.int32]
@@ -95,7 +112,7 @@ def best_subsets(
     ridge: Fraction,
     forced: int = 0,
     node_limit: int | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> BestSubsets:
     """List the subsets of lowest score, with a certified lower bound on the scores of all others.
 
@@ -110,7 +127,8 @@ def best_subsets(
     node_limit : int, optional
         The search stops once it has gone into this many nodes. What it found then is listed; the lower bound holds.
     progress : callable, optional
-        Called with the number of nodes, at least every 0.1 s or so. An exception from it stops the search.
+        Called every few tenths of a second with a number in [0, 1) that grows with the work done; how much is left
+        is not known. An exception from it stops the search.
 
     Returns
     -------
@@ -127,19 +145,46 @@ def best_subsets(
         every = np.array(list(combinations(range(width), size)), dtype=np.int32).reshape(subsets, size)
         return _listed(problem, every, count, SCORE_CAP, exhausted=True, nodes=0)
     rounding = margin(problem, size)
-    pool = _Pool(problem, size, count, 2 * rounding + 2 * float(SCORE_WIDTH))
+    pool = _Pool(problem, size, count, rounding)
     seeds, multiplier = _seed(problem, size, count)
     pool.add(seeds)
-    relaxation = Relaxation(problem, multiplier)
-    relaxation.prepare(size)
-    search = best_subsets_numpy.Search(relaxation, size)
-    while not search.done and (node_limit is None or search.nodes < node_limit):
-        pool.add(search.run(pool.limit, _NODES_PER_RUN))
+    space = SearchSpace(Relaxation(problem, multiplier), size)
+    nodes = 0
+    while True:
+        most = math.inf if node_limit is None else node_limit - nodes
+        done, bound, entered = _explore(space, size, pool, most, progress)
+        nodes += entered
+        units = math.floor((min(bound, pool.limit) - rounding) / float(SCORE_UNIT)) - 2
+        best = _listed(problem, pool.sets, count, units, done, nodes)
+        if not done or best.lower_bound >= best.scores[-1] - LIST_WIDTH // SCORE_UNIT:
+            return best
+        # Dual values fell short of the scores by more than rounding: search once more, up to the scores themselves.
+        pool.widen(int(best.scores[-1]))
+
+
+def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.int64]:
+    """Return certain lower bounds on the scores of subsets of shape (m, size), in far less time than the scores."""
+    rows = np.asarray(subsets)
+    least = (problem.dual(rows) - margin(problem, rows.shape[1])) / float(SCORE_UNIT)
+    return np.floor(np.clip(least, -float(SCORE_CAP), float(SCORE_CAP >> 1))).astype(np.int64) - 2
+
+
+def _explore(
+    space: SearchSpace, size: int, pool: _Pool, most: float, progress: Callable[[float], object] | None
+) -> tuple[bool, float, int]:
+    """Search until nothing is open, or in `most` nodes; return (whether all was searched, lower bound, nodes)."""
+    kernels = compiled_kernels(0) if size > 1 else None
+    search: Any = (kernels or best_subsets_numpy).Search(space, size)
+    nodes = 0
+    while not search.done and nodes + search.nodes < most:
+        pool.add(space.subsets(search.run(pool.limit, most - nodes - search.nodes)))
         if progress is not None:
-            progress(search.nodes)
-    bound = min(pool.limit, search.open_bound()) - rounding
-    unit = float(SCORE_UNIT)
-    return _listed(problem, pool.sets, count, math.floor(bound / unit) - 2, search.done, search.nodes)
+            progress((nodes + search.nodes) / (nodes + search.nodes + _HALF_WAY))
+        if kernels is None and size > 1:
+            kernels = compiled_kernels(search.cells_per_run)
+            if kernels is not None and not search.done:
+                nodes, search = nodes + search.nodes, kernels.Search(space, size)
+    return search.done, search.open_bound(), nodes + search.nodes
 
 
 def _listed(problem: BallLeastSquares, sets: Sets, count: int, bound: int, exhausted: bool, nodes: int) -> BestSubsets:
@@ -156,14 +201,16 @@ class _Pool:
     """Distinct subsets with their dual values: all met that are below the limit, at least `count` once there are.
 
     The limit is the count-th least value plus a slack that covers rounding and the width of canonical scores; a
-    slack below 0 where too many subsets tie.
+    slack below 0 where too many subsets tie, if rounding is small enough for the promise of `LIST_WIDTH`.
     """
 
-    def __init__(self, problem: BallLeastSquares, size: int, count: int, slack: float) -> None:
+    def __init__(self, problem: BallLeastSquares, size: int, count: int, rounding: float) -> None:
         self.sets: Sets = np.empty((0, size), dtype=np.int32)
         self.values: Doubles = np.empty(0)
         self.limit = math.inf
-        self._problem, self._count, self._slack = problem, count, slack
+        self._problem, self._count, self._rounding = problem, count, rounding
+        self._slack = 2 * rounding + 2 * float(SCORE_WIDTH)
+        self._least_limit = -math.inf
 
     def add(self, sets: Sets) -> None:
         """Add subsets and lower the limit."""
@@ -178,11 +225,17 @@ class _Pool:
         sets, values = sets[order], values[order]
         if len(sets) >= self._count:
             last = float(values[self._count - 1])
-            if np.searchsorted(values, last + self._slack) > _TIES * self._count + _ENUMERATED:
+            many = np.searchsorted(values, last + self._slack) > _TIES * self._count + _ENUMERATED
+            if many and self._rounding <= SCORE_WIDTH:
                 self._slack = -abs(self._slack)
-            self.limit = min(self.limit, last + self._slack)
+            self.limit = max(self._least_limit, min(self.limit, last + self._slack))
         keep = (values < self.limit) | (np.arange(len(values)) < self._count)
         self.sets, self.values = sets[keep], values[keep]
+
+
+    def widen(self, score: int) -> None:
+        """Raise the limit for good, so that all subsets up to a canonical score are below it."""
+        self.limit = self._least_limit = float(score * SCORE_UNIT + SCORE_WIDTH) + 2 * self._rounding
 
 
 def _distinct(sets: Sets) -> NDArray[np.intp]:

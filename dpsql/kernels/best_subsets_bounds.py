@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,18 @@ from dpsql.kernels.ball_least_squares import BallLeastSquares
 
 Doubles = NDArray[np.float64]
 
-# Relative size of every error that rounding makes; see `best_subsets`.
-ROUNDING = 2.0**-44
 # The least multiplier, as a part of the largest diagonal entry: keeps factors of singular matrices real in doubles.
 _SHIFT = 2.0**-33
 _TINY = 2.0**-90
 _SHRINKAGE = (0.0, 0.05)
 _HALVINGS = 6
+# Columns of a correlation above this are nearly equal.
+_CLOSE = 0.9
+
+
+def rounding_error(columns: int) -> float:
+    """Return the relative size of what rounding does to the statistics of so many columns; see `best_subsets`."""
+    return (columns + 8) * 2.0**-50
 
 
 def margin(problem: BallLeastSquares, size: int) -> float:
@@ -27,7 +31,8 @@ def margin(problem: BallLeastSquares, size: int) -> float:
     columns, radius = size + problem.forced, float(problem.radius)
     largest = float(problem.matrix.diagonal().max()) * (1 + _SHIFT) + _TINY
     products = math.sqrt(columns * largest * problem.constant)
-    return ROUNDING * (math.sqrt(problem.constant) + math.sqrt(columns * radius * (radius * largest + products))) ** 2
+    reach = math.sqrt(problem.constant) + math.sqrt(columns * radius * (radius * largest + products))
+    return rounding_error(columns) * reach**2
 
 
 class Relaxation:
@@ -61,17 +66,7 @@ class Relaxation:
         self.cross: Doubles = cross * scale
         self.constant = constant
         # Every eigenvalue of M is at least ridge + multiplier, and scaling divides by a diagonal entry.
-        self._least = (float(problem.ridge) + multiplier) / (largest + multiplier) / 2
-        self.kappas: Doubles = np.empty(0)
-
-    def prepare(self, size: int) -> None:
-        """Find lower bounds on the least eigenvalue of every block of 1, ..., `size` columns."""
-        self.kappas = np.maximum(sparse_eigenvalues(self.gram, size) - size * ROUNDING, self._least)
-
-    def kappa(self, left: int, diagonal: Doubles) -> float:
-        """Return a lower bound on the least eigenvalue of blocks of `left` columns of a Schur complement."""
-        lost = 1.0 - np.partition(diagonal, left - 1)[:left]
-        return float(max(self.kappas[-1], self.kappas[left - 1] - lost.sum()))
+        self.least = (float(problem.ridge) + multiplier) / (largest + multiplier) / 2
 
     def eliminate(self, chosen: Sequence[int]) -> tuple[float, Doubles, Doubles, Doubles]:
         """Return (relaxed score, residual products, diagonal, Cholesky rows) of all columns, given the chosen ones."""
@@ -85,6 +80,78 @@ class Relaxation:
             products = products - rows[k] * image
             diagonal = diagonal - rows[k] * rows[k]
         return value, products, diagonal, rows
+
+
+class SearchSpace:
+    """The columns that a search chooses from, and what it knows of blocks of them.
+
+    A pair of nearly equal columns, j < k, would leave every bound without force, for its block has an eigenvalue near
+    0. So for each such pair there is one more column: what is left of k after elimination of j. It stands for k
+    beside j, and k itself is not chosen together with j. Every subset has such a form, and blocks that occur in the
+    search hold no such pair.
+
+    Attributes
+    ----------
+    gram : ndarray of float64, shape (w, w)
+        Unit diagonal.
+    cross : ndarray of float64, shape (w,)
+    constant : float
+    conflicts : ndarray of bool, shape (w, w) or (0, 0)
+        Columns that are not chosen together; empty where there are none.
+    kappas : ndarray of float64, shape (size,)
+        Lower bounds on the least eigenvalue of every block of 1, ..., size columns without a conflict.
+    """
+
+    def __init__(self, relaxation: Relaxation, size: int) -> None:
+        width = len(relaxation.cross)
+        first, second = _close_pairs(relaxation.gram)
+        self.gram, self.cross, self.constant = relaxation.gram, relaxation.cross, relaxation.constant
+        self.conflicts: NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
+        # The column that each one stands for, and the one that has to be beside it, if any.
+        self._stands_for, self._beside = np.append(np.arange(width), second), np.append(np.full(width, -1), first)
+        if len(first) and size > 1:
+            near = relaxation.gram[first, second]
+            scale = 1.0 / np.sqrt(1.0 - near * near)
+            rows = (relaxation.gram[second] - near[:, None] * relaxation.gram[first]) * scale[:, None]
+            rows[np.arange(len(first)), first] = 0.0
+            block = (rows[:, second] - near * rows[:, first]) * scale
+            np.fill_diagonal(block, 1.0)
+            self.gram = np.block([[relaxation.gram, rows.T], [rows, (block + block.T) / 2]])
+            cross = (relaxation.cross[second] - near * relaxation.cross[first]) * scale
+            self.cross = np.append(relaxation.cross, cross)
+            self.conflicts = self._stands_for[:, None] == self._stands_for
+            self.conflicts[first, second] = self.conflicts[second, first] = True
+            np.fill_diagonal(self.conflicts, False)
+        blocks = np.where(self.conflicts, 0.0, self.gram) if len(self.conflicts) else self.gram
+        # Pairs are a change of basis whose inverse has a squared norm of at most `size`.
+        least = relaxation.least / size
+        self.kappas: Doubles = sparse_eigenvalues(blocks, size) - size * rounding_error(size)
+        np.maximum(self.kappas, least, out=self.kappas)
+
+    def subsets(self, found: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the subsets that sets of columns of the search stand for, without those that stand for none."""
+        if not len(self.conflicts):
+            return found
+        beside = self._beside[found]
+        valid = ((beside[:, :, None] == found[:, None, :]).any(axis=2) | (beside < 0)).all(axis=1)
+        return self._stands_for[found[valid]].astype(np.int32)
+
+    def kappa(self, left: int, diagonal: Doubles) -> Doubles:
+        """Return lower bounds on the least eigenvalues of blocks of `left` columns of Schur complements.
+
+        Their diagonals have shape (..., m); m >= left.
+        """
+        if self.kappas[left - 1] <= self.kappas[-1]:
+            return np.full(diagonal.shape[:-1], self.kappas[-1])
+        lost = left - np.partition(diagonal, left - 1, axis=-1)[..., :left].sum(axis=-1)
+        return np.maximum(self.kappas[-1], self.kappas[left - 1] - lost)
+
+
+def _close_pairs(gram: Doubles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the pairs (j < k) of nearly equal columns, no more than there are columns, the closest."""
+    first, second = np.nonzero(np.triu(np.abs(gram) > _CLOSE, 1))
+    closest = np.argsort(-np.abs(gram[first, second]), kind="stable")[: len(gram)]
+    return first[closest], second[closest]
 
 
 def pair_gains(schur: Doubles, products: Doubles, diagonal: Doubles) -> Doubles:

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.kernels.best_subsets_bounds import Relaxation, pair_gains
+from dpsql.kernels.best_subsets_bounds import SearchSpace
 
 Doubles = NDArray[np.float64]
 
 _LEAVES = 4096
+# Children of a node that are looked at together.
+_BLOCK = 64
 
 
 @dataclass(slots=True)
 class _Node:
-    """A set of chosen columns, and what elimination of them left of the others, best first."""
+    """A set of chosen columns, and what elimination of them left of the others."""
 
     chosen: tuple[int, ...]
     columns: NDArray[np.intp]
@@ -24,22 +26,31 @@ class _Node:
     diagonal: Doubles
     rows: Doubles  # of the Cholesky factor, shape (len(chosen), len(columns))
     value: float
-    bounds: Doubles  # on the relaxed scores below each child, ascending
+    bound: float  # on the relaxed scores of all subsets below that the search has not met
+    bounds: Doubles | None = None  # the same from each child on, ascending, once the columns are in order
     place: int = 0
 
 
 class Search:
     """A depth-first search that runs in pieces."""
 
-    def __init__(self, relaxation: Relaxation, size: int) -> None:
-        self._relaxation, self._size = relaxation, size
-        self.nodes = 0
-        self._stack: list[_Node] = []
-        width = len(relaxation.cross)
-        root = _Node(
-            (), np.arange(width), relaxation.cross, np.ones(width), np.empty((0, width)), relaxation.constant, _NONE
-        )
-        self._push(root, np.inf)
+    cells_per_run = 4_000_000  # some tenths of a second
+
+    def __init__(self, space: SearchSpace, size: int) -> None:
+        self._space, self._size = space, size
+        self.nodes = self.cells = 0
+        width = len(space.cross)
+        self._stack = [
+            _Node(
+                (),
+                np.arange(width),
+                space.cross,
+                np.ones(width),
+                np.empty((0, width)),
+                space.constant,
+                -np.inf,
+            )
+        ]
 
     @property
     def done(self) -> bool:
@@ -48,74 +59,91 @@ class Search:
 
     def open_bound(self) -> float:
         """Return a lower bound on the relaxed scores of all subsets in open nodes."""
-        return min((float(node.bounds[node.place]) for node in self._stack), default=np.inf)
+        return min((node.bound for node in self._stack), default=np.inf)
 
-    def run(self, limit: float, nodes: int) -> NDArray[np.int32]:
-        """Go into about `nodes` nodes; return the subsets met whose relaxed score is below `limit`, shape (m, size)."""
+    def run(self, limit: float, nodes: float) -> NDArray[np.int32]:
+        """Search on for a while, into no more than about `nodes` nodes.
+
+        Returns the subsets met whose relaxed score is below `limit`, shape (m, size).
+        """
         found = [np.empty((0, self._size), dtype=np.int32)]
-        count, last = 0, self.nodes + nodes
-        while self._stack and self.nodes < last and count < _LEAVES:
+        count, nodes, cells = 0, self.nodes + nodes, self.cells + self.cells_per_run
+        while self._stack and self.nodes < nodes and self.cells < cells and count < _LEAVES:
             node = self._stack[-1]
-            if node.place == len(node.bounds) or node.bounds[node.place] >= limit:
+            if node.bound >= limit:
                 self._stack.pop()
-            elif self._size - len(node.chosen) <= 2:
+                continue
+            if node.bounds is None:
+                self._order(node, limit)
+            elif self._size == len(node.chosen) + 1:
                 self._stack.pop()
-                found.append(self._leaves(node, limit))
-                count += len(found[-1])
-                self.nodes += len(node.bounds)
+                found.append(self._sets(node, np.arange(len(node.columns))[:, None]))
             else:
-                node.place += 1
-                self.nodes += 1
-                self._push(self._child(node, node.place - 1), limit)
+                found.append(self._expand(node, limit))
+            count += len(found[-1])
         return np.concatenate(found)
 
-    def _child(self, node: _Node, place: int) -> _Node:
-        """Return the node of one more column, with the columns after it left to choose from."""
-        later = slice(place + 1, None)
-        root = np.sqrt(node.diagonal[place])
-        row = self._relaxation.gram[node.columns[place], node.columns[later]]
-        row = (row - node.rows[:, place] @ node.rows[:, later]) / root
-        image = float(node.products[place] / root)
-        return _Node(
-            (*node.chosen, int(node.columns[place])),
-            node.columns[later],
-            node.products[later] - row * image,
-            node.diagonal[later] - row * row,
-            np.vstack((node.rows[:, later], row)),
-            node.value - image * image,
-            _NONE,
-        )
-
-    def _push(self, node: _Node, limit: float) -> None:
-        """Sort a node's columns, leave out those that are in no subset below the limit, and put it on the stack."""
+    def _order(self, node: _Node, limit: float) -> None:
+        """Put a node's columns in order, and leave out those that are in no subset below the limit."""
         left = self._size - len(node.chosen)
-        if len(node.columns) < left:
-            return
         gains = node.products * node.products
+        gains /= node.diagonal if left == 1 else self._space.kappa(left, node.diagonal)
         order = np.argsort(-gains, kind="stable")
         gains = gains[order]
-        kappa = self._relaxation.kappa(left, node.diagonal)
-        order = order[node.value - (gains + gains[: left - 1].sum()) / kappa < limit]
-        if len(order) < left:
-            return
+        order = order[node.value - (gains + gains[: left - 1].sum()) < limit]
         sums = np.concatenate(([0.0], np.cumsum(gains[: len(order)])))
-        node.bounds = np.maximum.accumulate(node.value - (sums[left:] - sums[:-left]) / kappa)
+        node.bounds = np.append(np.maximum.accumulate(node.value - (sums[left:] - sums[:-left])), np.inf)
+        node.bound = float(node.bounds[0])
         node.columns, node.products, node.diagonal = node.columns[order], node.products[order], node.diagonal[order]
         node.rows = node.rows[:, order]
-        self._stack.append(node)
 
-    def _leaves(self, node: _Node, limit: float) -> NDArray[np.int32]:
-        """Return the subsets of one or two columns more than the node's whose relaxed score is below the limit."""
-        if self._size - len(node.chosen) == 1:
-            places = np.flatnonzero(node.value - node.products**2 / node.diagonal < limit)[:, None]
-        else:
-            schur = self._relaxation.gram[np.ix_(node.columns, node.columns)] - node.rows.T @ node.rows
-            gains = pair_gains(schur, node.products, node.diagonal)
-            places = np.argwhere(np.triu(node.value - gains < limit, 1))
+    def _expand(self, node: _Node, limit: float) -> NDArray[np.int32]:
+        """Look at some children of a node: put them on the stack, or return the subsets that two columns complete."""
+        left = self._size - len(node.chosen) - 1
+        first = node.place
+        last = min(first + _BLOCK, int(np.searchsorted(node.bounds, limit)))
+        node.place, node.bound = last, float(node.bounds[last])
+        self.nodes += last - first
+        # Elimination of each child's column in the columns after the block's first; those not after it gain nothing.
+        own = slice(first, last)
+        roots = np.sqrt(node.diagonal[own])
+        images = node.products[own] / roots
+        rows = self._space.gram[node.columns[own, None], node.columns[first:]]
+        self.cells += rows.size
+        rows -= node.rows[:, own].T @ node.rows[:, first:]
+        rows /= roots[:, None]
+        products = node.products[first:] - rows * images[:, None]
+        diagonal = node.diagonal[first:] - rows * rows
+        values = node.value - images * images
+        gains = products * products
+        out = np.tri(*rows.shape, dtype=np.bool_)
+        if len(self._space.conflicts):
+            out |= self._space.conflicts[node.columns[own, None], node.columns[first:]]
+        gains[out], diagonal[out] = 0.0, 1.0
+        if left == 1:
+            gains /= diagonal
+            return self._sets(node, np.argwhere((values[:, None] - gains < limit) & ~out) + first)
+        kappas = self._space.kappa(left, diagonal)
+        bounds = values - np.partition(gains, -left, axis=1)[:, -left:].sum(axis=1) / kappas
+        for k in reversed(np.flatnonzero(bounds < limit).tolist()):
+            later = np.flatnonzero(~out[k])
+            if len(later) >= left:
+                self._stack.append(
+                    _Node(
+                        (*node.chosen, int(node.columns[first + k])),
+                        node.columns[first + later],
+                        products[k, later],
+                        diagonal[k, later],
+                        np.vstack((node.rows[:, first + later], rows[k, later])),
+                        float(values[k]),
+                        float(bounds[k]),
+                    )
+                )
+        return self._sets(node, np.empty((0, 1), dtype=np.intp))
+
+    def _sets(self, node: _Node, places: NDArray[np.intp]) -> NDArray[np.int32]:
+        """Return the subsets of the node's columns and those at the given places."""
         sets = np.empty((len(places), self._size), dtype=np.int32)
         sets[:, : len(node.chosen)] = node.chosen
         sets[:, len(node.chosen) :] = node.columns[places]
         return sets
-
-
-_NONE = np.empty(0)

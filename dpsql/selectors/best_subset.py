@@ -205,14 +205,18 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
     - **Does not protect**: running time.
     """
     from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
-    from dpsql.kernels.best_subsets import best_subsets
+    from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
     from dpsql.mechanisms.subset_exponential import subset_exponential, top_r_exponential
 
     forced = int(plan.intercept)
     features = len(products) - 1 - forced
     gram, cross, total = products[:-1, :-1], products[:-1, -1], int(products[-1, -1])
     spread = utility_range(
-        plan.neighbours, plan.columns, plan.radius, width=SCORE_WIDTH, max_rows_per_unit=plan.max_rows_per_unit
+        plan.neighbours,
+        plan.columns,
+        plan.radius,
+        width=SCORE_WIDTH + (LIST_WIDTH if plan.method == "top_r" else 0),
+        max_rows_per_unit=plan.max_rows_per_unit,
     )
     found = best_subsets(
         gram,
@@ -236,4 +240,11 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
         gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)
         return top_r_exponential(found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
     problem = BallLeastSquares(gram, cross, total, radius=plan.radius, ridge=plan.ridge, forced=forced)
-    return subset_exponential(found.subsets, found.scores, found.lower_bound, score=problem.scores, **common)
+    return subset_exponential(
+        found.subsets,
+        found.scores,
+        found.lower_bound,
+        score=problem.scores,
+        floor=lambda subsets: score_floors(problem, subsets),
+        **common,
+    )

@@ -8,6 +8,8 @@
 `check_sensitivity`         how far a statistic moves over all neighbouring tables, exactly
 `SisLaw`, `CentredSisLaw`   exact output laws of dp_sis along the product's own path
 `BestSubsetLaw`             the same of dp_best_subset
+`TwoStageLaw`               exact laws of the parts of dp_two_stage
+`KendallLaw`                the same of dp_kendall
 `audit`, `audit_sql`        lower bound on epsilon, with a stated confidence, from outputs alone
 `check_fresh_draws`         whether repeated executions of a query draw anew
 `fit`, `runs_needed`        chi-square against an exact law, and the samples that it needs
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
     from dpsql.testing.best_subset import BestSubsetLaw
     from dpsql.testing.distribution import Fit, fit, runs_needed
     from dpsql.testing.exhaustive import ExhaustiveReport, SensitivityReport, check_exhaustively, check_sensitivity
+    from dpsql.testing.kendall import KendallLaw
     from dpsql.testing.neighbours import neighbouring_pairs, random_pairs, random_unit_pairs, tables, to_arrow
     from dpsql.testing.sis import CentredSisLaw, SisLaw
     from dpsql.testing.sql import DrawReport, SqlRelease, audit_sql, check_fresh_draws
+    from dpsql.testing.two_stage import TwoStageLaw
     from dpsql.testing.views import default_views
 
 _exports = {
@@ -43,6 +47,7 @@ _exports = {
     "SensitivityReport": "exhaustive",
     "check_exhaustively": "exhaustive",
     "check_sensitivity": "exhaustive",
+    "KendallLaw": "kendall",
     "neighbouring_pairs": "neighbours",
     "random_pairs": "neighbours",
     "random_unit_pairs": "neighbours",
@@ -54,6 +59,7 @@ _exports = {
     "SqlRelease": "sql",
     "audit_sql": "sql",
     "check_fresh_draws": "sql",
+    "TwoStageLaw": "two_stage",
     "default_views": "views",
 }
 
@@ -64,9 +70,11 @@ __all__ = [
     "DrawReport",
     "ExhaustiveReport",
     "Fit",
+    "KendallLaw",
     "SensitivityReport",
     "SisLaw",
     "SqlRelease",
+    "TwoStageLaw",
     "audit",
     "audit_sql",
     "check_exhaustively",

@@ -72,14 +72,8 @@ class BestSubsetLaw:
 
     def products(self, table: Table) -> NDArray[Any]:
         """Return the exact products of intercept (if any), features and target, in units of ``S**2``."""
-        import pyarrow as pa
-
-        arrow = to_arrow(table, self._names)
-        rows = pa.StructArray.from_arrays(
-            [column.combine_chunks() for column in arrow.columns], list(arrow.column_names)
-        )
         collector: Any = self.call.start()
-        collector.add(*self.call.read(rows), Batch())
+        collector.add(*self.call.read(struct_rows(table, self._names)), Batch())
         total: NDArray[Any] = collector.total()
         return total
 
@@ -115,3 +109,11 @@ class BestSubsetLaw:
     def law(self, table: Table) -> dict[Outcome, float]:
         """Return the exact law of the output."""
         return self.selection_law(self.scores(table))
+
+
+def struct_rows(table: Table, names: Sequence[str]) -> Any:
+    """Return a table of floats as a call gets its rows: a pyarrow.StructArray."""
+    import pyarrow as pa
+
+    columns = to_arrow(table, names).columns
+    return pa.StructArray.from_arrays([column.combine_chunks() for column in columns], list(names))

@@ -61,12 +61,12 @@ class KendallLaw:
             blocks = np.array([row[len(self._names)] for row in table], dtype=np.uint64)
             batch = Batch(blocks, np.array([np.count_nonzero(blocks == block) for block in blocks], dtype=np.int64))
         collector.add(*self.call.read(pa.StructArray.from_arrays(columns, list(self._names))), batch)
-        pairs = collector.pairs()
+        pairs = collector.pairs(_ignore)
         features = range(pairs.features)
         counted = np.zeros((len(pairs.sizes), len(self._names), len(features)), dtype=np.int64)
         for base in range(len(self._names)):
             others = [feature for feature in features if feature != base]
-            counted[:, base, others] = pairs.scores(base, others, None)
+            counted[:, base, others] = pairs.scores(base, others, _ignore)
         return tuple((size, _nested(one)) for size, one in zip(pairs.sizes.tolist(), counted.tolist(), strict=True))
 
     def selection_law(self, statistic: Statistic) -> dict[Outcome, float]:
@@ -91,13 +91,17 @@ class KendallLaw:
 
             # The product's own rounds, with another meaning of `select` than the one that everyone shares.
             peel_with = FunctionType(peel.__code__, {**peel.__globals__, "select": draw})
-            names = tuple(self.call.features[position] for position in peel_with(self.plan, pairs, lambda _: None))
+            names = tuple(self.call.features[position] for position in peel_with(self.plan, pairs, _ignore))
             law[names] = math.prod(rounds[winners[:number]][winners[number],] for number in range(self.plan.k))
         return law
 
     def law(self, table: Table) -> dict[Outcome, float]:
         """Return the exact law of the output."""
         return self.selection_law(self.statistic(table))
+
+
+def _ignore(share: float) -> None:
+    pass
 
 
 def _nested(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:

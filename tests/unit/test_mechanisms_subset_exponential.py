@@ -358,6 +358,45 @@ def test_a_score_below_the_bound_is_an_error_that_says_nothing():
     assert "1000" not in str(error.value)
 
 
+@pytest.mark.parametrize("unit", [1, 10**30])
+def test_a_floor_saves_scores_and_changes_nothing(unit):
+    """The same words give the same subset, whatever the lower bounds are; below the common bound they say nothing."""
+    scores = {A: score * unit for A, score in table(9, 3, 1, top=40).items()}
+    asked = {}
+
+    def draw(name, floor, seed):
+        def score(rows):
+            asked[name] = asked.get(name, 0) + len(rows)
+            return lookup(scores)(rows)
+
+        options = {"score": score, "floor": floor, "n_candidates": 9, "utility_range": 2 * unit, "epsilon": ONE}
+        return subset_exponential(empty(3), [], -2 * unit, source=SeededBits(seed), **options)
+
+    def loose(rows):
+        return [scores[tuple(row)] - unit * (sum(row) % 50) for row in rows.tolist()]
+
+    for seed in range(20):
+        plain = draw("plain", None, seed)
+        assert draw("loose", loose, seed) == plain
+        assert draw("tight", lookup(scores), seed) == plain
+    assert asked["tight"] < asked["loose"] < asked["plain"]
+    assert asked["tight"] <= 8 * 20
+
+
+def test_a_floor_above_a_score_is_an_error():
+    with pytest.raises(InternalError, match="I019"):
+        subset_exponential(
+            empty(2),
+            [],
+            0,
+            n_candidates=5,
+            score=lambda rows: [1] * len(rows),
+            floor=lambda rows: [2] * len(rows),
+            utility_range=1,
+            epsilon=ONE,
+        )
+
+
 def test_progress_counts_rounds_and_may_stop():
     seen = []
 
@@ -408,6 +447,7 @@ ARGUMENTS = {
         ({"lower_bound": 0.5}, "P018"),
         ({"score": lambda rows: [3] * (len(rows) + 1), "subsets": empty(2), "scores": []}, "P018"),
         ({"score": lambda rows: [3.0] * len(rows), "subsets": empty(2), "scores": []}, "P018"),
+        ({"floor": lambda rows: [3], "subsets": empty(2), "scores": [], "epsilon": Fraction(9)}, "P018"),
     ],
 )
 def test_parameters_are_checked(change, code):

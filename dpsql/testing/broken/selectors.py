@@ -144,6 +144,6 @@ def _two_stage_batches(rows: list[list[float]], blocks: int, epsilon: float) -> 
 def _batch_votes(rows: Rows, blocks: int) -> tuple[int, ...]:
     table = np.array(rows)
     batch = batches_of_floor(len(table), blocks)
-    options: dict[str, Any] = {"k": 1, "penalty": 0.1, "standardize": False, "intercept": False}
+    options: dict[str, Any] = {"k": 1, "penalty": 0.05, "standardize": False, "intercept": False}
     votes = lasso_votes(table[:, :-1], table[:, -1], batch, blocks=blocks, **options)
     return tuple(int(vote) for vote in votes)
