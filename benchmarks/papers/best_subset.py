@@ -16,11 +16,11 @@ import argparse
 import csv
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from rich.progress import track
 
 import dpsql
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
-from dpsql.kernels.best_subsets import BestSubsets, best_subsets
+from dpsql.kernels.best_subsets import LIST_WIDTH, BestSubsets, best_subsets, score_floors
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.gram import gram_products
 from dpsql.kernels.lasso_votes import lasso_votes
@@ -50,17 +50,12 @@ BOUND = 0.5
 RADIUS = Fraction(11, 10)  # coefficients are ratios, so clipping to +-0.5 and mapping that to +-1 leaves them alone
 SCORE_SCALE = 4  # squares in units of the bound, 0.5, are 4 times the paper's; its ridge becomes ours times 4
 TRIALS = 10
-DRAWS = 100
 ROWS = (500, 1000, 1500, 2000, 3000, 5000, 8000)
 # (features, ridges in the paper's units, trials as a share of those asked for)
 WIDTHS = ((100, (120, 0), 1.0), (250, (120, 0), 1.0), (1000, (120, 0), 0.3))
-# Draws of a table stop after so many rounds of rejection on the product's list, and then on one of so many subsets.
-ROUNDS = 30_000
-LONG_LIST = 50_000
-QUICK_ROUNDS = 2_000
 SQL_DRAWS = 25
-SQL_TABLE_DRAWS = 400
-# The paper's law with every subset's chance known, against draws: five standard errors and more stop the study.
+DIRECT_DRAWS = 400
+# Draws that deviate from a known law by more standard errors, or with a smaller p-value, stop the study.
 LARGEST_Z = 6.0
 LEAST_P = 1e-6
 
@@ -97,11 +92,11 @@ class Contender:
 
     def coefficient(self, setting: Setting) -> Fraction:
         """Return the exponent per unit of score."""
+        width = SCORE_WIDTH + (LIST_WIDTH if self.method == "top_r" else 0)
+        spread = utility_range(self.neighbours, setting.size, RADIUS, width=width)
         if self.printed:
             # The slides' sensitivity 2 b_y^2 + 2 b_x^2 r^2 k, in units of b_x = b_y; rows are replaced, hence twice.
-            spread = 2 * (2 + 2 * RADIUS**2 * setting.size + SCORE_WIDTH)
-        else:
-            spread = utility_range(self.neighbours, setting.size, RADIUS, width=SCORE_WIDTH)
+            spread = 2 * (2 + 2 * RADIUS**2 * setting.size + width)
         return setting.epsilon / (spread / SCORE_UNIT)
 
 
@@ -122,6 +117,17 @@ SEARCHES = (
     *("trials", "seconds", "slowest", "nodes", "exhausted"),
     *("list_draws", "rounds_per_draw", "ms_per_draw", "long_draws", "long_rounds_per_draw", "long_ms_per_draw"),
 )
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Draws per table and law; the rounds of rejection after which they stop, first on the product's list, then on a
+    longer one; and the subsets on that.
+    """
+
+    draws: int = 100
+    rounds: int = 30_000
+    long_list: int = 50_000
 
 
 @dataclass(frozen=True)
@@ -152,16 +158,15 @@ class Table:
 class Listing:
     """The best subsets of a table, and the samplers of laws on subsets."""
 
-    def __init__(self, table: Table, setting: Setting, ridge: int) -> None:
-        self._setting = setting
+    def __init__(self, table: Table, setting: Setting, ridge: int, long_list: int) -> None:
+        self._setting, self._long_list = setting, long_list
         products = table.products
         self._gram = products[:-1, :-1], products[:-1, -1], int(products[-1, -1])
         self._penalty = {"radius": RADIUS, "ridge": Fraction(SCORE_SCALE * ridge)}
         self._width = table.x.shape[1]
         self._problem = BallLeastSquares(*self._gram, **self._penalty)
-        self.rank = setting.size * (self._width - setting.size) + 2
         started = time.perf_counter()
-        self.found = self._list(self.rank)
+        self.found = self._list(setting.size * (self._width - setting.size) + 2)
         self.seconds = time.perf_counter() - started
 
     def _list(self, count: int) -> BestSubsets:
@@ -170,7 +175,7 @@ class Listing:
     @cached_property
     def long(self) -> BestSubsets:
         """A longer list than dp_best_subset makes unless told: fewer rejections, and the same law."""
-        return self._list(LONG_LIST)
+        return self._list(self._long_list)
 
     @property
     def best(self) -> Subset:
@@ -180,8 +185,8 @@ class Listing:
     def exact(self, law: Contender, found: BestSubsets) -> SubsetRejection:
         """Return the sampler of the exponential mechanism over all subsets."""
         listed = SubsetList(found.subsets, self._width)
-        coefficient = law.coefficient(self._setting)
-        return SubsetRejection(listed, found.scores, found.lower_bound, self._problem.scores, coefficient)
+        coefficient, floor = law.coefficient(self._setting), partial(score_floors, self._problem)
+        return SubsetRejection(listed, found.scores, found.lower_bound, self._problem.scores, coefficient, floor)
 
     def top_r(self, law: Contender) -> SubsetRejection:
         """Return the sampler that gives every subset beyond the best ones the score of the last of these."""
@@ -249,8 +254,9 @@ class Trial:
     on_long: Drawn | None = None
 
 
-def draw_subsets(listing: Listing, draws: int, rounds: int) -> Trial:
+def draw_subsets(listing: Listing, effort: Effort) -> Trial:
     """Draw from every law on subsets."""
+    draws, rounds = effort.draws, effort.rounds
     trial = Trial(listing, {"best subset": [listing.best]}, {}, Drawn([]))
     for law in SUBSET_LAWS:
         if law.method == "top_r":
@@ -296,8 +302,7 @@ class Group:
     setting: Setting
     n: int
     trials: int
-    draws: int
-    rounds: int
+    effort: Effort = Effort()
 
     def key(self, ridge: int) -> tuple[str, ...]:
         """Return the first columns of a line."""
@@ -310,9 +315,9 @@ class Group:
         with one_thread():
             for number in range(self.trials):
                 table = Table.draw(self.p, self.setting, self.n, number)
-                others = draw_others(table, self.setting, number, self.draws)
+                others = draw_others(table, self.setting, number, self.effort.draws)
                 for ridge in self.ridges:
-                    trial = draw_subsets(Listing(table, self.setting, ridge), self.draws, self.rounds)
+                    trial = draw_subsets(Listing(table, self.setting, ridge, self.effort.long_list), self.effort)
                     trial.drawn |= others
                     trials[ridge].append(trial)
         return [
@@ -380,7 +385,9 @@ class Lines:
         with self.path.open("a", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             for line in lines:
-                shown = [f"{value:.4g}" if isinstance(value, float) else "" if value is None else value for value in line]
+                shown = [
+                    f"{value:.4g}" if isinstance(value, float) else "" if value is None else value for value in line
+                ]
                 writer.writerow(shown)
                 self.done.add(tuple(map(str, line[: len(self._key)])))
 
@@ -391,7 +398,7 @@ def check_against_sql(setting: Setting, ridge: int, draws: int) -> Iterator[list
 
     p, n = WIDTHS[0][0], setting.sql_rows
     table = Table.draw(p, setting, n, 0)
-    listing = Listing(table, setting, ridge)
+    listing = Listing(table, setting, ridge, 0)
     data = pa.table({"y": table.y, "x": pa.FixedSizeListArray.from_arrays(pa.array(table.x.reshape(-1)), p)})
     bounds = f"lower := {-BOUND}, upper := {BOUND}, target_lower := {-BOUND}, target_upper := {BOUND}"
     with dpsql.connect() as connection:
@@ -416,7 +423,7 @@ def check_against_sql(setting: Setting, ridge: int, draws: int) -> Iterator[list
             in_sql = [select(law.method, setting.epsilon) == setting.truth for _ in range(draws)]
             seconds = (time.perf_counter() - started) / draws
             sampler = listing.top_r(law) if law.method == "top_r" else listing.exact(law, listing.found)
-            here = [sampler.draw(SYSTEM) == setting.truth for _ in range(SQL_TABLE_DRAWS)]
+            here = [sampler.draw(SYSTEM) == setting.truth for _ in range(DIRECT_DRAWS)]
             hits = [[sum(each), len(each) - sum(each)] for each in (in_sql, here)]
             p_value = float(fisher_exact(hits).pvalue)
             if p_value < LEAST_P:
@@ -458,7 +465,9 @@ def figure(lines: list[dict[str, str]], path: Path, measure: str, title: str) ->
             for name, colour, dashes in STYLES:
                 points = sorted((int(line["n"]), float(line[measure])) for line in own if line["contender"] == name)
                 label = "best subset, NOT PRIVATE" if name == "best subset" else name
-                axis.plot(*zip(*points, strict=True), dashes, color=colour, label=label, linewidth=1.4) if points else None
+                axis.plot(
+                    *zip(*points, strict=True), dashes, color=colour, label=label, linewidth=1.4
+                ) if points else None
             axis.set_title(
                 f"p = {p}, λ = {ridge}; SNR {setting.snr}, ε = {setting.epsilon}, k = {setting.size}", fontsize=8
             )
@@ -489,18 +498,16 @@ def recovery(lines: list[dict[str, str]], measure: str) -> str:
     return markdown(["p", "λ", "SNR", "ε", "k", "", *(f"n = {n}" for n in grid)], rows)
 
 
+def place(line: dict[str, str]) -> tuple[int, ...]:
+    """Return what lines are sorted by."""
+    contender = NAMES.index(line["contender"]) if "contender" in line else 0
+    return int(line["p"]), -int(line["ridge"]), int(line["snr"]), -int(line["epsilon"]), contender, int(line["n"])
+
+
 def write_report(folder: Path, *, figures: bool = True) -> None:
     """Write tables and figures from what the CSV files hold."""
     lines, searches, checks = (read(folder / f"{name}.csv") for name in ("results", "searches", "sql"))
-    order: Callable[[dict[str, str]], Any] = lambda line: (  # noqa: E731
-        int(line["p"]),
-        -int(line["ridge"]),
-        [key.truth for key in SETTINGS].index(tuple(range(1, 2 * int(line["k"]), 2))),
-        -int(line["snr"]) if line["k"] == "5" else 0,
-        NAMES.index(line["contender"]) if "contender" in line else 0,
-        int(line["n"]),
-    )
-    lines, searches = sorted(lines, key=order), sorted(searches, key=order)
+    lines, searches = sorted(lines, key=place), sorted(searches, key=place)
     text = [
         "# DP best subsets: tables",
         "Written by `benchmarks/papers/best_subset.py`; read `benchmarks/papers/README.md` first.",
@@ -524,7 +531,7 @@ def groups(options: argparse.Namespace) -> Iterator[Group]:
     if options.quick:
         for setting in SETTINGS:
             for n in (500, 3000):
-                yield Group(100, (120,), setting, n, options.trials or 2, 50, QUICK_ROUNDS)
+                yield Group(100, (120,), setting, n, options.trials or 2, Effort(50, 2000, 5000))
         return
     trials = options.trials or TRIALS
     for p, ridges, share in reversed(WIDTHS):
@@ -532,7 +539,7 @@ def groups(options: argparse.Namespace) -> Iterator[Group]:
             continue
         for n in reversed(ROWS):
             for setting in SETTINGS:
-                yield Group(p, ridges, setting, n, max(1, round(share * trials)), DRAWS, ROUNDS)
+                yield Group(p, ridges, setting, n, max(1, round(share * trials)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

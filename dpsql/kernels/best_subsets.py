@@ -166,7 +166,7 @@ def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.in
     """Return certain lower bounds on the scores of subsets of shape (m, size), in far less time than the scores."""
     rows = np.asarray(subsets)
     least = (problem.dual(rows) - margin(problem, rows.shape[1])) / float(SCORE_UNIT)
-    return np.floor(np.clip(least, -float(SCORE_CAP), float(SCORE_CAP >> 1))).astype(np.int64) - 2
+    return np.floor(np.clip(least, -float(SCORE_CAP), float(SCORE_CAP))).astype(np.int64) - 2
 
 
 def _explore(

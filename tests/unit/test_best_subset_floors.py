@@ -26,5 +26,5 @@ def test_floors_lie_just_below_the_scores(rows: int, radius: Fraction, ridge: Fr
     subsets = np.array(list(combinations(range(6), 3)))
     floors, scores = score_floors(problem, subsets), problem.scores(subsets)
     assert (floors <= scores).all()
-    slack = 4 + int(SCORE_WIDTH / SCORE_UNIT) + 1e-7 * float(problem.constant) / float(SCORE_UNIT)
+    slack = 4 + int(SCORE_WIDTH / SCORE_UNIT) + 1e-11 * float(problem.constant) / float(SCORE_UNIT)
     assert (scores - floors <= slack).all()
