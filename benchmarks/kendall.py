@@ -1,6 +1,8 @@
 """Kendall pair counts beside scipy.stats.kendalltau, in one run on the same data (kernel 1).
 
     python benchmarks/kendall.py selection   # rank once and run k rounds, against a loop over kendalltau
+    python benchmarks/kendall.py call        # dp_kendall in DuckDB, whole, against the same loop
+    python benchmarks/kendall.py memory      # dp_kendall on 10^7 x 20 doubles in Parquet: seconds and peak memory
     python benchmarks/kendall.py counting    # one base column with many: nanoseconds per (pair, row)
     python benchmarks/kendall.py ranking     # one column: against numpy.argsort
     python benchmarks/kendall.py blocks      # pairs within blocks of about 2048 rows
@@ -16,14 +18,19 @@ without ties, each correlated with the target; ties are a line of their own in `
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from importlib.resources import files
+from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 
 from dpsql.kernels import kendall
 from dpsql.kernels.kendall import RankedTable, pair_counts, rank_column
@@ -96,6 +103,71 @@ def selection(repeats: int) -> None:
             print(f"  {name:11s} {took:9.3f} s   {peer / took:5.1f} x   {cell:5.2f} ns per (pair, row), ranks included")
 
 
+def call(repeats: int) -> None:
+    from scipy.stats import kendalltau
+
+    import dpsql
+
+    kendall.warm_up()
+    for rows, width, k in SHAPES:
+        columns = data(rows, width)
+        names = [f"x{j}" for j in range(width)]
+        frame = pa.table(dict(zip([*names, "y"], columns, strict=True)))
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(columns[:-1].T.ravel()), width)
+        con = dpsql.connect()
+        con.register("frame", frame)
+        con.register("vectors", pa.table({"x": vectors, "y": columns[-1]}))
+        con.execute("CREATE TABLE wide AS FROM frame")
+        con.execute("CREATE TABLE arrays AS FROM vectors")
+        sample = max(2, min(10, 200_000 // rows))
+        pairs = sum(width - r for r in range(k))
+
+        def loop(columns: np.ndarray = columns, sample: int = sample, rows: int = rows) -> None:
+            for column in columns[:sample]:
+                abs(rows / 2 * kendalltau(column, columns[-1]).statistic)
+
+        def select_in(source: str, features: str, con: duckdb.DuckDBPyConnection = con, k: int = k) -> object:
+            arguments = f"target := 'y', features := {features}, k := {k}, epsilon := 1"
+            return con.execute(f"FROM dp_kendall('{source}', {arguments})").fetchall()
+
+        medians = race(
+            {
+                "kendalltau": loop,
+                "wide": lambda run=select_in, names=names: run("wide", str(names)),
+                "array": lambda run=select_in: run("arrays", "'x'"),
+            },
+            repeats,
+        )
+        peer = medians["kendalltau"] / sample * pairs
+        print(f"{rows:,} x {width}, k = {k}: kendalltau, {sample} columns scaled linearly {peer:.3f} s")
+        for name in ("wide", "array"):
+            print(f"  dp_kendall, {name:6s} {medians[name]:9.3f} s   {peer / medians[name]:5.1f} x")
+        con.close()
+
+
+def memory(repeats: int) -> None:
+    del repeats
+    import dpsql
+
+    rows, width = 10_000_000, 20
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.parquet"
+        columns = ", ".join(f"hash(i * {width + 1} + {j})::DOUBLE + hash(i)::DOUBLE AS x{j}" for j in range(width))
+        with duckdb.connect() as con:
+            con.execute("SET memory_limit = '1GB'")
+            con.execute(f"COPY (SELECT {columns}, hash(i)::DOUBLE AS y FROM range({rows}) AS r(i)) TO '{path}'")
+        con = dpsql.connect()
+        con.execute("SET memory_limit = '700MB'")
+        con.execute(f"CREATE VIEW t AS FROM '{path}'")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        con.execute("FROM dp_kendall('t', target := 'y', k := 3, epsilon := 1)").fetchall()
+        took = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(f"{rows:,} x {width}, k = 3: {took:.1f} s, peak {peak / 1e6:.2f} GB (before {before / 1e6:.2f})")
+        con.close()
+
+
 def counting(repeats: int) -> None:
     kendall.warm_up()
     for rows, width, _ in SHAPES:
@@ -148,8 +220,6 @@ def blocks(repeats: int) -> None:
 
 
 def sql(repeats: int) -> None:
-    import duckdb
-
     kendall.warm_up()
     for rows, _, _ in SHAPES:
         columns = data(rows, 1)
@@ -190,7 +260,7 @@ def start(repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    work = {f.__name__: f for f in (selection, counting, ranking, blocks, sql, start)}
+    work = {f.__name__: f for f in (selection, call, memory, counting, ranking, blocks, sql, start)}
     parser.add_argument("what", choices=tuple(work))
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
