@@ -102,7 +102,7 @@ class BallLeastSquares:
         return np.concatenate([np.empty(0), *(_Proposal(self, part).dual() for part in _chunks(columns))])
 
     def multipliers(self, subsets: ArrayLike) -> Doubles:
-        """Return the multipliers of the ball of subsets of shape (m, size), in doubles: 0 where the ball does not bind."""
+        """Return the multipliers of the ball for subsets of shape (m, size): 0 where it does not bind."""
         columns = self._columns(subsets)
         return np.concatenate([np.empty(0), *(_Proposal(self, part).multiplier for part in _chunks(columns))])
 
@@ -294,7 +294,7 @@ class _Proposal:
 
 def _dot(first: Doubles, second: Doubles) -> Doubles:
     """Return the inner products over the first axis, added in order."""
-    total = first[0] * second[0]
+    total: Doubles = first[0] * second[0]
     for a, b in zip(first[1:], second[1:], strict=True):
         total = total + a * b
     return total

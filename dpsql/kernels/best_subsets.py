@@ -13,8 +13,8 @@ columns the gain ``c_T' S_TT^-1 c_T``, S being the Schur complement.
 least eigenvalue of any ``S_TT``: that of any size x size block of M bounds it (eigenvalues of a Schur
 complement lie above those of the matrix), and so does that of any t x t block of M minus the t largest
 ``1 - d_j`` (what elimination took away has that trace). Children are taken in the order of ``c_j^2`` and
-have only later columns left, so the first child whose bound fails ends its node. Two columns before the
-end, gains are computed as they are.
+have only later columns left, so the first child whose bound fails ends its node. The gains of the last
+two columns are computed as they are. Nearly equal columns have a form of their own, see `SearchSpace`.
 
 **Threshold.** `_Pool` holds distinct subsets with their dual values, seeded from greedy search and its
 swaps. A node is dropped when its bound reaches the threshold: the count-th least value in the pool, plus
@@ -23,13 +23,16 @@ among the `count` best by canonical score is in the pool at the end, and canonic
 Where more subsets tie at the threshold than can be listed, the slack changes its sign.
 
 **Certificate.** Thresholds only fall, so every subset that was dropped has a bound, in doubles, of at
-least the last threshold; the bounds of nodes left open by `node_limit` lower it. Rounding: elimination
-in doubles is exact for statistics perturbed by ``|E_ij| <= e sqrt(M_ii M_jj)``, ``e = (k + 4) 2^-52`` for k
-columns (Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.3, on the matrix bordered by h and
-c). In the ball such a perturbation moves the relaxed score by at most
-``e (sqrt(c) + r sqrt(k max M_jj))^2``, however ill-conditioned M is. With `_ROUNDING` = 2^-44 for e this
-also covers the conversion of integers, the scaling and the sums of bounds. ``kappa`` is lowered by
-``k _ROUNDING`` for the same reason.
+least the last threshold; the bounds of nodes left open by `node_limit` lower it. Neither a poor pool nor
+a poor multiplier can make that number too high: they cost time, or a list that is not the best.
+
+**Rounding.** Elimination in doubles is exact for statistics that differ by
+``|E_ij| <= e sqrt(M_ii M_jj)``, where e is a few ``2^-53`` for every column (N. Higham, Accuracy and Stability
+of Numerical Algorithms, theorem 10.3, on the matrix bordered by h and c; pivots stay positive because mu
+is never quite 0). In the ball such a difference moves a relaxed score by at most
+``e (sqrt(c) + r sqrt(k max M_jj))^2``, however ill-conditioned M is. `rounding_error` takes
+``e = (k + 8) 2^-50`` for k columns, several times what the theorem asks for, which leaves room for the
+conversion of integers, scaling, changes of basis and sums of bounds. ``kappa`` is lowered by ``k e``.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.kernels import best_subsets_numpy
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, pair_gains
+from dpsql.kernels.blas import one_thread
 from dpsql.kernels.loading import Compiled
 
 # Where the search is exhausted, the last score listed exceeds the lower bound by no more than this.
@@ -62,16 +66,15 @@ _HALF_WAY = 20_000
 # In numbers computed in NumPy: some tenths of a second.
 _WORTH_COMPILING = 12_000_000
 
+Doubles = NDArray[np.float64]
+Sets = NDArray[np.int32]
+
 compiled_kernels = Compiled("dpsql.kernels.best_subsets_compiled", _WORTH_COMPILING)
 
 
 def warm_up() -> None:
     """Load the compiled search now, and wait for it."""
     compiled_kernels.start().join()
-
-
-Doubles = NDArray[np.float64]
-Sets = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,8 @@ class BestSubsets:
     lower_bound : int
         No subset that is not listed has a lower score; `SCORE_CAP` where all are listed.
     exhausted : bool
-        Whether the search ended before its node limit. Then the list is that of the R lowest scores, unless more
-        subsets tie at its end than fit.
+        Whether the search ended before its node limit. Then the list is that of the R lowest scores; or, where more
+        subsets tie at its end than fit, their scores are right to within `LIST_WIDTH`.
     nodes : int
         Sets of fewer than `size` columns that the search went into.
     """
@@ -144,6 +147,24 @@ def best_subsets(
     if subsets <= max(count, _ENUMERATED):
         every = np.array(list(combinations(range(width), size)), dtype=np.int32).reshape(subsets, size)
         return _listed(problem, every, count, SCORE_CAP, exhausted=True, nodes=0)
+    with one_thread():
+        return _search(problem, size, count, node_limit, progress)
+
+
+def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.int64]:
+    """Return certain lower bounds on the scores of subsets of shape (m, size), in far less time than the scores."""
+    rows = np.asarray(subsets)
+    least = (problem.dual(rows) - margin(problem, rows.shape[1])) / float(SCORE_UNIT)
+    return np.floor(np.clip(least, -float(SCORE_CAP), float(SCORE_CAP))).astype(np.int64) - 2
+
+
+def _search(
+    problem: BallLeastSquares,
+    size: int,
+    count: int,
+    node_limit: int | None,
+    progress: Callable[[float], object] | None,
+) -> BestSubsets:
     rounding = margin(problem, size)
     pool = _Pool(problem, size, count, rounding)
     seeds, multiplier = _seed(problem, size, count)
@@ -154,19 +175,12 @@ def best_subsets(
         most = math.inf if node_limit is None else node_limit - nodes
         done, bound, entered = _explore(space, size, pool, most, progress)
         nodes += entered
-        units = math.floor((min(bound, pool.limit) - rounding) / float(SCORE_UNIT)) - 2
+        units = math.floor(max(min(bound, pool.limit) - rounding, 0.0) / float(SCORE_UNIT)) - 2
         best = _listed(problem, pool.sets, count, units, done, nodes)
         if not done or best.lower_bound >= best.scores[-1] - LIST_WIDTH // SCORE_UNIT:
             return best
         # Dual values fell short of the scores by more than rounding: search once more, up to the scores themselves.
         pool.widen(int(best.scores[-1]))
-
-
-def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.int64]:
-    """Return certain lower bounds on the scores of subsets of shape (m, size), in far less time than the scores."""
-    rows = np.asarray(subsets)
-    least = (problem.dual(rows) - margin(problem, rows.shape[1])) / float(SCORE_UNIT)
-    return np.floor(np.clip(least, -float(SCORE_CAP), float(SCORE_CAP))).astype(np.int64) - 2
 
 
 def _explore(
@@ -194,7 +208,7 @@ def _listed(problem: BallLeastSquares, sets: Sets, count: int, bound: int, exhau
     if len(order) > count:
         bound = min(bound, int(scores[order[count]]))
     order = order[:count]
-    return BestSubsets(sets[order], scores[order], bound, exhausted, nodes)
+    return BestSubsets(sets[order], scores[order], max(bound, 0), exhausted, nodes)
 
 
 class _Pool:
@@ -231,7 +245,6 @@ class _Pool:
             self.limit = max(self._least_limit, min(self.limit, last + self._slack))
         keep = (values < self.limit) | (np.arange(len(values)) < self._count)
         self.sets, self.values = sets[keep], values[keep]
-
 
     def widen(self, score: int) -> None:
         """Raise the limit for good, so that all subsets up to a canonical score are below it."""

@@ -15,7 +15,7 @@ Doubles = NDArray[np.float64]
 # The least multiplier, as a part of the largest diagonal entry: keeps factors of singular matrices real in doubles.
 _SHIFT = 2.0**-33
 _TINY = 2.0**-90
-_SHRINKAGE = (0.0, 0.05)
+_SHRINKAGE = (0.0, 0.05, 0.1)
 _HALVINGS = 6
 # Columns of a correlation above this are nearly equal.
 _CLOSE = 0.9
@@ -134,7 +134,8 @@ class SearchSpace:
             return found
         beside = self._beside[found]
         valid = ((beside[:, :, None] == found[:, None, :]).any(axis=2) | (beside < 0)).all(axis=1)
-        return self._stands_for[found[valid]].astype(np.int32)
+        subsets: NDArray[np.int32] = self._stands_for[found[valid]].astype(np.int32)
+        return subsets
 
     def kappa(self, left: int, diagonal: Doubles) -> Doubles:
         """Return lower bounds on the least eigenvalues of blocks of `left` columns of Schur complements.
@@ -144,7 +145,8 @@ class SearchSpace:
         if self.kappas[left - 1] <= self.kappas[-1]:
             return np.full(diagonal.shape[:-1], self.kappas[-1])
         lost = left - np.partition(diagonal, left - 1, axis=-1)[..., :left].sum(axis=-1)
-        return np.maximum(self.kappas[-1], self.kappas[left - 1] - lost)
+        bounds: Doubles = np.maximum(self.kappas[-1], self.kappas[left - 1] - lost)
+        return bounds
 
 
 def _close_pairs(gram: Doubles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -155,7 +157,7 @@ def _close_pairs(gram: Doubles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def pair_gains(schur: Doubles, products: Doubles, diagonal: Doubles) -> Doubles:
-    """Return what every pair of columns gains, from their Schur complement; shape (m, m), 0 on the diagonal and below."""
+    """Return what every pair of columns gains, from their Schur complement; shape (m, m), 0 but above the diagonal."""
     scaled = np.triu(schur / diagonal[:, None], 1)
     rest = products - scaled * products[:, None]
     gains: Doubles = rest * rest / (diagonal - scaled * schur)
@@ -164,11 +166,11 @@ def pair_gains(schur: Doubles, products: Doubles, diagonal: Doubles) -> Doubles:
 
 
 def sparse_eigenvalues(gram: Doubles, size: int) -> Doubles:
-    """Return certified lower bounds on the least eigenvalues of blocks of 1, ..., size columns of a unit-diagonal matrix.
+    """Return certified lower bounds on the least eigenvalues of blocks of 1, ..., size columns of a matrix.
 
-    For blocks of t columns: 1 minus the largest sum of t - 1 entries in a row beside the diagonal (Gershgorin); or
-    the least eigenvalue of the whole matrix; or that of the matrix with its other entries shrunk towards 0 by nu,
-    minus ``nu (t - 1)`` for what was shrunk away.
+    Its diagonal is 1. For blocks of t columns: 1 minus the largest sum of t - 1 entries in a row beside the
+    diagonal (Gershgorin); or the least eigenvalue of the whole matrix; or that of the matrix with its other entries
+    shrunk towards 0 by nu, minus ``nu (t - 1)`` for what was shrunk away.
     """
     beside = np.abs(gram)
     np.fill_diagonal(beside, 0.0)

@@ -20,7 +20,7 @@ _CELLS_PER_NODE = 64
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _largest(values: Any, count: int) -> float:
+def _largest(values: Any, count: int) -> Any:
     """Return the sum of the `count` largest of non-negative values."""
     top = np.zeros(count)
     for value in values:
@@ -30,7 +30,10 @@ def _largest(values: Any, count: int) -> float:
                 top[k] = top[k + 1]
                 k += 1
             top[k] = value
-    return top.sum()
+    total = 0.0
+    for value in top:
+        total += value
+    return total
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -50,7 +53,7 @@ def _sort(keys: Any, order: Any) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _kappa(kappas: Any, left: int, lost: Any) -> float:
+def _kappa(kappas: Any, left: int, lost: Any) -> Any:
     """Return a lower bound on the least eigenvalue of `left` columns that lost so much of their diagonal."""
     least = kappas[len(kappas) - 1]
     if kappas[left - 1] <= least:
@@ -136,8 +139,9 @@ def descend(
             least = value - limit
             for b in range(n):
                 if g[b] > least * d[b]:
-                    out[found, :k] = chosen[:k]
-                    out[found, k], out[found, k + 1] = columns[k, a], later[b]
+                    for q in range(k + 1):
+                        out[found, q] = chosen[q]
+                    out[found, k + 1] = later[b]
                     found += 1
             continue
         for b in range(n):
@@ -203,7 +207,7 @@ class Search:
 
     def run(self, limit: float, nodes: float) -> NDArray[np.int32]:
         """Search on for a while, into no more than `nodes` nodes; see `best_subsets_numpy.Search`."""
-        self._level, found, nodes = descend(
+        self._level, found, entered = descend(
             self._gram,
             self._conflicts,
             self._kappas,
@@ -222,7 +226,7 @@ class Search:
             self._rows,
             self._out,
         )
-        self.nodes += nodes
+        self.nodes += entered
         return self._out[:found].copy()
 
 

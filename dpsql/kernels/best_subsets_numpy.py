@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ class _Node:
     rows: Doubles  # of the Cholesky factor, shape (len(chosen), len(columns))
     value: float
     bound: float  # on the relaxed scores of all subsets below that the search has not met
-    bounds: Doubles | None = None  # the same from each child on, ascending, once the columns are in order
+    bounds: Any = None  # the same from each child on, ascending, once the columns are in order
     place: int = 0
 
 

@@ -68,6 +68,6 @@ class GramAccumulator:
     def total(self) -> NDArray[Any]:
         """Return the sum, shape (width, width), in units of ``S**2``: int64 where it fits, else Python ints."""
         with self._lock:
-            if self.rows < 1 << 22:
-                return (self._high << _LOW_BITS) + self._low
-            return (self._high.astype(object) << _LOW_BITS) + self._low.astype(object)
+            kind = np.int64 if self.rows < 1 << 22 else object
+            total: NDArray[Any] = (self._high.astype(kind) << _LOW_BITS) + self._low.astype(kind)
+            return total
