@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from dpsql.source import dataset_name
 # Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
 # are releases whose statement may still ask for them.
 _MOST_CALLS = 4096
+# Seconds without a new batch after which a call that holds rows is taken for dead, once another call begins.
+_DEAD_AFTER = 3600.0
 FAILED = (
     "failed after it read the table. A charge stands, and nothing was released. "
     "Report it with the versions that `dpsql doctor` shows."
@@ -47,6 +50,7 @@ class RunningCall:
     charged: bool = False
     entry: Entry | None = None
     batches: int = 0
+    touched: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -136,11 +140,19 @@ class Session:
         """Start a call; return its ticket."""
         ticket = secrets.randbits(62)  # a number: it travels beside every row
         with self._lock:
+            self._forget_the_dead()
             self._opened += 1
             self._calls[ticket] = RunningCall(call, function, self._opened, call.start())
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         return ticket
+
+    def _forget_the_dead(self) -> None:
+        """Free the rows of calls whose statement DuckDB aborted without telling."""
+        latest = time.monotonic() - _DEAD_AFTER
+        for ticket, found in list(self._calls.items()):
+            if found.collector is not None and found.touched < latest and not found.lock.locked():
+                del self._calls[ticket]
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
         """Return the call that a ticket stands for.

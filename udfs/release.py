@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -103,6 +104,7 @@ def collect(session: Session) -> Callable[..., pa.Array]:
             running.collector.add(target, columns, beside)
             with running.lock:
                 running.batches += 1
+                running.touched = time.monotonic()
                 return running.batches
 
         number = session.guarded(one_ticket(tickets), add)

@@ -254,6 +254,21 @@ def test_a_batch_that_does_not_come_back_once_is_refused(con: Any, monkeypatch: 
     assert charges(con) == [(name, "charged, no result")]
 
 
+def test_rows_of_an_aborted_statement_are_freed(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB does not tell when a scan fails; what the call had read goes once it has been silent for long."""
+    con.execute(
+        "CREATE VIEW bad AS SELECT * REPLACE (CASE WHEN id = 599 THEN error('x')::DOUBLE ELSE a END AS a) FROM t"
+    )
+    session = dpsql.install(con)
+    with pytest.raises(duckdb.Error):
+        con.execute(f"FROM {call('dp_kendall', 'bad')}").fetchall()
+    con.execute(f"FROM {call('dp_kendall')}").fetchall()
+    assert len(session._calls) == 1
+    monkeypatch.setattr("dpsql.session._DEAD_AFTER", 0.0)
+    con.execute(f"FROM {call('dp_kendall')}").fetchall()
+    assert not session._calls
+
+
 @pytest.mark.parametrize("name", NEEDS)
 def test_rows_of_one_person_are_capped(con: Any, name: str) -> None:
     """One person with a flood of rows that say the opposite does not turn the selection."""
