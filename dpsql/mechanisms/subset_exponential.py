@@ -8,10 +8,14 @@ exactly this law, by rejection:
     A listed set is returned. In the tail draw A uniformly among ALL s-subsets; if A is listed, reject it, else
     return it with probability ``exp(-b (score(A) - bound))``. After any rejection start again from the branch.
 
+The tail may be split into strata, parts of which every subset is in exactly one, each with a bound of its own: a branch
+of weight ``N exp(-b bound)`` for a stratum of N subsets, in which A is drawn uniformly among these N.
+
 In one round a listed set is returned with chance ``exp(-b score_k)`` over the total weight, an unlisted set with
-``C exp(-b bound) * 1/C * exp(-b (score(A) - bound)) = exp(-b score(A))`` over the same total, whatever the list
-and the bound are; rounds are independent and alike, so the set that ends them has that law. List and bound only set
-the number of rounds. There is no cap on it, and nothing to fall back on: either would change the law.
+``N exp(-b bound) * 1/N * exp(-b (score(A) - bound)) = exp(-b score(A))`` over the same total, whatever the list, the
+strata and the bounds are. So a round that ends with a set has that law, and rounds are independent: the law stays the
+same when rounds with another list, other strata or bounds follow after some that gave nothing. These only set the
+number of rounds. There is no cap on it, and nothing to fall back on: either would change the law.
 
 Branches have integer weights, rounded up; a round that took one is thinned to the true weight together with its
 other decision, in arithmetic of growing precision (`dpsql.noise.exact`). Doubles only sort out, within certain
@@ -22,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
@@ -32,7 +37,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.select import check_selection
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import Bounds, LazyExponential, fraction_bounds, log_bounds
-from dpsql.noise.scores import RELATIVE_ERROR, Integers, differences, integer_scores, scaled
+from dpsql.noise.scores import RELATIVE_ERROR, Integers, integer_scores, scaled
 
 Scores = Callable[[NDArray[np.intp]], ArrayLike]
 
@@ -41,14 +46,40 @@ _UNIT_BITS = 40
 # Added to weights: many times the rounding error of their logarithms wherever a weight is above one unit.
 _MARGIN = 2.0**-20
 _RADIUS = 2.0**-40
-_TAIL_DIGITS = 20
 _HALF_WORD = np.uint64(32)
 _LOW_HALF = np.uint64((1 << 32) - 1)
 # Rounds at once: first one, since it mostly suffices, then more and more.
 _GROWTH = 8
 _LARGEST_BATCH = 4096
 _LARGEST_WORK = 1 << 24
+# Rounds after which strata are asked for: they take about as long.
+_PATIENCE = 1 << 14
 _SCORED_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Strata:
+    """A partition of all s-subsets by how many members of each class they hold, with bounds on each part's scores.
+
+    There may be several divisions of the candidates into classes, of equal sizes. Those classes that are in all
+    divisions come to decide: strata that give the same counts there have one division.
+
+    Attributes
+    ----------
+    classes : ndarray of int, shape (divisions, p)
+        The class of each candidate, from 0.
+    division : ndarray of int, shape (strata,)
+        The division whose classes a stratum counts.
+    counts : ndarray of int, shape (strata, number of classes)
+        How many members of each class the subsets of a stratum hold: all that is possible, each once.
+    lower_bounds : array_like of int, shape (strata,)
+        At most the score of every subset of the stratum that is not listed.
+    """
+
+    classes: NDArray[np.intp]
+    division: NDArray[np.intp]
+    counts: NDArray[np.intp]
+    lower_bounds: ArrayLike
 
 
 def subset_exponential(
@@ -61,6 +92,7 @@ def subset_exponential(
     utility_range: Fraction | int,
     epsilon: Fraction,
     floor: Scores | None = None,
+    strata: Callable[[], Strata] | None = None,
     source: BitSource = SYSTEM,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[int, ...]:
@@ -89,6 +121,9 @@ def subset_exponential(
     floor : callable, optional
         Like `score`, but returns certain lower bounds on the scores, in less time: a proposal that would be rejected
         with its lower bound for a score is not scored. Does not change the law.
+    strata : callable, optional
+        Called once, when many rounds have given nothing; what it returns takes the place of `lower_bound`. Does not
+        change the law.
     source : BitSource
         Operating-system entropy; another source is for tests.
     progress : callable, optional
@@ -103,9 +138,9 @@ def subset_exponential(
     ------
     ParameterError
         Depends on public parameters and the form of the arguments only: P001 (epsilon), P002 (s), P018 (utility,
-        range).
+        range, strata that are no partition).
     InternalError
-        I019, when an unlisted subset scores below `lower_bound` or its `floor`: the certificate is wrong.
+        I019, when an unlisted subset scores below a lower bound or its `floor`: the certificate is wrong.
 
     Notes
     -----
@@ -116,8 +151,8 @@ def subset_exponential(
       range ``Delta`` under add_remove and ``2 Delta`` under replace. Where the scores used lie around the true
       ones, in an interval of public width w, the ranges are ``Delta + 2 w`` and ``2 (Delta + w)``.
     - **Randomness**: exact, operating-system entropy, no seed.
-    - **Assumes**: `score` is one deterministic function of the table; `lower_bound` holds.
-    - **Does not protect**: running time. The number of rounds depends on the scores, on the list and on the bound.
+    - **Assumes**: `score` is one deterministic function of the table; all lower bounds hold.
+    - **Does not protect**: running time. The number of rounds depends on the scores, on the list and on the bounds.
 
     Why it holds. The rejection sampler (see the module) has exactly the law
     ``P(A) = exp(-b score(A)) / sum_B exp(-b score(B))`` over all ``C(p, s)`` subsets. Let all scores move from D to
@@ -125,13 +160,13 @@ def subset_exponential(
     ``[exp(-b (m + range)), exp(-b m)]``, and so does the sum; the factors ``exp(-b m)`` cancel, so that all log
     ratios lie in one interval that contains 0 and is at most ``b range = epsilon`` long.
 
-    The expected number of rounds is (sum of the listed weights, plus the tail's) over the sum of ``exp(-b score)``
-    of all subsets: near 1 when the listed subsets outweigh the tail. The numbers of rounds and of entries in the list
+    The expected number of rounds is (sum of the listed weights, plus the strata's) over the sum of ``exp(-b score)``
+    of all subsets: near 1 when the listed subsets outweigh the rest. The numbers of rounds and of entries in the list
     may depend on the table, since the law does not.
     """
     coefficient = _coefficient(utility_range, epsilon)
     listed = SubsetList(subsets, n_candidates)
-    return SubsetRejection(listed, scores, lower_bound, score, coefficient, floor).draw(source, progress)
+    return SubsetRejection(listed, scores, lower_bound, score, coefficient, floor, strata).draw(source, progress)
 
 
 def top_r_exponential(
@@ -284,7 +319,7 @@ class SubsetRejection:
         Scores of subsets that are not listed, as for `subset_exponential`.
     coefficient : Fraction
         b, > 0.
-    floor : callable, optional
+    floor, strata : callable, optional
         As for `subset_exponential`.
     """
 
@@ -296,23 +331,18 @@ class SubsetRejection:
         score: Scores,
         coefficient: Fraction,
         floor: Scores | None = None,
+        strata: Callable[[], Strata] | None = None,
     ) -> None:
         self._scores = integer_scores(scores)
         if len(self._scores) != len(listed) or not isinstance(lower_bound, int):
             raise ParameterError("P018", "every listed subset must have a score, and lower_bound must be an integer.")
-        self._listed, self._bound, self._coefficient = listed, lower_bound, coefficient
-        self._score, self._floor = score, floor
-        has_tail = len(listed) < listed.total
-        levels = self._scores.tolist() + [lower_bound] * has_tail
-        # All weights are relative to exp(-b reference + scale).
-        self._reference = min(levels)
-        log_weights = -scaled(_excess(self._scores, self._reference)[0], coefficient)
-        tail = self._log_tail_weight() if has_tail else -math.inf
-        self._scale = max(0.0, tail)
-        self._unit_bits = min(_UNIT_BITS, 62 - len(listed).bit_length())
-        shares = np.exp(np.append(log_weights, tail) - self._scale) * (2.0**self._unit_bits * (1.0 + _MARGIN))
-        self._weights = shares.astype(np.int64) + 1
-        self._cumulative = np.cumsum(self._weights)
+        self._listed, self._coefficient = listed, coefficient
+        self._score, self._floor, self._strata = score, floor, strata
+        tails = int(len(listed) < listed.total)
+        # Candidates in the order of their classes, for every division; None for all in one class.
+        self._grouped: NDArray[np.intp] | None = None
+        self._division = np.zeros(tails, dtype=np.intp)
+        self._divide([listed.n_candidates], np.full((tails, 1), listed.size), integer_scores([lower_bound] * tails))
 
     def draw(self, source: BitSource = SYSTEM, progress: Callable[[int], object] | None = None) -> tuple[int, ...]:
         """Return one outcome: s candidates, ascending."""
@@ -325,13 +355,53 @@ class SubsetRejection:
             found = self._rounds(batch, source, reader, report)
             if found is not None:
                 return found
+            if rounds >= _PATIENCE and self._strata is not None:
+                self._stratify(self._strata())
+                self._strata = None
             batch = min(batch * _GROWTH, _LARGEST_BATCH, work)
 
-    def _log_tail_weight(self) -> float:
-        """Return ``log C(p, s) - b (lower_bound - reference)``."""
-        exponent = self._coefficient * (self._bound - self._reference)
-        high = log_bounds(self._listed.total, _TAIL_DIGITS)[1] - fraction_bounds(exponent, _TAIL_DIGITS)[0]
-        return float(max(Fraction(high, 10**_TAIL_DIGITS), Fraction(-(1 << 20))))
+    def _stratify(self, strata: Strata) -> None:
+        """Replace the tail by strata."""
+        classes, bounds = np.asarray(strata.classes), integer_scores(strata.lower_bounds)
+        self._grouped, self._division = np.argsort(classes, axis=1, kind="stable"), strata.division
+        ordered = np.take_along_axis(classes, self._grouped, axis=1)
+        sizes = np.bincount(ordered[0], minlength=strata.counts.shape[1])
+        proper = classes.shape[1] == self._listed.n_candidates and (ordered == ordered[0]).all()
+        counted = len(sizes) == strata.counts.shape[1] and bool((strata.counts.sum(axis=1) == self._listed.size).all())
+        if not (proper and counted and len(bounds) == len(strata.division) == len(strata.counts)):
+            raise ParameterError(
+                "P018", "strata must count s members in classes of equal sizes, and have a bound each."
+            )
+        # Disjoint: two strata differ where all divisions agree, or have one division and differ in it.
+        varying = np.bincount(classes[:, (classes != classes[0]).any(axis=0)].ravel(), minlength=len(sizes)) > 0
+        named = np.column_stack((strata.counts[:, ~varying], strata.division))
+        if _distinct(strata.counts) < len(bounds) or _distinct(named) > _distinct(named[:, :-1]):
+            raise ParameterError("P018", "strata must be disjoint.")
+        self._divide(sizes.tolist(), strata.counts, bounds)
+
+    def _divide(self, sizes: list[int], counts: NDArray[np.intp], bounds: Integers) -> None:
+        """Set the branches: listed subsets, then strata."""
+        self._sizes, self._counts, self._bounds = sizes, counts, bounds
+        members = np.ones(len(counts), dtype=object)
+        for size, column in zip(sizes, counts.T, strict=True):
+            members *= np.array([math.comb(size, count) for count in range(self._listed.size + 1)], dtype=object)[
+                column
+            ]
+        self._members = members.tolist()
+        if 0 in self._members or (len(counts) and sum(self._members) != self._listed.total):
+            raise ParameterError("P018", "strata must hold every subset, and none may be empty.")
+        levels = self._scores.tolist() + self._bounds.tolist()
+        # All weights are relative to exp(-b reference + scale).
+        self._reference = min(levels)
+        reference = integer_scores([self._reference])
+        log_weights = -scaled(_excess(self._scores, reference)[0], self._coefficient)
+        log_sizes = np.array([math.log(size) for size in self._members])
+        log_strata = log_sizes - scaled(_excess(self._bounds, reference)[0], self._coefficient)
+        self._scale = max(0.0, float(log_strata.max(initial=0.0)))
+        self._unit_bits = min(_UNIT_BITS, 62 - len(levels).bit_length())
+        shares = np.exp(np.append(log_weights, log_strata) - self._scale) * (2.0**self._unit_bits * (1.0 + _MARGIN))
+        self._weights = shares.astype(np.int64) + 1
+        self._cumulative = np.cumsum(self._weights)
 
     def _rounds(
         self, count: int, source: BitSource, reader: WordReader, report: Callable[[], object]
@@ -347,34 +417,58 @@ class SubsetRejection:
                 winner, end = tuple(self._listed.rows[branch].tolist()), place
                 break
         # Rounds before that one come first, and only they matter.
-        tail = words[:end][branches[:end] == len(self._listed)]
+        tail = np.flatnonzero(branches[:end] >= len(self._listed))
         if not len(tail):
             return winner
-        proposals = _uniform_subsets(self._listed.n_candidates, self._listed.size, len(tail), source)
+        strata = branches[tail] - len(self._listed)
+        proposals = self._proposals(strata, source)
         unlisted = ~self._listed.holds(proposals)
-        found = self._first_accepted(proposals[unlisted], tail[unlisted], reader, report)
+        found = self._first_accepted(proposals[unlisted], strata[unlisted], words[tail[unlisted]], reader, report)
         return winner if found is None else found
 
+    def _proposals(self, strata: NDArray[np.intp], source: BitSource) -> NDArray[np.intp]:
+        """Return a uniform member of every stratum, members ascending."""
+        proposals = np.empty((len(strata), self._listed.size), dtype=np.intp)
+        filled = np.zeros(len(strata), dtype=np.intp)
+        start = 0
+        for size, counts in zip(self._sizes, self._counts[strata].T, strict=True):
+            for count in np.unique(counts[counts > 0]).tolist():
+                rows = np.flatnonzero(counts == count)
+                chosen = start + _uniform_subsets(size, count, len(rows), source)
+                places = filled[rows, None] + np.arange(count)
+                proposals[rows[:, None], places] = (
+                    chosen if self._grouped is None else self._grouped[self._division[strata[rows], None], chosen]
+                )
+                filled[rows] += count
+            start += size
+        return np.sort(proposals, axis=1)
+
     def _first_accepted(
-        self, proposals: NDArray[np.intp], words: NDArray[np.uint64], reader: WordReader, report: Callable[[], object]
+        self,
+        proposals: NDArray[np.intp],
+        strata: NDArray[np.intp],
+        words: NDArray[np.uint64],
+        reader: WordReader,
+        report: Callable[[], object],
     ) -> tuple[int, ...] | None:
-        """Return the first accepted proposal of the tail; the words hold the first bits of the rounds' variables."""
+        """Return the first accepted proposal of the strata; the words hold the first bits of the rounds' variables."""
         floors = None
         if self._floor is not None and len(proposals):
             floors = _scored(self._floor, proposals)
-            excess, below = _excess(floors, self._bound)
+            excess, below = _excess(floors, self._bounds[strata])
             excess[below] = 0
             left = self._open(excess, words)
-            proposals, words, floors = proposals[left], words[left], floors[left]
+            proposals, strata, words, floors = proposals[left], strata[left], words[left], floors[left]
         for begin in range(0, len(proposals), _SCORED_AT_ONCE):
             report()
             part = slice(begin, begin + _SCORED_AT_ONCE)
             scores = _scored(self._score, proposals[part])
-            excess, below = _excess(scores, self._bound)
+            excess, below = _excess(scores, self._bounds[strata[part]])
             if below.any() or (floors is not None and (scores < floors[part]).any()):
                 raise InternalError("I019", "a lower bound on the scores of subsets does not hold. Report this.")
             for place in self._open(excess, words[part]).tolist():
-                if self._accepts(len(self._listed), int(scores[place]), int(words[begin + place]), reader):
+                branch = len(self._listed) + int(strata[begin + place])
+                if self._accepts(branch, int(scores[place]), int(words[begin + place]), reader):
                     return tuple(proposals[begin + place].tolist())
         return None
 
@@ -386,13 +480,14 @@ class SubsetRejection:
         return np.flatnonzero(at_most + _RADIUS >= at_least)
 
     def _accepts(self, branch: int, score: int, word: int, reader: WordReader) -> bool:
-        """Accept with probability (true weight) / (integer weight), for the tail times ``exp(-b (score - bound))``."""
+        """Accept with probability (true weight) / (integer weight), in strata times ``exp(-b (score - bound))``."""
         return LazyExponential(reader, word).exceeds(self._threshold(branch, score))
 
     def _threshold(self, branch: int, score: int) -> Callable[[int], Bounds]:
         """Return what encloses minus the logarithm of the probability of acceptance."""
         weight = int(self._weights[branch])
-        members = self._listed.total if branch == len(self._listed) else 1
+        stratum = branch - len(self._listed)
+        members = self._members[stratum] if stratum >= 0 else 1
         exponent = self._coefficient * (score - self._reference) + Fraction(self._scale)
 
         def threshold(digits: int) -> Bounds:
@@ -424,10 +519,18 @@ def _scored(score: Scores, subsets: NDArray[np.intp]) -> Integers:
     return scores
 
 
-def _excess(scores: Integers, reference: int) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return ``abs(scores - reference)`` exactly, and where the score is below; the reference may have any size."""
-    fits = -(1 << 63) <= reference < 1 << 63
-    return differences(scores if fits else scores.astype(object), reference)
+def _excess(scores: Integers, references: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return ``abs(scores - references)`` exactly, and where the score is below."""
+    below = np.asarray(scores < references, dtype=np.bool_)
+    if scores.dtype == object or references.dtype == object:
+        return np.abs(scores.astype(object) - references), below
+    offset = scores.view(np.uint64) - references.view(np.uint64)  # modulo 2**64
+    return np.where(below, np.uint64(0) - offset, offset), below
+
+
+def _distinct(rows: NDArray[np.intp]) -> int:
+    """Return the number of distinct rows."""
+    return len(set(map(bytes, np.ascontiguousarray(rows))))
 
 
 def _keys(rows: NDArray[np.intp]) -> NDArray[np.uint64]:
@@ -451,6 +554,8 @@ def _below(bound: int, count: int, source: BitSource) -> NDArray[np.uint64]:
 
 def _uniform_subsets(n: int, size: int, count: int, source: BitSource) -> NDArray[np.intp]:
     """Return independent uniform subsets of ``range(n)``, n < 2**32, members ascending (Floyd's algorithm)."""
+    if n == size:
+        return np.tile(np.arange(n), (count, 1))
     lasts = np.arange(n - size, n, dtype=np.uint64)[:, None]
     # Uniform on [0, last] by Lemire's method: the high half of a product, where the low half is not among the surplus.
     bounds = np.broadcast_to(lasts + np.uint64(1), (size, count))

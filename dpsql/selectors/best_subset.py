@@ -206,7 +206,8 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
     """
     from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
     from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
-    from dpsql.mechanisms.subset_exponential import subset_exponential, top_r_exponential
+    from dpsql.kernels.subset_strata import subset_strata
+    from dpsql.mechanisms.subset_exponential import Strata, subset_exponential, top_r_exponential
 
     forced = int(plan.intercept)
     features = len(products) - 1 - forced
@@ -246,5 +247,6 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
         found.lower_bound,
         score=problem.scores,
         floor=lambda subsets: score_floors(problem, subsets),
+        strata=lambda: Strata(*subset_strata(problem, found)),
         **common,
     )

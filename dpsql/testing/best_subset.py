@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpsql.call import Batch
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
+from dpsql.kernels.best_subsets import LIST_WIDTH
 from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.statistics import gram
 from dpsql.testing.neighbours import Table, to_arrow
@@ -65,7 +66,7 @@ class BestSubsetLaw:
             plan.neighbours,
             plan.k + plan.intercept,
             plan.radius,
-            width=SCORE_WIDTH,
+            width=SCORE_WIDTH + (LIST_WIDTH if plan.method == "top_r" else 0),
             max_rows_per_unit=plan.max_rows_per_unit,
         )
         return spread / SCORE_UNIT

@@ -37,7 +37,7 @@ CASES: list[tuple[str, tuple[Table, Table], dict[str, Any]]] = [
     ("add_remove", LEVEL, {"epsilon": 4, "list_size": 1}),
     ("add_remove", AHEAD, {"epsilon": 4, "method": "top_r", "list_size": 2}),
     ("add_remove", LEVEL, {"epsilon": 4, "method": "top_r", "gap": 6}),
-    ("add_remove", PAIRS, {"epsilon": 6, "k": 2, "radius": 0.707106}),
+    ("add_remove", PAIRS, {"epsilon": 10, "k": 2, "radius": 0.707106}),
     ("replace", REPLACED, {"epsilon": 4}),
 ]
 IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case in CASES]

@@ -62,9 +62,8 @@ def run(opened: list[Any], pair: tuple[Table, Table], sql: str, *, epsilon: floa
 
 
 def broken(name: str, pair: tuple[Table, Table], radius: float, epsilon: float) -> str:
-    """The rows are gathered once; every release draws anew."""
     rows = f"(SELECT list([{', '.join(columns(pair))}] ORDER BY id) FROM t)"
-    return f"SELECT {name}(rows, 1, {radius}, {epsilon})[1] FROM (SELECT {rows} AS rows), range({{count}})"
+    return f"SELECT unnest({name}({rows}, 1, {radius}, {epsilon}, {{count}}))[1]"
 
 
 def right(pair: tuple[Table, Table], epsilon: float, more: str) -> str:
@@ -118,7 +117,7 @@ def test_rejection_sampling_as_meant(opened: list[Any]) -> None:
 def test_batches_whose_borders_move(opened: list[Any]) -> None:
     """99 rows make 20 batches of 4, all of which vote for a; 100 make 20 of 5, all of which vote for b."""
     rows = "(SELECT list([a, b, y] ORDER BY id) FROM t)"
-    sql = f"SELECT dp_broken_two_stage_batches(rows, 20, 0.5) FROM (SELECT {rows} AS rows), range({{count}})"
+    sql = f"SELECT unnest(dp_broken_two_stage_batches({rows}, 20, 0.5, {{count}}))"
     report = run(opened, BATCHES, sql, epsilon=0.5, runs=400)
     assert report.verdict == "violates", str(report)
 

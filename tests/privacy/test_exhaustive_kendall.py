@@ -117,7 +117,7 @@ def test_loss_of_a_unit_with_two_rows(mechanism: dict[str, Any], relation: Relat
     law = KendallLaw("ab", k=1, epsilon=4, neighbours=relation, privacy_unit="u", max_rows_per_unit=2, **mechanism)
     pairs = list(itertools.combinations_with_replacement(LEVELS[::5], 2))
     ordered = [*((row,) for row in ORDERED[:-1]), (ORDERED[-1], (-2.0, 2.0, 10.0))]
-    for units, most, tight in (([*((row,) for row in LEVELS[::2]), *pairs], 2, 0.1), (ordered, 8, 0.4)):
+    for units, most, tight in (([*((row,) for row in LEVELS[::2]), *pairs], 2, 0.15), (ordered, 8, 0.35)):
         flat = {table: tuple(itertools.chain.from_iterable(table)) for table in tables(units, most)}
         counts = count_all(law, flat.values())
         report = check_exhaustively(
@@ -129,7 +129,6 @@ def test_loss_of_a_unit_with_two_rows(mechanism: dict[str, Any], relation: Relat
         )
         assert report.within(4), str(report)
         assert report.log_ratio > 4 * tight, str(report)
-        print(report.log_ratio)
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.mechanisms.subset_exponential import SubsetList, SubsetRejection, top_r_exponential
+from dpsql.mechanisms import subset_exponential as module
+from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetRejection, top_r_exponential
 from dpsql.testing.broken.subsets import exponential_law
 from dpsql.testing.distribution import fit, runs_needed
 
@@ -88,6 +89,45 @@ def test_subset_exponential(scores_of, epsilon, slack, listed, loose):
     def sampler(at, runs):
         drawn = SubsetRejection(
             SubsetList(ROWS[members], P), scores[members], bound, lambda rows: scores[place(rows)], at / 100
+        )
+        return [drawn.draw() for _ in range(runs)]
+
+    def law(at):
+        return exponential_law(dict(zip(SUBSETS, scores.tolist(), strict=True)), utility_range=100, epsilon=float(at))
+
+    judge(sampler, law, Fraction(epsilon))
+
+
+def strata(scores, listed, slack):
+    """Candidates 0 to 3 are strong; the others are in two classes, in one of two divisions."""
+    classes = np.array([[0, 1, 2, 3, *[4] * 4, *[5] * 8], [0, 1, 2, 3, *[5] * 8, *[4] * 4]])
+    held = (classes[:, ROWS][:, :, :, None] == np.arange(6)).sum(axis=2)
+    division = held[0, :, 0]
+    counts = np.column_stack((held[division, np.arange(len(ROWS))], division))
+    rows, stratum = np.unique(counts, axis=0, return_inverse=True)
+    bounds = np.full(len(rows), 10**6)
+    unlisted = np.delete(np.arange(len(ROWS)), listed)
+    np.minimum.at(bounds, stratum[unlisted], scores[unlisted])
+    return Strata(classes, rows[:, -1], rows[:, :-1], bounds - slack)
+
+
+@pytest.mark.parametrize("slack", [0, 10])
+@pytest.mark.parametrize("listed", ["empty", "best", "arbitrary"])
+@pytest.mark.parametrize(("scores_of", "epsilon"), [(additive, 8), (flat, 9)])
+def test_strata(monkeypatch, scores_of, epsilon, listed, slack):
+    """From the second round on."""
+    monkeypatch.setattr(module, "_PATIENCE", 1)
+    scores = scores_of()
+    members = LISTS[listed](scores)
+
+    def sampler(at, runs):
+        drawn = SubsetRejection(
+            SubsetList(ROWS[members], P),
+            scores[members],
+            -100,
+            lambda rows: scores[place(rows)],
+            at / 100,
+            strata=lambda: strata(scores, members, slack),
         )
         return [drawn.draw() for _ in range(runs)]
 

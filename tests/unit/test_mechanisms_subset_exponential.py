@@ -11,6 +11,7 @@ import pytest
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms import subset_exponential as module
 from dpsql.mechanisms.subset_exponential import (
+    Strata,
     SubsetList,
     SubsetRejection,
     _below,
@@ -56,18 +57,62 @@ def exact_weights(scores, coefficient):
         return {A: weight / total for A, weight in weights.items()}
 
 
+def random_strata(p, s, generator):
+    """Some shared classes, and for each of their counts one of three divisions of the rest."""
+    shared = int(generator.integers(0, p + 1))
+    rest = p - shared
+    front = np.sort(generator.integers(0, 3, shared))
+    _, front = np.unique(front, return_inverse=True)
+    n_front = int(front.max(initial=-1)) + 1
+    back = n_front + np.unique(generator.integers(0, 3, rest), return_inverse=True)[1]
+    candidates = generator.permutation(p)
+    classes = np.empty((3, p), dtype=np.intp)
+    classes[:, candidates[:shared]] = front
+    for row in classes:
+        row[candidates[shared:]] = generator.permutation(back)
+    divisions, rows = {}, {}
+    for A in itertools.combinations(range(p), s):
+        held = tuple(np.bincount(classes[0, list(A)], minlength=n_front)[:n_front])
+        division = divisions.setdefault(held, int(generator.integers(0, 3)))
+        count = tuple(np.bincount(classes[division, list(A)], minlength=int(classes.max()) + 1).tolist())
+        rows.setdefault((division, count), []).append(A)
+    return classes, rows
+
+
+def stratified(sampler, strata):
+    sampler._stratify(strata)
+    return sampler
+
+
 def implied_law(sampler, scores):
-    """The law that follows from the sampler's integer weights and its thresholds: one round, then normalised."""
+    """The law that follows from the sampler's integer weights and its thresholds: one round, then normalised.
+
+    A stratum's uniform draw gives each of its subsets; what these are follows from classes and counts alone.
+    """
     listed = {tuple(row): place for place, row in enumerate(sampler._listed.rows.tolist())}
+    first = len(listed)
+    ends = np.cumsum(sampler._sizes)
+    place_of = None if sampler._grouped is None else np.argsort(sampler._grouped, axis=1)
     with localcontext() as context:
         context.prec = 60
         weights = {}
         for A, score in scores.items():
-            branch = listed.get(A, len(listed))
-            low, high = sampler._threshold(branch, score)(50)
-            assert 0 <= low <= high <= low + 10**3
-            proposed = Decimal(int(sampler._weights[branch])) / (1 if A in listed else sampler._listed.total)
-            weights[A] = proposed * (-Decimal(low).scaleb(-50)).exp()
+            if A in listed:
+                branches = [listed[A]]
+            else:
+                branches = []
+                for stratum, counts in enumerate(sampler._counts):
+                    places = list(A) if place_of is None else place_of[sampler._division[stratum], list(A)]
+                    held = np.bincount(np.searchsorted(ends, places, side="right"), minlength=len(ends))
+                    if (held == counts).all():
+                        branches.append(first + stratum)
+            weights[A] = Decimal(0)
+            for branch in branches:
+                low, high = sampler._threshold(branch, score)(50)
+                assert 0 <= low <= high <= low + 10**3
+                members = 1 if branch < first else sampler._members[branch - first]
+                proposed = Decimal(int(sampler._weights[branch])) / members
+                weights[A] += proposed * (-Decimal(low).scaleb(-50)).exp()
         total = sum(weights.values())
         return {A: weight / total for A, weight in weights.items()}
 
@@ -88,6 +133,115 @@ def test_law_is_the_exponential_mechanism_for_any_list_and_bound(seed, coefficie
     for A, probability in exact_weights(scores, coefficient).items():
         assert abs(found[A] - probability) <= Decimal("1e-40")
         assert abs(found[A] / probability - 1) <= Decimal("1e-12")
+
+
+@pytest.mark.parametrize("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)])
+@pytest.mark.parametrize("seed", range(12))
+def test_law_is_the_exponential_mechanism_for_any_strata(seed, coefficient):
+    generator = np.random.default_rng(seed)
+    p = int(generator.integers(2, 9))
+    s = int(generator.integers(1, p + 1))
+    scores = table(p, s, seed)
+    everything = list(scores)
+    count = int(generator.integers(0, len(everything)))
+    listed = [everything[place] for place in generator.permutation(len(everything))[:count]]
+    classes, rows = random_strata(p, s, generator)
+    bounds = [
+        min((scores[A] for A in members if A not in listed), default=10**6) - int(generator.choice([0, 1, 30]))
+        for members in rows.values()
+    ]
+    strata = Strata(classes, np.array([row[0] for row in rows]), np.array([row[1] for row in rows]), bounds)
+    sampler = rejection(scores, p, listed, -5, coefficient)
+    found = implied_law(stratified(sampler, strata), scores)
+    for A, probability in exact_weights(scores, coefficient).items():
+        assert abs(found[A] - probability) <= Decimal("1e-40")
+        assert abs(found[A] / probability - 1) <= Decimal("1e-12")
+    # What is proposed in a stratum are its members, and no others.
+    proposed = sampler._proposals(np.repeat(np.arange(len(rows)), 40), SYSTEM)
+    for place, members in enumerate(rows.values()):
+        drawn = set(map(tuple, proposed[40 * place : 40 * place + 40].tolist()))
+        assert drawn <= set(members)
+        assert len(drawn) == len(members) or len(members) > 5
+    assert sorted(map(len, rows.values())) == sorted(sampler._members)
+
+
+# The pairs of 4 candidates, 0 and 1 with a class each: none of them, one of them, both.
+CLASSES = np.array([[0, 1, 2, 2]])
+COUNTS = [(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 0)]
+
+
+def strata_of(classes=CLASSES, counts=COUNTS, bounds=(0, 0, 0, 0), division=None):
+    division = np.zeros(len(counts), dtype=np.intp) if division is None else np.array(division)
+    return Strata(np.array(classes), division, np.array(counts), bounds)
+
+
+def test_overlapping_strata_give_a_wrong_law(monkeypatch):
+    """A subset in two strata is twice as likely, were the strata not checked."""
+    scores = dict.fromkeys(itertools.combinations(range(4), 2), 0)
+    overlapping = strata_of(counts=[*COUNTS, COUNTS[1]], bounds=[0] * 5)
+    with pytest.raises(ParameterError, match="P018"):
+        stratified(rejection(scores, 4, [], 0), overlapping)
+    monkeypatch.setattr(module, "_distinct", lambda rows: 5)
+    monkeypatch.setattr(SubsetList, "total", 8, raising=False)
+    sampler = rejection(scores, 4, [], 0)
+    sampler._listed.total = 8
+    found = implied_law(stratified(sampler, overlapping), scores)
+    assert [round(8 * found[A]) for A in scores] == [1, 1, 1, 2, 2, 1]
+    law = {A: float(probability) for A, probability in exact_weights(scores, ONE).items()}
+    assert not fit([sampler.draw(SeededBits(seed)) for seed in range(1500)], law, false_alarm=1e-8).accepted
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": COUNTS[1:], "bounds": [0] * 3},
+        {"counts": [*COUNTS, (0, 0, 3)], "bounds": [0] * 5},
+        {"counts": [*COUNTS[1:], COUNTS[1]]},
+        {"counts": [(0, 0, 2), (0, 1, 1), (0, 1, 1), (1, 1, 0)]},
+        {"bounds": [0] * 3},
+        {"bounds": [0.5] * 4},
+        {"classes": [[0, 1, 2]]},
+        {"classes": [[0, 1, 2, 3]]},
+        {"classes": [[0, 1, 2, 2], [0, 1, 1, 2]]},
+        # Classes 1 and 2 vary: strata 0 and 1, and 2 and 3, hold as many of class 0 under different divisions.
+        {"classes": [[0, 1, 2, 2], [0, 2, 1, 2]], "division": [0, 1, 0, 1]},
+    ],
+)
+def test_strata_that_are_no_partition_are_refused(change):
+    scores = table(4, 2, 0)
+    with pytest.raises(ParameterError, match="P018"):
+        stratified(rejection(scores, 4, [], 0), strata_of(**change))
+
+
+def test_strata_are_asked_for_once_when_many_rounds_have_failed(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 600)
+    asked, seen = [], []
+
+    def strata():
+        asked.append(seen[-1])
+        return strata_of(bounds=[10**4, 10**4, 10**4, 10**4])
+
+    options = {"n_candidates": 4, "utility_range": 1, "epsilon": ONE, "strata": strata}
+    drawn = subset_exponential(empty(2), [], 0, score=lambda rows: [10**4] * len(rows), progress=seen.append, **options)
+    assert len(drawn) == 2
+    assert len(asked) == 1
+    assert asked[0] >= 600
+    asked.clear()
+    subset_exponential(empty(2), [], 10**4, score=lambda rows: [10**4] * len(rows), progress=seen.append, **options)
+    assert not asked
+
+
+def test_a_score_below_the_bound_of_its_stratum_is_an_error():
+    scores = dict.fromkeys(itertools.combinations(range(4), 2), 5)
+    with pytest.raises(InternalError, match="I019"):
+        stratified(rejection(scores, 4, [], 0), strata_of(bounds=[6, 6, 6, 6])).draw()
+
+
+@pytest.mark.parametrize("shift", [0, 10**40, -(10**40)])
+def test_strata_with_bounds_of_any_size(shift):
+    scores = {A: score + shift for A, score in table(4, 2, 1).items()}
+    sampler = stratified(rejection(scores, 4, [], shift), strata_of(bounds=[shift, shift - 1, shift, shift - 3]))
+    assert sampler.draw() in scores
 
 
 @pytest.mark.parametrize("gap", [None, 0, 3, 100])

@@ -6,6 +6,12 @@ of a counter-example.
 """
 
 from dpsql.testing.broken.functions import BROKEN_FUNCTIONS, BrokenFunctions, install_broken
+from dpsql.testing.broken.kendall import (
+    install_broken_kendall,
+    sensitivity_as_range_law,
+    tau_b_law,
+    tau_b_scores,
+)
 from dpsql.testing.broken.noise import float_sum, half_scale_laplace, naive_laplace
 from dpsql.testing.broken.selection import (
     algorithm_1_law,
@@ -27,10 +33,14 @@ __all__ = [
     "half_scale_laplace",
     "half_scale_law",
     "install_broken",
+    "install_broken_kendall",
     "install_broken_selectors",
     "naive_laplace",
     "printed_canonical_lipschitz",
     "printed_canonical_lipschitz_law",
     "pruned_by_products",
+    "sensitivity_as_range_law",
+    "tau_b_law",
+    "tau_b_scores",
     "unclipped_centred_target",
 ]

@@ -1,0 +1,209 @@
+"""All subsets of a size in parts of similar scores, with a certified lower bound on the scores of each part.
+
+`dpsql.mechanisms.subset_exponential` draws a subset by rejection. Where no subset stands out from the others, almost
+every round goes to subsets that are not listed, and one lower bound on the scores of them all is far below most.
+
+Here some columns are strong. What is left of the others after elimination of a set A of strong ones puts them in a
+few classes, from strongest to weakest. A stratum is the subsets ``A + T`` where T has given numbers of columns of A's
+classes, t in all: every subset is in exactly one. Its bound is that of a node of the search of
+`dpsql.kernels.best_subsets` which has chosen A, and has all columns left that are not strong:
+
+    relaxed score of A - (sum of the largest c_j^2 of each class, as many as it gives) / kappa,
+
+or for one more column the relaxed score of A minus the largest ``c_j^2 / d_j`` of its class; less what rounding can do,
+`margin`. That argument holds for any set A and for any multiplier of the ball that some subset has. No unlisted subset
+scores below the certificate of the search either: the larger one counts. Nearly equal columns have forms of their own
+(`SearchSpace`), of which a set takes one: that of the largest ``c_j^2`` stands for them all.
+
+Which columns are strong, how many, and what the classes are is a matter of running time only.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, BallLeastSquares
+from dpsql.kernels.best_subsets import BestSubsets
+from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin
+
+Doubles = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+_MOST_STRATA = 20_000
+# Numbers in a table of classes.
+_MOST_CLASSES = 1 << 20
+_WEAK_CLASSES = range(7, 0, -1)
+# Numbers per array of elimination.
+_CELLS = 1 << 17
+
+
+def subset_strata(
+    problem: BallLeastSquares, found: BestSubsets, *, most: int = _MOST_STRATA
+) -> tuple[Indices, Indices, Indices, NDArray[np.int64]]:
+    """Split all subsets into strata, and bound the scores of the unlisted ones in each.
+
+    Parameters
+    ----------
+    problem : BallLeastSquares
+    found : BestSubsets
+        What `best_subsets` found for that problem; at least one subset.
+    most : int
+        Strata, about.
+
+    Returns
+    -------
+    classes : ndarray of intp, shape (divisions, p)
+        The class of each column, counted without the forced ones, in several divisions of all columns into classes of
+        equal sizes. Strong columns have a class each, the same one in all divisions.
+    division : ndarray of intp, shape (strata,)
+        The division whose classes a stratum counts: one for each set of strong columns.
+    counts : ndarray of intp, shape (strata, number of classes)
+        How many columns of each class a stratum's subsets hold: all that is possible.
+    lower_bounds : ndarray of int64, shape (strata,)
+        In units of `SCORE_UNIT`: no subset of the stratum has a lower score, unless it is listed.
+
+    Notes
+    -----
+    Exact, not private. Everything here depends on the data.
+    """
+    size = found.subsets.shape[1]
+    width = len(problem.vector) - problem.forced
+    space = SearchSpace(Relaxation(problem, float(problem.multipliers(found.subsets[:1])[0])), size)
+    n_strong, n_weak = _numbers(width, size, most)
+    order = _by_strength(space, found.subsets[0], width)
+    strong, weak = order[:n_strong], np.sort(order[n_strong:])
+    edges = np.ceil(len(weak) ** (np.arange(1, n_weak + 1) / max(1, n_weak)))
+    labels = np.searchsorted(edges, np.arange(len(weak)), side="right")
+    sizes = np.bincount(labels, minlength=n_weak)
+    # Ranks of the weak columns, by division.
+    ranks = [_ranks(np.argsort(order[n_strong:])[None])]
+    division, counts, bounds = [], [], []
+    for chosen in range(min(size, n_strong) + 1):
+        sets, shares = _combinations(n_strong, chosen), _shares(size - chosen, n_weak)
+        shares = shares[(shares <= sizes).all(axis=1)]
+        if not len(shares):
+            continue
+        values, gains = _gains(space, strong, weak, sets, size - chosen)
+        first = sum(map(len, ranks))
+        own = size - chosen > 1 and (first + len(sets)) * width <= _MOST_CLASSES
+        if own:
+            ranks.append(_ranks(np.argsort(-gains, axis=1, kind="stable")))
+        held = (sets[:, :, None] == np.arange(n_strong)).any(axis=1)
+        division.append(np.repeat(np.arange(first, first + len(sets)) * own, len(shares)))
+        counts.append(np.column_stack((np.repeat(held, len(shares), axis=0), np.tile(shares, (len(sets), 1)))))
+        ordered = np.empty(gains.shape)
+        np.put_along_axis(ordered, ranks[-1] if own else ranks[0], gains, axis=1)
+        bounds.append((values[:, None] - _largest(ordered, sizes, shares)).ravel())
+    relaxed = np.concatenate(bounds) - margin(problem, size)
+    units = np.floor(np.clip(relaxed / float(SCORE_UNIT), -float(SCORE_CAP), float(SCORE_CAP >> 1)))
+    # Scores are sums of squares, rounded down.
+    lower_bounds = np.maximum(units.astype(np.int64) - 2, max(found.lower_bound, 0))
+    classes = np.empty((sum(map(len, ranks)), width), dtype=np.intp)
+    classes[:, strong] = np.arange(n_strong)
+    classes[:, weak] = n_strong + labels[np.concatenate(ranks)]
+    return classes, np.concatenate(division), np.concatenate(counts), lower_bounds
+
+
+def _ranks(orders: Indices) -> Indices:
+    """Return the inverses of permutations, one per row."""
+    ranks = np.empty_like(orders)
+    np.put_along_axis(ranks, orders, np.arange(orders.shape[1])[None], axis=1)
+    return ranks
+
+
+def _combinations(count: int, size: int) -> Indices:
+    return np.array(list(combinations(range(count), size)), dtype=np.intp).reshape(math.comb(count, size), size)
+
+
+def _shares(count: int, parts: int) -> Indices:
+    """Return all ways to split a number into so many, shape (ways, parts)."""
+    if not parts:
+        return np.empty((int(count == 0), 0), dtype=np.intp)
+    bars = _combinations(count + parts - 1, parts - 1)
+    return np.diff(bars, axis=1, prepend=-1, append=count + parts - 1) - 1
+
+
+def _numbers(width: int, size: int, most: int) -> tuple[int, int]:
+    """Return how many strong columns and how many weak classes there are to be."""
+    for parts in _WEAK_CLASSES:
+        strong = 0
+        while strong < width and _strata(strong + 1, size, parts) <= most:
+            strong += 1
+        if strong >= min(size + 2, width):
+            break
+    return strong, parts if strong < width else 0
+
+
+def _strata(strong: int, size: int, parts: int) -> int:
+    return sum(math.comb(strong, k) * math.comb(size - k + parts - 1, parts - 1) for k in range(size + 1))
+
+
+def _by_strength(space: SearchSpace, best: NDArray[np.int32], width: int) -> Indices:
+    """Return all columns: those of the best subset, then the others, those that gain most beside it or alone first."""
+    columns = np.concatenate((best, np.setdiff1d(np.arange(width), best)))
+    _, products, diagonal = _eliminate(space, columns, np.arange(len(best))[None])
+    gains = np.divide(products[0] ** 2, diagonal[0], out=np.zeros(width), where=diagonal[0] > 0)
+    gains[: len(best)] = np.inf
+    return columns[np.argsort(-gains, kind="stable")]
+
+
+def _gains(space: SearchSpace, strong: Indices, weak: Indices, sets: Indices, left: int) -> tuple[Doubles, Doubles]:
+    """Return (relaxed scores of sets of strong columns, what weak ones gain at most when so many are added)."""
+    if not left:
+        return _eliminate(space, strong, sets)[0], np.zeros((len(sets), len(weak)))
+    column = space._stands_for
+    forms = np.flatnonzero(np.isin(column, weak))
+    forms = forms[np.argsort(column[forms], kind="stable")]
+    starts = np.flatnonzero(np.diff(column[forms], prepend=-1))
+    columns = np.concatenate((strong, forms))
+    scores, most = np.empty(len(sets)), np.empty((len(sets), len(weak)))
+    step = max(1, _CELLS // len(columns))
+    for begin in range(0, len(sets), step):
+        part = slice(begin, begin + step)
+        scores[part], products, diagonal = _eliminate(space, columns, sets[part])
+        squares = np.maximum.reduceat(products[:, len(strong) :] ** 2, starts, axis=1)
+        diagonal = np.minimum.reduceat(diagonal[:, len(strong) :], starts, axis=1)
+        if left == 1:
+            most[part] = np.divide(squares, diagonal, out=np.full(squares.shape, np.inf), where=diagonal > 0)
+        else:
+            most[part] = squares / space.kappa(left, diagonal)[:, None]
+    return scores, most
+
+
+def _largest(gains: Doubles, sizes: Indices, shares: Indices) -> Doubles:
+    """Return the sums of the largest gains of every class, as many as its share, shape (sets, shares)."""
+    total = np.zeros((len(gains), len(shares)))
+    for part, share in zip(np.split(gains, np.cumsum(sizes)[:-1], axis=1), shares.T, strict=False):
+        most = int(share.max())
+        largest = (
+            -np.sort(-np.partition(part, part.shape[1] - most, axis=1)[:, part.shape[1] - most :], axis=1)
+            if most
+            else part[:, :0]
+        )
+        total += np.cumsum(np.pad(largest, ((0, 0), (1, 0))), axis=1)[:, share]
+    return total
+
+
+def _eliminate(space: SearchSpace, columns: Indices, sets: Indices) -> tuple[Doubles, Doubles, Doubles]:
+    """Return (relaxed scores, residual products, diagonals) of some columns, given sets of places among them."""
+    every = np.arange(len(sets))
+    values = np.full(len(sets), space.constant)
+    products = np.tile(space.cross[columns], (len(sets), 1))
+    diagonal = np.ones(products.shape)
+    rows: list[Doubles] = []
+    for place in sets.T:
+        row = space.gram[columns[place][:, None], columns]
+        for earlier in rows:
+            row -= earlier[every, place][:, None] * earlier
+        root = np.sqrt(diagonal[every, place])
+        row /= root[:, None]
+        image = products[every, place] / root
+        values -= image * image
+        products -= row * image[:, None]
+        diagonal -= row * row
+        rows.append(row)
+    return values, products, diagonal
