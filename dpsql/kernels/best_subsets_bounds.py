@@ -108,7 +108,7 @@ class SearchSpace:
         self.gram, self.cross, self.constant = relaxation.gram, relaxation.cross, relaxation.constant
         self.conflicts: NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
         # The column that each one stands for, and the one that has to be beside it, if any.
-        self._stands_for, self._beside = np.append(np.arange(width), second), np.append(np.full(width, -1), first)
+        self.stands_for, self._beside = np.append(np.arange(width), second), np.append(np.full(width, -1), first)
         if len(first) and size > 1:
             near = relaxation.gram[first, second]
             scale = 1.0 / np.sqrt(1.0 - near * near)
@@ -119,7 +119,7 @@ class SearchSpace:
             self.gram = np.block([[relaxation.gram, rows.T], [rows, (block + block.T) / 2]])
             cross = (relaxation.cross[second] - near * relaxation.cross[first]) * scale
             self.cross = np.append(relaxation.cross, cross)
-            self.conflicts = self._stands_for[:, None] == self._stands_for
+            self.conflicts = self.stands_for[:, None] == self.stands_for
             self.conflicts[first, second] = self.conflicts[second, first] = True
             np.fill_diagonal(self.conflicts, False)
         blocks = np.where(self.conflicts, 0.0, self.gram) if len(self.conflicts) else self.gram
@@ -134,7 +134,7 @@ class SearchSpace:
             return found
         beside = self._beside[found]
         valid = ((beside[:, :, None] == found[:, None, :]).any(axis=2) | (beside < 0)).all(axis=1)
-        subsets: NDArray[np.int32] = self._stands_for[found[valid]].astype(np.int32)
+        subsets: NDArray[np.int32] = self.stands_for[found[valid]].astype(np.int32)
         return subsets
 
     def kappa(self, left: int, diagonal: Doubles) -> Doubles:

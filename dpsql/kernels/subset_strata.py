@@ -12,8 +12,11 @@ classes, t in all: every subset is in exactly one. Its bound is that of a node o
 
 or for one more column the relaxed score of A minus the largest ``c_j^2 / d_j`` of its class; less what rounding can do,
 `margin`. That argument holds for any set A and for any multiplier of the ball that some subset has. No unlisted subset
-scores below the certificate of the search either: the larger one counts. Nearly equal columns have forms of their own
-(`SearchSpace`), of which a set takes one: that of the largest ``c_j^2`` stands for them all.
+scores below the certificate of the search either: the larger one counts.
+
+Nearly equal columns have forms of their own: one stands for k beside j, for j before k (`SearchSpace`). Here strong
+columns come before all others. So A has a form that does not depend on T, and of the forms of a weak column, one of
+which a subset takes, that of the largest ``c_j^2`` stands for them all.
 
 Which columns are strong, how many, and what the classes are is a matter of running time only.
 """
@@ -72,22 +75,24 @@ def subset_strata(
     """
     size = found.subsets.shape[1]
     width = len(problem.vector) - problem.forced
-    space = SearchSpace(Relaxation(problem, float(problem.multipliers(found.subsets[:1])[0])), size)
+    relaxation = Relaxation(problem, float(problem.multipliers(found.subsets[:1])[0]))
     n_strong, n_weak = _numbers(width, size, most)
-    order = _by_strength(space, found.subsets[0], width)
-    strong, weak = order[:n_strong], np.sort(order[n_strong:])
-    edges = np.ceil(len(weak) ** (np.arange(1, n_weak + 1) / max(1, n_weak)))
-    labels = np.searchsorted(edges, np.arange(len(weak)), side="right")
+    # From here on columns are numbered in the order of their strength.
+    order = _by_strength(relaxation, found.subsets[0])
+    relaxation.gram, relaxation.cross = relaxation.gram[np.ix_(order, order)], relaxation.cross[order]
+    space = SearchSpace(relaxation, size)
+    edges = np.ceil((width - n_strong) ** (np.arange(1, n_weak + 1) / max(1, n_weak)))
+    labels = np.searchsorted(edges, np.arange(width - n_strong), side="right")
     sizes = np.bincount(labels, minlength=n_weak)
     # Ranks of the weak columns, by division.
-    ranks = [_ranks(np.argsort(order[n_strong:])[None])]
+    ranks = [np.arange(width - n_strong)[None]]
     division, counts, bounds = [], [], []
     for chosen in range(min(size, n_strong) + 1):
         sets, shares = _combinations(n_strong, chosen), _shares(size - chosen, n_weak)
         shares = shares[(shares <= sizes).all(axis=1)]
         if not len(shares):
             continue
-        values, gains = _gains(space, strong, weak, sets, size - chosen)
+        values, gains = _gains(space, n_strong, width, sets, size - chosen)
         first = sum(map(len, ranks))
         own = size - chosen > 1 and (first + len(sets)) * width <= _MOST_CLASSES
         if own:
@@ -103,8 +108,8 @@ def subset_strata(
     # Scores are sums of squares, rounded down.
     lower_bounds = np.maximum(units.astype(np.int64) - 2, max(found.lower_bound, 0))
     classes = np.empty((sum(map(len, ranks)), width), dtype=np.intp)
-    classes[:, strong] = np.arange(n_strong)
-    classes[:, weak] = n_strong + labels[np.concatenate(ranks)]
+    classes[:, order[:n_strong]] = np.arange(n_strong)
+    classes[:, order[n_strong:]] = n_strong + labels[np.concatenate(ranks)]
     return classes, np.concatenate(division), np.concatenate(counts), lower_bounds
 
 
@@ -142,31 +147,31 @@ def _strata(strong: int, size: int, parts: int) -> int:
     return sum(math.comb(strong, k) * math.comb(size - k + parts - 1, parts - 1) for k in range(size + 1))
 
 
-def _by_strength(space: SearchSpace, best: NDArray[np.int32], width: int) -> Indices:
-    """Return all columns: those of the best subset, then the others, those that gain most beside it or alone first."""
-    columns = np.concatenate((best, np.setdiff1d(np.arange(width), best)))
-    _, products, diagonal = _eliminate(space, columns, np.arange(len(best))[None])
-    gains = np.divide(products[0] ** 2, diagonal[0], out=np.zeros(width), where=diagonal[0] > 0)
-    gains[: len(best)] = np.inf
-    return columns[np.argsort(-gains, kind="stable")]
+def _by_strength(relaxation: Relaxation, best: NDArray[np.int32]) -> Indices:
+    """Return all columns: those of the best subset, then the others, those that gain most beside it first."""
+    _, products, diagonal, _ = relaxation.eliminate(best.tolist())
+    gains = np.divide(products**2, diagonal, out=np.zeros(len(products)), where=diagonal > 0)
+    gains[best] = np.inf
+    return np.argsort(-gains, kind="stable")
 
 
-def _gains(space: SearchSpace, strong: Indices, weak: Indices, sets: Indices, left: int) -> tuple[Doubles, Doubles]:
+def _gains(space: SearchSpace, n_strong: int, width: int, sets: Indices, left: int) -> tuple[Doubles, Doubles]:
     """Return (relaxed scores of sets of strong columns, what weak ones gain at most when so many are added)."""
+    strong = np.arange(n_strong)
+    scores, most = np.empty(len(sets)), np.zeros((len(sets), width - n_strong))
     if not left:
-        return _eliminate(space, strong, sets)[0], np.zeros((len(sets), len(weak)))
-    column = space._stands_for
-    forms = np.flatnonzero(np.isin(column, weak))
+        return _eliminate(space, strong, sets)[0], most
+    column = space.stands_for[: len(space.gram)]
+    forms = np.flatnonzero(column >= n_strong)
     forms = forms[np.argsort(column[forms], kind="stable")]
     starts = np.flatnonzero(np.diff(column[forms], prepend=-1))
     columns = np.concatenate((strong, forms))
-    scores, most = np.empty(len(sets)), np.empty((len(sets), len(weak)))
     step = max(1, _CELLS // len(columns))
     for begin in range(0, len(sets), step):
         part = slice(begin, begin + step)
         scores[part], products, diagonal = _eliminate(space, columns, sets[part])
-        squares = np.maximum.reduceat(products[:, len(strong) :] ** 2, starts, axis=1)
-        diagonal = np.minimum.reduceat(diagonal[:, len(strong) :], starts, axis=1)
+        squares = np.maximum.reduceat(products[:, n_strong:] ** 2, starts, axis=1)
+        diagonal = np.minimum.reduceat(diagonal[:, n_strong:], starts, axis=1)
         if left == 1:
             most[part] = np.divide(squares, diagonal, out=np.full(squares.shape, np.inf), where=diagonal > 0)
         else:
@@ -179,11 +184,7 @@ def _largest(gains: Doubles, sizes: Indices, shares: Indices) -> Doubles:
     total = np.zeros((len(gains), len(shares)))
     for part, share in zip(np.split(gains, np.cumsum(sizes)[:-1], axis=1), shares.T, strict=False):
         most = int(share.max())
-        largest = (
-            -np.sort(-np.partition(part, part.shape[1] - most, axis=1)[:, part.shape[1] - most :], axis=1)
-            if most
-            else part[:, :0]
-        )
+        largest = -np.sort(-part, axis=1)[:, :most]
         total += np.cumsum(np.pad(largest, ((0, 0), (1, 0))), axis=1)[:, share]
     return total
 

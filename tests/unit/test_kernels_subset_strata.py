@@ -147,3 +147,13 @@ def test_any_shape(width, size, most):
     listed = SubsetList(found.subsets, width)
     if len(listed) < listed.total:
         SubsetRejection(listed, found.scores, found.lower_bound, None, Fraction(1))._stratify(strata)
+
+
+def test_single_columns_some_of_them_equal():
+    problem, options = statistics(duplicated, 0), {"radius": Fraction(1), "ridge": Fraction(0)}
+    found = best_subsets(*problem, size=1, count=2, **options)
+    canonical = BallLeastSquares(*problem, **options)
+    strata = Strata(*subset_strata(canonical, found, most=4))
+    sampler = SubsetRejection(SubsetList(found.subsets, WIDTH), found.scores, 0, canonical.scores, Fraction(1))
+    sampler._stratify(strata)
+    assert sum(sampler._members) == WIDTH

@@ -182,7 +182,6 @@ def test_overlapping_strata_give_a_wrong_law(monkeypatch):
     with pytest.raises(ParameterError, match="P018"):
         stratified(rejection(scores, 4, [], 0), overlapping)
     monkeypatch.setattr(module, "_distinct", lambda rows: 5)
-    monkeypatch.setattr(SubsetList, "total", 8, raising=False)
     sampler = rejection(scores, 4, [], 0)
     sampler._listed.total = 8
     found = implied_law(stratified(sampler, overlapping), scores)
