@@ -277,8 +277,8 @@ class Spent(Exception):  # noqa: N818
 def draw_up_to(sampler: SubsetRejection, count: int, rounds: int) -> tuple[list[Subset], int]:
     """Draw until `count` subsets or `rounds` rounds are reached; return them and the rounds begun.
 
-    Rounds are independent and alike, so what a draw gives says nothing of how many it took: to stop by their number,
-    and to drop the draw that was under way, changes no law.
+    Whatever came before, a round that ends with a subset has the law, so what a draw gives says nothing of how many
+    it took: to stop by their number, and to drop the draw that was under way, changes no law.
     """
     subsets: list[Subset] = []
     before = now = 0
@@ -553,9 +553,9 @@ def write_report(folder: Path, *, figures: bool = True) -> None:
         "## F1: mean share of the true support that is found",
         recovery(lines, "f1"),
         "## Listing the best k (p - k) + 2 subsets, and draws of the exact law",
-        "Seconds and nodes are medians. `rounds`, `rounds_replace`: per draw, expected with the list and one bound alone. "
-        "`draws`, `rounds_begun`, `draw_seconds`: what they took, under add_remove, with strata. `least_sample`: effective "
-        "size of the sample behind the exact law's chance, where the error exceeds 1 %.",
+        "Seconds and nodes are medians. `rounds`, `rounds_replace`: per draw, expected with the list and one bound. "
+        "`draws`, `rounds_begun`, `draw_seconds`: what they took under add_remove, with strata. `least_sample`: "
+        "effective size of the sample behind the exact law's chance, where its error exceeds 1 %.",
         markdown(tuple(searches[0]), [list(line.values()) for line in searches]),
         "## Calls in SQL against the law, on one table",
         markdown(tuple(checks[0]), [list(line.values()) for line in checks]) if checks else "",

@@ -19,8 +19,10 @@ import pytest
 
 import dpsql
 from dpsql.kernels import best_subsets as kernel
+from dpsql.kernels import subset_strata
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH
 from dpsql.kernels.best_subsets import LIST_WIDTH
+from dpsql.mechanisms import subset_exponential
 from dpsql.statistics.gram import score_sensitivity
 from dpsql.testing import BestSubsetLaw, SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.broken.subsets import ball_scores
@@ -49,6 +51,7 @@ CASES: dict[str, Case] = {
     "all listed": {"k": 3, "epsilon": 20, "list_size": 120},
     "tree": {"k": 3, "epsilon": 20},
     "tree stopped": {"k": 3, "epsilon": 20, "list_size": 5, "node_limit": 1},
+    "strata": {"k": 3, "epsilon": 20, "list_size": 1},
     "top_r": {"k": 3, "epsilon": 40, "method": "top_r", "list_size": 8},
     "top_r gap": {"k": 3, "epsilon": 30, "method": "top_r", "gap": 1.5},
     "replace": {"k": 3, "epsilon": 40, "neighbours": "replace"},
@@ -69,14 +72,17 @@ def connection() -> Iterator[Any]:
 
 
 @pytest.fixture
-def tree(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have small problems searched, too, instead of enumerated."""
+def prepare(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have small problems searched or split into strata, as large ones are."""
 
-    def search(name: str) -> None:
+    def change(name: str) -> None:
         if name.startswith("tree"):
             monkeypatch.setattr(kernel, "_ENUMERATED", 0)
+        if name == "strata":
+            monkeypatch.setattr(subset_exponential, "_PATIENCE", 1)
+            monkeypatch.setattr(subset_strata, "subset_strata", functools.partial(subset_strata.subset_strata, most=12))
 
-    return search
+    return change
 
 
 @functools.cache
@@ -118,9 +124,9 @@ def aggregate_form(connection: Any, case: Case, runs: int) -> list[Outcome]:
 
 
 @names
-def test_output_law_in_short(connection: Any, tree: Callable[[str], None], name: str) -> None:
+def test_output_law_in_short(connection: Any, prepare: Callable[[str], None], name: str) -> None:
     """Sees noise that is absent, or a law of another kind; 0.7 and 1.3 need more samples."""
-    tree(name)
+    prepare(name)
     result = fit(aggregate_form(connection, CASES[name], SHORT), exact_law(name), false_alarm=FALSE_ALARM)
     assert result.accepted, f"chi-square {result.statistic:.1f} on {result.degrees} degrees"
 
@@ -144,8 +150,8 @@ def test_output_law_of_the_table_form(connection: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [table_form, aggregate_form])
 @names
-def test_output_law_at_length(connection: Any, tree: Callable[[str], None], name: str, form: Any) -> None:
-    tree(name)
+def test_output_law_at_length(connection: Any, prepare: Callable[[str], None], name: str, form: Any) -> None:
+    prepare(name)
     law, runs = exact_law(name), runs_for(name)
     result = fit(form(connection, CASES[name], runs), law, false_alarm=FALSE_ALARM)
     assert result.accepted, f"chi-square {result.statistic:.1f} on {result.degrees} degrees in {runs} runs"
@@ -154,11 +160,11 @@ def test_output_law_at_length(connection: Any, tree: Callable[[str], None], name
         assert not fit(wrong, law, false_alarm=FALSE_ALARM).accepted, factor
 
 
-def test_the_stopped_tree_is_stopped(connection: Any, tree: Callable[[str], None], spy: list[Any]) -> None:
+def test_the_stopped_tree_is_stopped(connection: Any, prepare: Callable[[str], None], spy: list[Any]) -> None:
     """The cases above say what they claim to: a search, one that ends early, no list, a list of all."""
     found = {}
     for name in ("default", "one listed", "all listed", "tree", "tree stopped"):
-        tree(name)
+        prepare(name)
         aggregate_form(connection, CASES[name], 1)
         found[name] = spy.pop()
     assert [len(one.subsets) for one in found.values()] == [23, 1, 120, 23, 5]
@@ -166,6 +172,23 @@ def test_the_stopped_tree_is_stopped(connection: Any, tree: Callable[[str], None
     assert found["all listed"].lower_bound == SCORE_CAP
     assert found["tree stopped"].lower_bound < found["tree stopped"].scores[-1]
     assert [one.nodes > 0 for one in found.values()] == [False] * 3 + [True] * 2
+
+
+def test_the_strata_are_used(connection: Any, prepare: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most draws of that case go on with several strata, and these hold more than one subset each."""
+    prepare("strata")
+    split = subset_strata.subset_strata
+    counts: list[int] = []
+
+    def counted(*problem: Any) -> Any:
+        strata = split(*problem)
+        counts.append(len(strata[-1]))
+        return strata
+
+    monkeypatch.setattr(subset_strata, "subset_strata", counted)
+    aggregate_form(connection, CASES["strata"], 60)
+    assert len(counts) > 20
+    assert 1 < min(counts) <= max(counts) < 120
 
 
 @pytest.fixture
@@ -250,8 +273,6 @@ def test_law_does_not_depend_on_the_product_path() -> None:
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
     """Ranges that calls gave to the mechanism, in units of squared half widths."""
-    from dpsql.mechanisms import subset_exponential as mechanisms
-
     seen: list[Fraction] = []
 
     def spied(draw: Any) -> Any:
@@ -262,7 +283,7 @@ def ranges(monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
         return run
 
     for mechanism in ("subset_exponential", "top_r_exponential"):
-        monkeypatch.setattr(mechanisms, mechanism, spied(getattr(mechanisms, mechanism)))
+        monkeypatch.setattr(subset_exponential, mechanism, spied(getattr(subset_exponential, mechanism)))
     return seen
 
 
