@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
-from dpsql.kernels.kendall import RankedTable
+from dpsql.kernels.kendall import RankedTable, compiled_kernels
 from dpsql.kernels.staging import StagedColumns
 from dpsql.mechanisms.select import select
 from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
@@ -167,6 +167,7 @@ class WholeTable(Collector):
 
     def _ranked(self, progress: Callable[[float], None] | None = None) -> RankedTable:
         """Rank every column; the rows are given up."""
+        compiled_kernels(self._staged.rows * self._staged.width)  # large work is worth waiting for them
         columns = (self._staged.take(position) for position in range(self._staged.width))
         return RankedTable(columns, progress=progress)
 
