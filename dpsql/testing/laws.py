@@ -55,6 +55,16 @@ def select_law(
     return dict(zip(map(tuple, outputs.tolist()), probabilities.tolist(), strict=True))
 
 
+def one_shot_law(
+    utility: Sequence[int], *, mechanism: str, gamma: Fraction, utility_range: int, epsilon: Fraction, k: int
+) -> dict[tuple[int, ...], float]:
+    """Return the law of `dpsql.selection.one_shot`; arguments as there."""
+    if mechanism == "canonical_lipschitz":
+        return canonical_lipschitz_law(utility, utility_range=utility_range, epsilon=epsilon, k=k, gamma=gamma)
+    noise: Literal["exponential", "gumbel"] = "exponential" if mechanism == "one_shot" else "gumbel"
+    return select_law(utility, utility_range=utility_range, epsilon=epsilon, k=k, noise=noise)
+
+
 def canonical_lipschitz_law(
     utility: Sequence[int], *, utility_range: int, epsilon: Fraction, k: int, gamma: Fraction
 ) -> dict[tuple[int, ...], float]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dpsql.selectors.sis import SisCall, SisPlan
 from dpsql.statistics import fixed_point, xty
-from dpsql.testing.laws import canonical_lipschitz_law, select_law
+from dpsql.testing.laws import one_shot_law
 from dpsql.testing.neighbours import Table
 
 Outcome = tuple[str, ...]
@@ -68,14 +68,14 @@ class SisLaw:
         """Return the law of the selected names, by rank, for given scores."""
         plan = self.plan
         epsilon = plan.epsilon - plan.center_epsilon
-        law: dict[tuple[int, ...], float]
-        if plan.mechanism == "canonical_lipschitz":
-            law = canonical_lipschitz_law(
-                utility, utility_range=self.utility_range, epsilon=epsilon, k=plan.k, gamma=plan.gamma
-            )
-        else:
-            noise: Literal["exponential", "gumbel"] = "exponential" if plan.mechanism == "one_shot" else "gumbel"
-            law = select_law(utility, utility_range=self.utility_range, epsilon=epsilon, k=plan.k, noise=noise)
+        law = one_shot_law(
+            utility,
+            mechanism=plan.mechanism,
+            gamma=plan.gamma,
+            utility_range=self.utility_range,
+            epsilon=epsilon,
+            k=plan.k,
+        )
         names = self.call.features
         return {tuple(names[place] for place in chosen): chance for chosen, chance in law.items()}
 

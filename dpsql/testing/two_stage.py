@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.statistics import votes
 from dpsql.testing.best_subset import struct_rows
-from dpsql.testing.laws import canonical_lipschitz_law, select_law
+from dpsql.testing.laws import one_shot_law
 from dpsql.testing.neighbours import Table
 
 Outcome = tuple[str, ...]
@@ -76,14 +76,14 @@ class TwoStageLaw:
         """Return the law of the selected names, by rank, for given votes."""
         plan = self.plan
         epsilon = plan.epsilon - plan.count_epsilon
-        law: dict[tuple[int, ...], float]
-        if plan.mechanism == "canonical_lipschitz":
-            law = canonical_lipschitz_law(
-                utility, utility_range=self.utility_range, epsilon=epsilon, k=plan.k, gamma=plan.gamma
-            )
-        else:
-            noise: Literal["exponential", "gumbel"] = "exponential" if plan.mechanism == "one_shot" else "gumbel"
-            law = select_law(utility, utility_range=self.utility_range, epsilon=epsilon, k=plan.k, noise=noise)
+        law = one_shot_law(
+            utility,
+            mechanism=plan.mechanism,
+            gamma=plan.gamma,
+            utility_range=self.utility_range,
+            epsilon=epsilon,
+            k=plan.k,
+        )
         names = self.call.features
         return {tuple(names[place] for place in chosen): chance for chosen, chance in law.items()}
 

@@ -7,7 +7,7 @@ the SQL function; those of range, score and sampler are in test_broken_selectors
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,14 +42,6 @@ CASES: list[tuple[str, tuple[Table, Table], dict[str, Any]]] = [
 ]
 IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case in CASES]
 cases = pytest.mark.parametrize(("relation", "pair", "case"), CASES, ids=IDS)
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Any]]:
-    connections: list[Any] = []
-    yield connections
-    for connection in connections:
-        connection.close()
 
 
 def named(arguments: dict[str, Any]) -> str:

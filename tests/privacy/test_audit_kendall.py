@@ -6,7 +6,7 @@ A right release is accused with probability at most 1e-6 per audit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -56,14 +56,6 @@ BLOCKED: list[tuple[str, dict[str, Any]]] = [
     ("added", {"k": 1, "epsilon": 3, "mechanism": "exponential", "blocks": 1, "row_id": "id"}),
 ]
 IDS = [f"{name} {' '.join(map(str, case.values()))}" for name, case in CASES]
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Any]]:
-    connections: list[Any] = []
-    yield connections
-    for connection in connections:
-        connection.close()
 
 
 def features(pair: tuple[Table, Table]) -> list[str]:

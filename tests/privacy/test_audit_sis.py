@@ -6,7 +6,7 @@ A right release is accused with probability at most 1e-6 per audit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,14 +36,6 @@ CASES: list[tuple[str, tuple[Table, Table], dict[str, Any]]] = [
     ),
 ]
 IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case in CASES]
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Any]]:
-    connections: list[Any] = []
-    yield connections
-    for connection in connections:
-        connection.close()
 
 
 def table_form(**arguments: Any) -> str:

@@ -6,7 +6,7 @@ A right release is accused with probability at most 1e-6 per audit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -36,14 +36,6 @@ def binary(rows: int) -> Pair:
 
 # b is constant until the last row.
 CONSTANT: Pair = ((0.0, 5.0, 0.0), (1.0, 5.0, 1.0)), ((0.0, 5.0, 0.0), (1.0, 5.0, 1.0), (2.0, 6.0, 2.0))
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Any]]:
-    connections: list[Any] = []
-    yield connections
-    for connection in connections:
-        connection.close()
 
 
 def run(opened: list[Any], sql: str, pair: Pair, *, epsilon: float, runs: int) -> AuditReport:

@@ -5,7 +5,6 @@ Every right function is accused with probability at most 1e-6; every fault is mi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -30,14 +29,6 @@ TURNED = NEAR, (*NEAR, (0.5, 1.0, 1.0))
 # Sums of 4 rows that begin at a multiple of 4 are 0 for b and not for a; those of 5 rows are 0 for a and not for b.
 WAVES = tuple(((1.0, 0.5, -1.0, 0.5, -1.0)[i % 5], (1.0, -1.0)[i % 2], 1.0) for i in range(100))
 BATCHES = WAVES[:99], WAVES
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Any]]:
-    connections: list[Any] = []
-    yield connections
-    for connection in connections:
-        connection.close()
 
 
 def columns(pair: tuple[Table, Table]) -> list[str]:

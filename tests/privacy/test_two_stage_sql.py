@@ -519,14 +519,6 @@ TURNED = tuple((x, z, x) for x in (-1.0, 0.0, 1.0) for z in (-1.0, 0.0, 1.0))
 ONE_BLOCK = TURNED, (*TURNED, (0.0, 1e6, 1e6))
 
 
-@pytest.fixture
-def opened() -> Iterator[list[Any]]:
-    connections: list[Any] = []
-    yield connections
-    for connection in connections:
-        connection.close()
-
-
 def audit_of_one_block(opened: list[Any], claimed: float, charged: float, runs: int) -> AuditReport:
     def connect() -> Any:
         opened.append(dpsql.connect())
