@@ -24,6 +24,8 @@ from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.gram import score_sensitivity, utility_range
 
 METHODS = ("exact", "top_r")
+# The products of so many columns still fit in memory, 16 bytes each.
+MOST_FEATURES = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,16 @@ class BestSubsetPlan(SelectionPlan):
 
 class BestSubsetCall(BoundedCall):
     """A dp_best_subset call joined to its source's types."""
+
+    def check(self) -> None:
+        """Raise when there are too many features, too."""
+        super().check()
+        if len(self.features) > MOST_FEATURES:
+            raise ParameterError(
+                "P026",
+                f"dp_best_subset takes at most {MOST_FEATURES} features; got {len(self.features)}. "
+                "Select some with dp_sis first, and name them in features.",
+            )
 
     def start(self) -> Collector:
         """Return an empty Gram matrix."""

@@ -184,6 +184,13 @@ def test_refused_before_a_row_is_read(con: Any, name: str, change: dict[str, Any
     assert charges(con) == []
 
 
+def test_more_features_than_fit_in_memory_are_refused(con: Any) -> None:
+    con.execute("CREATE TABLE vectors AS SELECT [a, b] AS x, y FROM t")
+    with pytest.raises(duckdb.Error, match="DPSQL-P026"):
+        con.execute(f"FROM {call('dp_best_subset', 'vectors', 'x', n_features=5001)}").fetchall()
+    assert charges(con) == []
+
+
 @pytest.mark.parametrize("name", COLLECTING)
 def test_charges(con: Any, name: str) -> None:
     for free in ("EXPLAIN FROM {c}", "DESCRIBE FROM {c}", "PREPARE p AS FROM {c}", "FROM {c} LIMIT 0"):
