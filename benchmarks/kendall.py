@@ -24,30 +24,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from racing import race
 
 from dpsql.kernels import kendall
 from dpsql.kernels.kendall import RankedTable, pair_counts, rank_column
 from dpsql.statistics.kendall import exact_utilities
 
 SHAPES = ((10_000, 600, 5), (100_000, 100, 5), (1_000_000, 20, 3))
-
-
-def race(contenders: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Time the contenders in turn; return the median seconds of each."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
-        for name, work in contenders.items():
-            start = time.perf_counter()
-            work()
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def data(rows: int, width: int) -> np.ndarray:

@@ -11,31 +11,18 @@ Options: --rows N, --repeats N. Medians; the contenders take turns within each r
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+from racing import race
 
 import dpsql
 from dpsql.kernels import xty
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 
 BOUNDS = "lower := -1, upper := 1, target_lower := -1, target_upper := 1"
-
-
-def race(contenders: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Time the contenders in turn; return the median seconds of each."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
-        for name, work in contenders.items():
-            start = time.perf_counter()
-            work()
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def show(title: str, medians: dict[str, float], base: str) -> None:

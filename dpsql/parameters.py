@@ -148,6 +148,14 @@ def finite_float(name: str, value: Any, *, code: str, hint: str) -> float:
     raise ParameterError(code, f"{name} must be a finite number; got {show(value)}. {hint}")
 
 
+def positive_float(name: str, value: Any, *, code: str, hint: str) -> float:
+    """Return `value` as a finite double > 0."""
+    number = finite_float(name, value, code=code, hint=hint)
+    if not number > 0:
+        raise ParameterError(code, f"{name} must be a finite number > 0; got {show(value)}. {hint}")
+    return number
+
+
 def bounds(
     lower: Any, upper: Any, *, names: tuple[str, str], code: str, hint: str
 ) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:

@@ -22,8 +22,10 @@ Quantity = tuple[str, float, str]
 _bounds_hint = "Give lower := and upper := from domain knowledge, not from the table."
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 
-# The arguments that every function takes, in their order in SQL: where the rows are, and last whom the call protects.
+# The arguments that functions share, in their order in SQL: where the rows are, public bounds where values count,
+# and last whom the call protects.
 COLUMNS: dict[str, Any] = dict.fromkeys(("target", "features", "n_features", "names"))
+BOUNDS: dict[str, Any] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper", "target_levels"))
 PROTECTION: dict[str, Any] = dict.fromkeys(
     ("neighbours", "privacy_unit", "max_rows_per_unit", "row_id", "value", "dataset", "release")
 )

@@ -16,7 +16,7 @@ from dpsql import parameters
 from dpsql.call import Batch, BoundedCall, Collector
 from dpsql.errors import ParameterError
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
+from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
 from dpsql.progress import Progress
 from dpsql.selection import CONFIDENCE, log_of_ratio
 from dpsql.source import Layout
@@ -69,11 +69,7 @@ class BestSubsetPlan(SelectionPlan):
         **COLUMNS,
         "k": None,
         "epsilon": None,
-        "lower": None,
-        "upper": None,
-        "target_lower": None,
-        "target_upper": None,
-        "target_levels": None,
+        **BOUNDS,
         "radius": 1.1,
         "ridge": 0,
         "intercept": False,

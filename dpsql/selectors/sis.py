@@ -16,7 +16,7 @@ from dpsql import parameters
 from dpsql.call import BoundedCall
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
+from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
 from dpsql.progress import Progress
 from dpsql.selection import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.source import Layout
@@ -61,11 +61,7 @@ class SisPlan(SelectionPlan):
         **COLUMNS,
         "k": None,
         "epsilon": None,
-        "lower": None,
-        "upper": None,
-        "target_lower": None,
-        "target_upper": None,
-        "target_levels": None,
+        **BOUNDS,
         "mechanism": "one_shot",
         "gamma": 0.5,
         "center": "public",

@@ -100,8 +100,8 @@ class TwoStagePlan(SelectionPlan):
             "count_failure": parameters.open_unit_interval(
                 "count_failure", given["count_failure"], code="P021", hint="0.0001 is the usual value."
             ),
-            "penalty": float(
-                parameters.positive_number("penalty", given["penalty"], code="P023", hint="0.1 is the usual value.")
+            "penalty": parameters.positive_float(
+                "penalty", given["penalty"], code="P023", hint="0.1 is the usual value."
             ),
             "standardize": parameters.boolean("standardize", given["standardize"], code="P023"),
             "intercept": parameters.boolean("intercept", given["intercept"], code="P023"),

@@ -164,6 +164,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dp_two_stage", {"blocks": None}, "P021"),
     ("dp_two_stage", {"rows_per_block": 10}, "P021"),
     ("dp_two_stage", {"penalty": 0}, "P023"),
+    ("dp_two_stage", {"penalty": 10**400}, "P023"),
     ("dp_two_stage", {"standardize": 1}, "P023"),
     ("dp_best_subset", {"lower": None}, "P003"),
     ("dp_best_subset", {"target_lower": None, "target_upper": None}, "P004"),
@@ -251,7 +252,11 @@ class PlantedError(Exception):
 
 @pytest.mark.parametrize("name", COLLECTING)
 @pytest.mark.parametrize("part", ["read", "prepare"])
-@pytest.mark.parametrize("error", [PlantedError("SECRET-31337"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [PlantedError("SECRET-31337"), KeyboardInterrupt(), dpsql.ParameterError("P018", "SECRET-31337")],
+    ids=["own", "interrupt", "refusal behind the gate"],
+)
 @pytest.mark.parametrize("form", ["table", "aggregate"])
 def test_a_failure_after_the_gate_is_charged_once(
     con: Any, monkeypatch: pytest.MonkeyPatch, name: str, part: str, error: BaseException, form: str
