@@ -4,6 +4,7 @@
     python benchmarks/best_subset.py hard      # weak signal, collinear and repeated columns, few rows
     python benchmarks/best_subset.py leaps     # R's leaps (regsubsets), if Rscript and the package are there
     python benchmarks/best_subset.py mip       # HiGHS (scipy.optimize.milp): outer approximation, one cut per subset
+    python benchmarks/best_subset.py draws     # whole draws of the law, over sizes, signals and epsilons
     python benchmarks/best_subset.py scores    # canonical scores and dual values, per subset
     python benchmarks/best_subset.py start     # first call in a new process
 
@@ -15,6 +16,8 @@ bounds, search, canonical scores. Designs: rows N(0, Sigma), Sigma_ij = rho^|i-j
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import math
 import shutil
 import statistics
@@ -32,6 +35,7 @@ from dpsql.kernels import best_subsets as kernel
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, BallLeastSquares
 from dpsql.kernels.best_subsets import BestSubsets, best_subsets
 from dpsql.kernels.gram import gram_products
+from dpsql.selectors.best_subset import BestSubsetPlan, draw_subset
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 RADIUS = Fraction(11, 10)
@@ -95,6 +99,33 @@ def designs(options: argparse.Namespace) -> None:
                 f"{slow * 1e3:8.1f} ms {goal * 1e3:7.0f} ms {found.nodes:8d}",
                 flush=True,
             )
+
+
+def draws(options: argparse.Namespace) -> None:
+    """Time whole draws of dp_best_subset's law, from the Gram matrix: search, strata where needed, rejections."""
+    kernel.warm_up()
+    print("    n     p  s  snr  eps   seconds, cut at 10")
+    for rows, columns, size, ratio in itertools.product((500, 1000, 2000), (250, 1000), (5, 7), (0.5, 1.0, 2.0, 5.0)):
+        products = gram_products(design(columns, size, rows, 0.1, ratio))
+        for epsilon in (0.3, 1, 3):
+            given = {"target": "y", "features": "x", "n_features": columns, "k": size, "epsilon": epsilon}
+            bounds = {"lower": -1, "upper": 1, "target_lower": -1, "target_upper": 1}
+            plan = BestSubsetPlan.from_arguments("t", {**given, **bounds})
+            times = [_drawn(plan, products) for _ in range(options.repeats)]
+            shown = " ".join(f"{seconds:6.2f}" for seconds in times)
+            print(f"{rows:5d} {columns:5d} {size:2d} {ratio:4.1f} {epsilon:4.1f}   {shown}", flush=True)
+
+
+def _drawn(plan: BestSubsetPlan, products: np.ndarray) -> float:
+    start = time.perf_counter()
+
+    def stop_in_time(share: float) -> None:
+        if time.perf_counter() - start > 10:
+            raise TimeoutError
+
+    with contextlib.suppress(TimeoutError):
+        draw_subset(plan, products, stop_in_time)
+    return time.perf_counter() - start
 
 
 def hard(options: argparse.Namespace) -> None:
@@ -257,7 +288,7 @@ print(loaded - began, time.perf_counter() - loaded)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    choices = {work.__name__: work for work in (designs, hard, leaps, mip, scores, start)}
+    choices = {work.__name__: work for work in (designs, draws, hard, leaps, mip, scores, start)}
     parser.add_argument("what", choices=choices)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--mip-subsets", type=int, default=20)
