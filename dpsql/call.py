@@ -17,7 +17,7 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, to_doubles, to_texts
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.parameters import fold, show
-from dpsql.plan import Plan, refuse_large_k
+from dpsql.plan import Plan
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 
@@ -77,7 +77,7 @@ class TargetCode:
             raise SourceError(
                 "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
             )
-        if plan.target_bounds is not None:
+        if plan.target_bounds is not None and plan.target_needs_bounds:
             return cls(affine=affine_map(*plan.target_bounds))
         if is_boolean(kind):
             return cls(levels=("false", "true"))
@@ -186,21 +186,37 @@ class Call(ABC):
 
     def check(self) -> None:
         """Raise when the arguments do not fit the number of features."""
-        refuse_large_k(self.plan.k, len(self.features))
+        self.plan.check_features(len(self.features))
 
     def start(self) -> Collector | None:
         """Return what is to collect the rows; None where the statistic is summed in SQL."""
         return None
 
+    def turn(self, collector: Any, progress: Progress) -> Collector:
+        """Draw what the next pass over the rows needs; return its collector.
+
+        Parameters
+        ----------
+        collector : Collector
+            That of the pass before, with every row in it.
+        progress : Progress
+        """
+        raise NotImplementedError
+
     @abstractmethod
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
         """Return the function that draws, after all work that is too long for the ledger's transaction.
 
         Parameters
         ----------
         statistic : ndarray or Collector
-            What was summed in SQL, or the collector that `start` gave, with every row in it.
+            What was summed in SQL, or the collector of the last pass, with every row in it.
         progress : Progress
+
+        Returns
+        -------
+        draw : callable or Draw
+            Gives the result as JSON values.
         """
 
     def coded_target(self, rows: pa.StructArray) -> NDArray[np.float64]:
@@ -235,6 +251,22 @@ class Call(ABC):
         if absent is not None:
             features[:, absent] = np.nan
         return target, features
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A draw that costs less than its plan, because what was drawn before told that the rest is of no use.
+
+    Attributes
+    ----------
+    event : dict
+        What was spent: a part of the plan's event.
+    run : callable
+        Gives the result as JSON values.
+    """
+
+    event: dict[str, Any]
+    run: Callable[[], Any]
 
 
 class BoundedCall(Call):

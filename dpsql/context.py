@@ -16,6 +16,7 @@ from dpsql.installation import connect, install, refuse_unknown
 from dpsql.parameters import show, text
 from dpsql.plan import Plan
 from dpsql.release import Release
+from dpsql.results import Shape
 from dpsql.session import FAILED
 from dpsql.source import FRAME_PREFIX
 
@@ -112,7 +113,7 @@ class Context:
             statement = stored_sql(plan) if stored else release_sql(plan, function, self._session.catalog)
             release = self._release(statement, plan).column("release")[0].as_py()
         return Release(
-            value=_table(release["entries"]),
+            value=_table(FUNCTIONS[function].shape, release["entries"]),
             function=function,
             dataset=plan.dataset,
             guarantee=release["guarantee"],
@@ -213,12 +214,10 @@ class Context:
             self.connection.unregister(name)
 
 
-def _table(entries: list[dict[str, Any]]) -> pa.Table:
+def _table(shape: Shape, entries: list[dict[str, Any]]) -> pa.Table:
     import pyarrow as pa
 
+    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
     return pa.table(
-        {
-            "rank": pa.array([entry["rank"] for entry in entries], pa.int64()),
-            "feature": pa.array([entry["feature"] for entry in entries], pa.string()),
-        }
+        {name: pa.array([entry[name] for entry in entries], kinds[kind]) for name, kind in shape.columns.items()}
     )

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from dpsql.call import Call
 from dpsql.plan import Plan
+from dpsql.results import RANKED, Shape
 from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.selectors.kendall import KendallCall, KendallPlan
 from dpsql.selectors.sis import SisCall, SisPlan
@@ -24,17 +25,20 @@ class Function:
         Its public arguments.
     call : type
         Its statistic and its draw.
+    shape : Shape
+        The rows that it returns.
     """
 
     plan: type[Plan]
     call: type[Call]
+    shape: Shape
 
 
 FUNCTIONS: dict[str, Function] = {
-    "dp_sis": Function(SisPlan, SisCall),
-    "dp_kendall": Function(KendallPlan, KendallCall),
-    "dp_two_stage": Function(TwoStagePlan, TwoStageCall),
-    "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall),
+    "dp_sis": Function(SisPlan, SisCall, RANKED),
+    "dp_kendall": Function(KendallPlan, KendallCall, RANKED),
+    "dp_two_stage": Function(TwoStagePlan, TwoStageCall, RANKED),
+    "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall, RANKED),
 }
 # The exact statistic of a function, by a function of its own that is not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}

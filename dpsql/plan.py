@@ -73,8 +73,10 @@ class Plan(ABC):
     arguments: ClassVar[dict[str, Any]]
     # The arguments that are one of a few words.
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"neighbours": NEIGHBOURS}
-    # A numeric target needs bounds: the statistic is a sum of its values.
+    # A numeric target needs bounds: the statistic is a sum of its values, coded by them. Otherwise it comes as it is.
     target_needs_bounds: ClassVar[bool] = True
+    # Under which names the bounds that the data's owner stated hold for this function; None leaves one out.
+    stated_as: ClassVar[Mapping[str, str | None]] = {}
 
     @classmethod
     def from_arguments(cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> Any:
@@ -98,10 +100,11 @@ class Plan(ABC):
         given = {
             name: default if arguments.get(name) is None else arguments[name] for name, default in cls.arguments.items()
         }
-        for name, value in (stated or {}).items():
+        for stated_name, value in (stated or {}).items():
+            name = cls.stated_as.get(stated_name, stated_name)
             if value is not None and name in given and given[name] is None:
                 given[name] = value
-        layout = Layout.from_arguments(given)
+        layout = cls._layout(given)
         own = cls._own(given, layout)
         target_bounds, target_levels = _target(given)
         release = given["release"]
@@ -125,9 +128,27 @@ class Plan(ABC):
         )
 
     @classmethod
+    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+        """Return which columns hold what."""
+        return Layout.from_arguments(given)
+
+    @classmethod
     @abstractmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         """Return the checked fields that this function has and others have not."""
+
+    def check_features(self, count: int) -> None:
+        """Raise when the arguments do not fit the number of features."""
+
+    @property
+    def passes(self) -> int:
+        """How often the rows are read: a later pass uses what was drawn after the one before."""
+        return 1
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether every row has a block of its own choosing: by its id, or where it has none by its contents."""
+        return False
 
     @property
     def block_by_block(self) -> int | None:
@@ -204,6 +225,10 @@ class SelectionPlan(Plan):
             refuse_large_k(k, count)
         return {"k": k}
 
+    def check_features(self, count: int) -> None:
+        """Raise when more features are asked for than there are."""
+        refuse_large_k(self.k, count)
+
 
 def refuse_large_k(k: int, count: int) -> None:
     """Raise when more features are asked for than there are."""
@@ -235,7 +260,7 @@ def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
 
 
 def _target(given: Mapping[str, Any]) -> tuple[tuple[float, float] | None, tuple[Any, Any] | None]:
-    levels = given["target_levels"]
+    levels = given.get("target_levels")
     has_bounds = given.get("target_lower") is not None or given.get("target_upper") is not None
     if levels is None:
         if not has_bounds:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dpsql.mechanisms.canonical_lipschitz import canonical_lipschitz
 from dpsql.mechanisms.select import select
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
 CONFIDENCE = 0.95
-RANKED = pa.struct([("rank", pa.int64()), ("feature", pa.string())])
 
 
 def one_shot_event(mechanism: str, epsilon: Fraction, k: int, gamma: Fraction) -> dict[str, Any]:
@@ -83,8 +80,3 @@ def one_shot_noise(
 def log_of_ratio(number: int, share: float) -> float:
     """Return ``log(number / share)``, at least 0, for an integer of any size."""
     return max(0.0, math.log(number) - math.log(share)) if number > 0 else 0.0
-
-
-def ranked(names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the selection as tidy rows."""
-    return [{"rank": position, "feature": name} for position, name in enumerate(names, start=1)]

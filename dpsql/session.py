@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from dpsql.accountant import cost_of
 from dpsql.budget import Budget
-from dpsql.call import Call, Collector
+from dpsql.call import Call, Collector, Draw
 from dpsql.errors import InternalError
 from dpsql.functions import function_of
 from dpsql.ledger import Entry, Ledger
@@ -50,6 +50,7 @@ class RunningCall:
     charged: bool = False
     entry: Entry | None = None
     batches: int = 0
+    passed: int = 0  # passes over the rows that are over
     touched: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -202,13 +203,34 @@ class Session:
         """Release a call whose statistic is complete: the long work, then charge and draw in one transaction."""
         call = running.call
 
-        def prepare(_: RunningCall) -> Callable[[], object]:
+        def prepare(_: RunningCall) -> Draw:
             with Progress(running.function) as progress:
-                draw: Callable[[], object] = call.prepare(statistic, progress)
-                return draw
+                draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
+                return draw if isinstance(draw, Draw) else Draw(call.plan.event, draw)
 
-        draw = self.guarded(ticket, prepare)
-        return self.release(call.plan, running.function, draw)
+        return self.release(call.plan, running.function, self.guarded(ticket, prepare))
+
+    def turn(self, ticket: int, number: int, complete: Callable[[RunningCall], Collector]) -> None:
+        """End a pass over the rows, once: draw what the next one needs.
+
+        Parameters
+        ----------
+        ticket : int
+        number : int
+            Of the pass that ends, from 1.
+        complete : callable
+            Returns the collector of the pass, once it has every row.
+        """
+
+        def work(running: RunningCall) -> None:
+            with running.lock:
+                if running.passed >= number:  # DuckDB evaluates a function again where it likes
+                    return
+                with Progress(running.function) as progress:
+                    collector = running.call.turn(complete(running), progress)
+                running.collector, running.batches, running.passed = collector, 0, number
+
+        self.guarded(ticket, work)
 
     @property
     def opened(self) -> int:
@@ -246,14 +268,14 @@ class Session:
                 raise
             raise InternalError("I001", f"{running.function} {FAILED}") from None
 
-    def release(self, plan: Plan, function: str, draw: Callable[[], object]) -> Entry:
+    def release(self, plan: Plan, function: str, draw: Draw) -> Entry:
         """Charge and draw in one durable transaction."""
         return self.ledger.charge(
             plan.dataset,
-            event=plan.event,
+            event=draw.event,
             function=function,
             arguments=plan.public_arguments,
-            draw=draw,
+            draw=draw.run,
             name=plan.release,
             strict=self.strict,
             row=_row_text(plan),

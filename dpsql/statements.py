@@ -9,6 +9,7 @@ waits for its ticket.
 from __future__ import annotations
 
 from dpsql.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
+from dpsql.functions import FUNCTIONS
 from dpsql.plan import Plan
 from dpsql.selectors.sis import SisPlan
 from dpsql.source import quote_identifier, quote_text, source_sql
@@ -49,17 +50,22 @@ def statistic_sql(plan: Plan, function: str, catalog: str) -> str:
 
 def release_sql(plan: Plan, function: str, catalog: str) -> str:
     """Return the statement whose one value is the release: its ledger sequence and its rows."""
-    return f"{statistic_sql(plan, function, catalog)}\nSELECT {_own}dpsql_release({_TICKET}, {_STATISTIC}) AS release"
+    shape = FUNCTIONS[function].shape.name
+    return (
+        f"{statistic_sql(plan, function, catalog)}\n"
+        f"SELECT {_own}dpsql_release_{shape}({_TICKET}, {_STATISTIC}) AS release"
+    )
 
 
 def stored_sql(plan: Plan) -> str:
     """Return the statement that reads a named release back from the ledger; no table is touched."""
-    return f"SELECT {_own}dpsql_stored({quote_text(plan.to_json())}) AS release"
+    shape = FUNCTIONS[plan.function].shape.name
+    return f"SELECT {_own}dpsql_stored_{shape}({quote_text(plan.to_json())}) AS release"
 
 
 def rows_sql(release: str) -> str:
-    """Return the rows of the selection out of a release statement."""
-    return f"SELECT entry.rank, entry.feature FROM (SELECT unnest(release.entries) AS entry FROM ({release}))"
+    """Return the rows of the result out of a release statement."""
+    return f"SELECT entry.* FROM (SELECT unnest(release.entries) AS entry FROM ({release}))"
 
 
 def exact_sql(plan: Plan, function: str, catalog: str) -> str:
@@ -128,9 +134,9 @@ def _gate(plan: Plan, function: str) -> str:
     )
 
 
-def _rows(plan: Plan, *more: str) -> str:
+def _rows(plan: Plan, *more: str, ticket: str = _TICKET) -> str:
     """Return the rows, those of each privacy unit capped by a keyed hash; ties fall to contents, never to places."""
-    rows = f"SELECT {', '.join(('dpsql_row', *more))} FROM {_input(plan)} WHERE {_TICKET} IS NOT NULL"
+    rows = f"SELECT {', '.join(('dpsql_row', *more))} FROM {_input(plan)} WHERE {ticket} IS NOT NULL"
     if plan.layout.privacy_unit is not None:
         columns = ["dpsql_row_id", "dpsql_row"] if plan.layout.row_id is not None else ["dpsql_row"]
         rows += f" AND dpsql_unit IS NOT NULL{_cap(plan, columns)}"
@@ -224,9 +230,8 @@ def _present(plan: Plan) -> str:
 
 
 def _collected(plan: Plan) -> list[str]:
-    """Hand every row, with what decides its block, to the call's collector."""
-    statements = []
-    key = _block_key(plan)
+    """Hand every row, with what decides its block, to the call's collector; once in each pass."""
+    statements, ticket = [], _TICKET
     if plan.layout.kind == "long":
         cells = (
             f"{_own}list(j) FILTER (WHERE j IS NOT NULL) AS js, {_own}list(value) FILTER (WHERE j IS NOT NULL) AS vs"
@@ -236,28 +241,51 @@ def _collected(plan: Plan) -> list[str]:
             f"__dpsql__features AS MATERIALIZED (SELECT f.j, f.name FROM "
             f"(SELECT unnest({_own}dpsql_features({_TICKET})) AS f))",
             _present(plan),
-            f"__dpsql__gathered AS (SELECT {unique}, target, {cells} "
+            f"__dpsql__gathered AS {'MATERIALIZED ' if plan.passes > 1 else ''}(SELECT {unique}, target, {cells} "
             f"FROM __dpsql__documents LEFT JOIN __dpsql__present USING ({unique}) GROUP BY {unique}, target)",
         ]
+    for number in range(1, plan.passes):
+        batches = f"(SELECT {_own}list(s) FROM __dpsql__parts{number})"
+        statements += [
+            *_pass(plan, ticket, number),
+            f"__dpsql__turn{number} AS MATERIALIZED "
+            f"(SELECT {_own}dpsql_turn({_TICKET}, {number}, {batches}) AS ticket)",
+        ]
+        ticket = f"(SELECT ticket FROM __dpsql__turn{number})"
+    return [
+        *statements,
+        *_pass(plan, ticket, plan.passes),
+        f"__dpsql__statistic AS (SELECT s, s AS j FROM __dpsql__parts{plan.passes})",
+    ]
+
+
+def _pass(plan: Plan, ticket: str, number: int) -> list[str]:
+    """Return the numbers of the batches of one pass over the rows, which waits for its ticket."""
+    key = _block_key(plan)
+    if plan.layout.kind == "long":
         row = f"{{'{LONG_TARGET}': target, '{LONG_POSITIONS}': js, '{LONG_VALUES}': vs}}"
-        rows = f"(SELECT {row} AS dpsql_row, {key} AS key FROM __dpsql__gathered)"
+        rows = f"(SELECT {row} AS dpsql_row, {key} AS key FROM __dpsql__gathered WHERE {ticket} IS NOT NULL)"
     else:
         columns = [name for name in ("dpsql_unit", "dpsql_row_id") if name in key]
-        rows = f"(SELECT dpsql_row, {key} AS key FROM {_rows(plan, *columns)})"
+        rows = f"(SELECT dpsql_row, {key} AS key FROM {_rows(plan, *columns, ticket=ticket)})"
     size = "NULL::BIGINT"
     if plan.block_by_block is not None:
         rows = f"(SELECT dpsql_row, key % {plan.block_by_block} AS key FROM {rows})"
         size = f"{_own}count(*) OVER (PARTITION BY key)"
     return [
-        *statements,
-        f"__dpsql__keyed AS (SELECT dpsql_row, key, {size} AS size FROM {rows})",
-        f"__dpsql__parts AS (SELECT {_own}dpsql_collect({_TICKET}, dpsql_row, key, size) AS s FROM __dpsql__keyed)",
-        "__dpsql__statistic AS (SELECT s, s AS j FROM __dpsql__parts WHERE s IS NOT NULL)",
+        f"__dpsql__keyed{number} AS (SELECT dpsql_row, key, {size} AS size FROM {rows})",
+        f"__dpsql__parts{number} AS (SELECT s FROM (SELECT {_own}dpsql_collect({_TICKET}, {number}, dpsql_row, key, "
+        f"size) AS s FROM __dpsql__keyed{number}) WHERE s IS NOT NULL)",
     ]
 
 
 def _block_key(plan: Plan) -> str:
-    """Return the keyed hash of what decides a row's block: its privacy unit, else its row id, else nothing."""
+    """Return the keyed hash of what decides a row's block: its privacy unit, its row id, its contents, or nothing.
+
+    Contents, and no random number, where a row must be in the same block in every pass.
+    """
     if plan.layout.privacy_unit is not None:
         return f"{_own}dpsql_key({_own}hash(dpsql_unit))"
-    return "NULL::UBIGINT" if plan.layout.row_id is None else f"{_own}dpsql_key({_own}hash(dpsql_row_id))"
+    if plan.layout.row_id is not None:
+        return f"{_own}dpsql_key({_own}hash(dpsql_row_id))"
+    return f"{_own}dpsql_key({_own}hash(dpsql_row))" if plan.in_blocks else "NULL::UBIGINT"

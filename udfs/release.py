@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -17,14 +17,14 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions import EXACT, function_of, plan_from_json
 from dpsql.kernels.columns import single_chunk
 from dpsql.ledger import Entry
-from dpsql.selection import RANKED, ranked
+from dpsql.noise.entropy import SYSTEM
+from dpsql.results import SHAPES, Shape
 from dpsql.session import RunningCall, Session
 from dpsql.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
 from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import integers, nested, one_ticket
 
-_RELEASE = "STRUCT(sequence BIGINT, guarantee VARCHAR, entries STRUCT(rank BIGINT, feature VARCHAR)[])"
 _BATCH = 1 << 16  # rows of the aggregate form that are worked on at once: bounds the memory of a dense copy
 
 
@@ -91,14 +91,14 @@ def target(session: Session) -> Callable[..., pa.Array]:
 
 
 def collect(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, row, key, rows of the block) → on the batch's first row its number, NULL on the others."""
+    """Bind (ticket, pass, row, key, rows of the block) → on the batch's first row its number, NULL on the others."""
 
-    def run(tickets: Any, rows: Any, keys: Any, sizes: Any) -> pa.Array:
+    def run(tickets: Any, passes: Any, rows: Any, keys: Any, sizes: Any) -> pa.Array:
         batch = single_chunk(rows)
         beside = Batch(_numbers(keys, np.uint64), _numbers(sizes, np.int64))
 
         def add(running: RunningCall) -> int:
-            if running.collector is None:
+            if running.collector is None or running.passed != passes[0].as_py() - 1:
                 raise InternalError("I004", "a part of the call came to the wrong function. Report it.")
             target, columns = running.call.read(batch)
             running.collector.add(target, columns, beside)
@@ -127,8 +127,19 @@ def complete(running: RunningCall, numbers: Any) -> Collector:
     return running.collector
 
 
-def release(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, statistic) → the selection: charged, drawn and stored in one transaction."""
+def turn(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, pass, numbers of its batches) → the ticket, once what the next pass needs is drawn."""
+
+    def run(tickets: Any, passes: Any, statistics: Any) -> pa.Array:
+        for ticket, number, row in zip(tickets, passes, statistics, strict=True):
+            session.turn(ticket.as_py(), number.as_py(), partial(complete, numbers=row))
+        return single_chunk(tickets)
+
+    return run
+
+
+def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, statistic) → the result: charged, drawn and stored in one transaction."""
 
     def one(ticket: int, statistic: Any) -> Entry:
         def work(running: RunningCall) -> Entry:
@@ -142,12 +153,12 @@ def release(session: Session) -> Callable[..., pa.Array]:
         return session.release_once(ticket, work)
 
     def run(tickets: Any, statistics: Any) -> pa.Array:
-        return _releases([one(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)])
+        return _releases(shape, [one(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)])
 
     return run
 
 
-def stored(session: Session) -> Callable[..., pa.Array]:
+def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (plan) → a named release as the ledger holds it."""
 
     def run(plans: Any) -> pa.Array:
@@ -157,13 +168,13 @@ def stored(session: Session) -> Callable[..., pa.Array]:
             if entry is None:
                 raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
             out.append(entry)
-        return _releases(out)
+        return _releases(shape, out)
 
     return run
 
 
-def aggregate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (list of {y, x}, plan) → the selection of each group; one group is one release."""
+def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
+    """Bind (list of {y, x}, plan) → the result of each group; one group is one release."""
 
     def run(groups: Any, plans: Any) -> pa.Array:
         lists = single_chunk(groups)
@@ -178,8 +189,9 @@ def aggregate(session: Session) -> Callable[..., pa.Array]:
         for start, stop in pairwise(lists.offsets.to_numpy()):
             ticket = session.open_call(call, checked.function)
             rows = lists.values.slice(start, stop - start)
-            out.append(ranked(session.release_once(ticket, partial(_release_rows, session, ticket, rows)).result))
-        return pa.array(out, type=pa.list_(RANKED))
+            entry = session.release_once(ticket, partial(_release_rows, session, ticket, rows))
+            out.append(shape.rows(entry.result))
+        return pa.array(out, type=pa.list_(_row_type(shape)))
 
     return run
 
@@ -187,15 +199,19 @@ def aggregate(session: Session) -> Callable[..., pa.Array]:
 def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
     """Release from rows that are all at hand; what the table form does in SQL."""
     batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
+    # What decides a row's block must be the same in every pass.
+    keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
 
     def read(_: RunningCall) -> Any:
         if running.collector is None:
             return sis.statistic(running.call, batches)
-        for batch in batches:
+        for batch, words in zip(batches, keys, strict=True):
             target, columns = running.call.read(batch)
-            running.collector.add(target, columns, Batch())
+            running.collector.add(target, columns, Batch(words))
         return running.collector
 
+    for number in range(1, running.call.plan.passes):
+        session.turn(ticket, number, read)
     return session.finish(ticket, running, session.guarded(ticket, read))
 
 
@@ -231,12 +247,27 @@ def key(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def _releases(entries: list[Entry]) -> pa.Array:
-    kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(RANKED))])
+def _releases(shape: Shape, entries: list[Entry]) -> pa.Array:
+    kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(_row_type(shape)))])
     rows = [
-        {"sequence": entry.sequence, "guarantee": entry.guarantee, "entries": ranked(entry.result)} for entry in entries
+        {"sequence": entry.sequence, "guarantee": entry.guarantee, "entries": shape.rows(entry.result)}
+        for entry in entries
     ]
     return pa.array(rows, type=kind)
+
+
+def _row_type(shape: Shape) -> pa.StructType:
+    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
+    return pa.struct([(name, kinds[kind]) for name, kind in shape.columns.items()])
+
+
+def _shaped() -> Iterator[UdfSpec]:
+    """One set of functions for each kind of result: DuckDB must know its type."""
+    for shape in SHAPES:
+        one = f"STRUCT(sequence BIGINT, guarantee VARCHAR, entries {shape.struct}[])"
+        yield UdfSpec(f"dpsql_release_{shape.name}", partial(release, shape), one)
+        yield UdfSpec(f"dpsql_stored_{shape.name}", partial(stored, shape), one)
+        yield UdfSpec(f"dpsql_aggregate_{shape.name}", partial(aggregate, shape), f"{shape.struct}[]")
 
 
 SPECS = (
@@ -247,7 +278,6 @@ SPECS = (
     UdfSpec("dpsql_features", features, "STRUCT(j BIGINT, name VARCHAR, middle DOUBLE, scale DOUBLE)[]"),
     UdfSpec("dpsql_collect", collect, "BIGINT"),
     UdfSpec("dpsql_key", key, "UBIGINT", pure=True),
-    UdfSpec("dpsql_release", release, _RELEASE),
-    UdfSpec("dpsql_stored", stored, _RELEASE),
-    UdfSpec("dpsql_aggregate", aggregate, "STRUCT(rank BIGINT, feature VARCHAR)[]"),
+    UdfSpec("dpsql_turn", turn, "BIGINT"),
+    *_shaped(),
 )

@@ -22,7 +22,7 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
   intercept := NULL, method := NULL, list_size := NULL, gap := NULL, node_limit := NULL, neighbours := NULL,
   dataset := NULL, release := NULL
 ) AS
-  system.main.dpsql_aggregate(
+  system.main.dpsql_aggregate_ranked(
     system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
       'dp_best_subset aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
       target_levels, radius, ridge, intercept, method, list_size, gap, node_limit, neighbours, NULL, NULL, NULL, NULL,

@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL,
   mechanism := NULL, split := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
-  system.main.dpsql_aggregate(
+  system.main.dpsql_aggregate_ranked(
     system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
       'dp_kendall aggregate', '', 'y', 'x', n_features, names, k, epsilon, target_levels, mechanism, split, NULL,
       neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),

@@ -22,7 +22,7 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
 ) AS
   -- query() takes constants only, so no argument can carry a value of the data; the filter's plan fails before
   -- a row is read when the budget does not suffice.
-  system.main.dpsql_aggregate(
+  system.main.dpsql_aggregate_ranked(
     system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
       'dp_sis aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
       target_levels, mechanism, gamma, center, center_share, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),

@@ -20,7 +20,7 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
   rows_per_block := NULL, count_share := NULL, count_failure := NULL, penalty := NULL, standardize := NULL,
   intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
-  system.main.dpsql_aggregate(
+  system.main.dpsql_aggregate_ranked(
     system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
       'dp_two_stage aggregate', '', 'y', 'x', n_features, names, k, epsilon, target_levels, blocks, rows_per_block,
       count_share, count_failure, penalty, standardize, intercept, mechanism, gamma, neighbours, NULL, NULL, NULL,

@@ -1,0 +1,71 @@
+"""What comes out of a release: the tidy rows of each kind of result, and their SQL types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Rows = list[dict[str, Any]]
+NOT_RELEASED = "not released"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kind of result.
+
+    Attributes
+    ----------
+    name : str
+        Ends the names of the functions that return it.
+    columns : dict
+        SQL type by column.
+    rows : callable
+        Turns the stored result, JSON values, into tidy rows.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    rows: Callable[[Any], Rows]
+
+    @property
+    def struct(self) -> str:
+        """The SQL type of one row."""
+        return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in self.columns.items()) + ")"
+
+
+def _ranked(result: Any) -> Rows:
+    return [{"rank": position, "feature": name} for position, name in enumerate(result, start=1)]
+
+
+def _coefficients(result: Any) -> Rows:
+    if result["coefficients"] is None:
+        return [{"term": NOT_RELEASED, "coefficient": None, "std_error": None}]
+    errors = result["std_errors"] or [None] * len(result["terms"])
+    columns = zip(result["terms"], result["coefficients"], errors, strict=True)
+    return [{"term": term, "coefficient": value, "std_error": error} for term, value, error in columns]
+
+
+def _quantiles(result: Any) -> Rows:
+    return [{"quantile": quantile, "value": value} for quantile, value in result]
+
+
+def _interval(result: Any) -> Rows:
+    lower, upper = result
+    return [{"lower": lower, "upper": upper}]
+
+
+def _metrics(result: Any) -> Rows:
+    return [dict(zip(("metric", "value", "lower", "upper"), row, strict=True)) for row in result]
+
+
+RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked)
+COEFFICIENTS = Shape(
+    "coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients
+)
+QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
+INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
+METRICS = Shape(
+    "metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics
+)
+SHAPES = (RANKED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS)
