@@ -163,6 +163,16 @@ def _gaussian(event: Mapping[str, Any]) -> Cost:
     return Cost(zcdp_epsilon(rho, delta), delta, rho)
 
 
+def _gaussian_profile(event: Mapping[str, Any]) -> Cost:
+    """Read mu-GDP beside the (epsilon, delta) that its exact profile covers; mu-GDP is mu²/2-zCDP."""
+    from dpsql.mechanisms.gaussian import gaussian_covers
+
+    mu, epsilon, delta = (_number(event, key) for key in ("mu", "epsilon", "delta"))
+    if not gaussian_covers(mu, epsilon, delta):
+        raise _malformed(event, "a mu that epsilon and delta cover")
+    return Cost(epsilon, delta, mu**2 / 2)
+
+
 def _approximate(event: Mapping[str, Any]) -> Cost:
     """Read (epsilon, delta)-DP whose delta is a chance of failure, which no rho covers."""
     return Cost(_number(event, "epsilon"), _number(event, "delta"), None)
@@ -191,6 +201,7 @@ _costs: dict[str, Callable[[Mapping[str, Any]], Cost]] = {
     "subset_exponential": _bounded_range,
     "discrete_laplace": _pure,
     "discrete_gaussian": _gaussian,
+    "gaussian_dp": _gaussian_profile,
     "approximate": _approximate,
     "composed": _composed,
 }
@@ -220,8 +231,8 @@ def loss_text(cost: Cost) -> str:
     """Return the guarantee of one release in words, such as ``'pure 1-DP'`` or ``'0.1-zCDP'``."""
     if cost.epsilon is not None and cost.delta == 0:
         return f"pure {units_text(units_up(cost.epsilon))}-DP"
-    if cost.rho is not None:
-        return f"{units_text(units_up(cost.rho))}-zCDP"
     if cost.epsilon is not None:
         return f"({units_text(units_up(cost.epsilon))}, {units_text(units_up(cost.delta))})-DP"
+    if cost.rho is not None:
+        return f"{units_text(units_up(cost.rho))}-zCDP"
     return f"delta {units_text(units_up(cost.delta))} beside a loss without one number"

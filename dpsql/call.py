@@ -70,6 +70,10 @@ class TargetCode:
         is_text = is_text or kind == pa.string_view()
         if not (is_text or is_boolean(kind) or is_numeric(kind)):
             raise SourceError("S003", f"target {show(column)} is neither numeric, text nor boolean. Cast it in a view.")
+        if "target_levels" not in plan.arguments:
+            if is_text:
+                raise SourceError("S003", f"{show(column)} is text, not numbers. Cast it in a view.")
+            return cls()
         levels = plan.target_levels
         if levels is not None:
             return cls(levels=_levels(levels, kind, is_text, column))
@@ -77,12 +81,17 @@ class TargetCode:
             raise SourceError(
                 "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
             )
-        if plan.target_bounds is not None and plan.target_needs_bounds:
-            return cls(affine=affine_map(*plan.target_bounds))
-        if is_boolean(kind):
+        if is_boolean(kind) and (plan.target_bounds is None or not plan.target_needs_bounds):
             return cls(levels=("false", "true"))
         if not plan.target_needs_bounds:
             return cls()
+        return cls.of_bounds(plan, column)
+
+    @classmethod
+    def of_bounds(cls, plan: Plan, column: str) -> TargetCode:
+        """Code a numeric target by its public bounds."""
+        if plan.target_bounds is not None:
+            return cls(affine=affine_map(*plan.target_bounds))
         raise ParameterError(
             "P004",
             f"target_lower and target_upper are missing for the numeric target {show(column)}. "
@@ -135,12 +144,15 @@ class Call(ABC):
     target : TargetCode
     positions : tuple of int
         Where target and features stand in a row's struct.
+    elements : tuple of int or None
+        Where the features stand in a vector; None for all of it.
     """
 
     plan: Any
     features: tuple[str, ...]
     target: TargetCode
     positions: tuple[int, ...]
+    elements: tuple[int, ...] | None = None
 
     @classmethod
     def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Any:
@@ -172,15 +184,19 @@ class Call(ABC):
                     raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
         names: Sequence[str] = layout.names or ()
         positions: Sequence[int] = ()
+        elements = None
         if layout.kind == "long":
             _require(others["features"], "features", str(layout.features))
         elif layout.kind == "array":
             position, kind = _column(kinds, "features", str(layout.features))
             names = _vector_names(str(layout.features), kind, layout.names, layout.n_features)
             positions = (position,)
+            if layout.chosen is not None:
+                elements = _elements(layout.chosen, names)
+                names = layout.chosen
         else:
             names, positions = _wide_columns(plan, kinds)
-        call = cls(plan, tuple(names), target, (target_position, *positions))
+        call = cls(plan, tuple(names), target, (target_position, *positions), elements)
         call.check()
         return call
 
@@ -241,9 +257,11 @@ class Call(ABC):
         positions: Sequence[int] = self.positions[1:]
         if layout.kind == "array":
             column = rows.field(positions[0])
+            elements = range(len(self.features)) if self.elements is None else self.elements
             if not pa.types.is_struct(column.type):
-                return target, vectors_to_matrix(column, len(self.features)).T.astype(np.float64)
-            rows, positions = column, range(column.type.num_fields)
+                matrix = vectors_to_matrix(column, 1 + max(elements))
+                return target, (matrix if self.elements is None else matrix[:, list(elements)]).T.astype(np.float64)
+            rows, positions = column, elements
         features = np.empty((len(positions), len(rows)))
         absent = rows.is_null().to_numpy(zero_copy_only=False) if rows.null_count else None
         for row, position in enumerate(positions):
@@ -356,6 +374,15 @@ def _wide_columns(plan: Plan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[l
     if not names:
         raise SourceError("S007", "the source has no numeric column besides target and ids. Give features := [...].")
     return names, positions
+
+
+def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+    """Return where the chosen features stand among all names of a vector."""
+    places = {name: position for position, name in enumerate(names)}
+    for name in chosen:
+        if name not in places:
+            raise ParameterError("P010", f"{show(name)} is not one of the vector's features. Check the release's name.")
+    return tuple(places[name] for name in chosen)
 
 
 def _vector_names(

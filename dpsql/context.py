@@ -18,12 +18,13 @@ from dpsql.plan import Plan
 from dpsql.release import Release
 from dpsql.results import Shape
 from dpsql.session import FAILED
-from dpsql.source import FRAME_PREFIX
+from dpsql.source import FRAME_PREFIX, quote_identifier, quote_text, source_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.ledger import Ledger
+    from dpsql.models.model import LinearModel
 
 
 # What DuckDB says when it binds names; no row has been read by then.
@@ -84,26 +85,83 @@ class Context:
         DpsqlError
             With a code and the next step; depends on public values only.
         """
-        return self._select("dp_sis", source, arguments)
+        return self._release_of("dp_sis", source, arguments)
 
     def dp_kendall(self, source: Any, **arguments: Any) -> Release:
         """Select k features privately by rank correlation; arguments as of the SQL function, else as for `dp_sis`."""
-        return self._select("dp_kendall", source, arguments)
+        return self._release_of("dp_kendall", source, arguments)
 
     def dp_two_stage(self, source: Any, **arguments: Any) -> Release:
         """Select k features privately by votes of block-wise Lasso fits; else as for `dp_sis`."""
-        return self._select("dp_two_stage", source, arguments)
+        return self._release_of("dp_two_stage", source, arguments)
 
     def dp_best_subset(self, source: Any, **arguments: Any) -> Release:
         """Select one k-subset privately by its least squares fit; else as for `dp_sis`."""
-        return self._select("dp_best_subset", source, arguments)
+        return self._release_of("dp_best_subset", source, arguments)
 
-    def _select(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
-        """Run one selection: what the SQL function of that name does."""
+    def dp_linear_regression(self, source: Any, **arguments: Any) -> Release:
+        """Fit a linear model privately; arguments as of the SQL function, else as for `dp_sis`.
+
+        ``features`` may also be a release of this context. Returns ``term``, ``coefficient``, ``std_error``.
+        """
+        return self._release_of("dp_linear_regression", source, arguments)
+
+    def dp_pipeline(self, source: Any, **arguments: Any) -> Release:
+        """Select features and fit a linear model to them under one budget; else as for `dp_linear_regression`."""
+        return self._release_of("dp_pipeline", source, arguments)
+
+    def select_then_fit(self, source: Any, **arguments: Any) -> Release:
+        """Do what `dp_pipeline` does, under the name of what it does."""
+        return self.dp_pipeline(source, **arguments)
+
+    def dp_quantile(self, source: Any, **arguments: Any) -> Release:
+        """Draw private quantiles of a column; returns ``quantile``, ``value``; else as for `dp_sis`."""
+        return self._release_of("dp_quantile", source, arguments)
+
+    def dp_bounds(self, source: Any, **arguments: Any) -> Release:
+        """Draw a private interval that holds the bulk of a column; returns ``lower``, ``upper``; else as for `dp_sis`."""
+        return self._release_of("dp_bounds", source, arguments)
+
+    def dp_regression_metrics(self, source: Any, **arguments: Any) -> Release:
+        """Measure predictions privately; returns ``metric``, ``value``, ``lower``, ``upper``; else as for `dp_sis`."""
+        return self._release_of("dp_regression_metrics", source, arguments)
+
+    def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
+        """Return a released model: by its release, the release's name, or its number in the ledger."""
+        return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
+
+    def dp_models(self) -> pa.Table:
+        """Return one row per model in the ledger."""
+        return self.sql("SELECT * FROM dp_models()")
+
+    def dp_predict(self, model: str | int | Release, source: Any, *, dataset: str | None = None) -> pa.Table:
+        """Return the rows of a source with a column ``prediction``; costs nothing.
+
+        Parameters
+        ----------
+        model
+            As for `model`.
+        source : str or frame
+            A table, view or registered name with a column per feature, or a frame.
+        dataset : str, optional
+            As for `model`.
+        """
+        found = self.model(model, dataset)
+        with self._named(source) as name:
+            # Only the features go through the function; the row may have many other columns.
+            names = found.feature_names_in_
+            fields = ", ".join(f"{quote_text(feature)}: {quote_identifier(feature)}" for feature in names)
+            row = f"{{{fields}}}" if found.vector is None else quote_identifier(found.vector)
+            return self.sql(f"SELECT *, dp_predict({found.ledger_id}, {row}) AS prediction FROM {source_sql(name)}")
+
+    def _release_of(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
+        """Run one release: what the SQL function of that name does."""
         from dpsql.functions import FUNCTIONS
         from dpsql.statements import release_sql, stored_sql
 
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
+        if isinstance(arguments.get("features"), Release):
+            arguments["features"] = {"release": arguments["features"].ledger_id}
         with self._named(source) as name:
             if not isinstance(source, str) and arguments.get("dataset") is None:
                 arguments["dataset"] = "default"
@@ -217,7 +275,4 @@ class Context:
 def _table(shape: Shape, entries: list[dict[str, Any]]) -> pa.Table:
     import pyarrow as pa
 
-    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
-    return pa.table(
-        {name: pa.array([entry[name] for entry in entries], kinds[kind]) for name, kind in shape.columns.items()}
-    )
+    return pa.Table.from_pylist(entries, schema=pa.schema(list(shape.arrow)))

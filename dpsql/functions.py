@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpsql.call import Call
+from dpsql.models.linear_regression import RegressionCall, RegressionPlan
+from dpsql.models.pipeline import PipelineCall, PipelinePlan
 from dpsql.plan import Plan
-from dpsql.results import RANKED, Shape
+from dpsql.results import COEFFICIENTS, INTERVAL, METRICS, QUANTILES, RANKED, Shape
 from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.selectors.kendall import KendallCall, KendallPlan
 from dpsql.selectors.sis import SisCall, SisPlan
 from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
+from dpsql.summaries.bounds import BoundsCall, BoundsPlan
+from dpsql.summaries.metrics import MetricsCall, MetricsPlan
+from dpsql.summaries.quantile import QuantileCall, QuantilePlan
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,14 @@ FUNCTIONS: dict[str, Function] = {
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED),
     "dp_two_stage": Function(TwoStagePlan, TwoStageCall, RANKED),
     "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall, RANKED),
+    "dp_linear_regression": Function(RegressionPlan, RegressionCall, COEFFICIENTS),
+    "dp_pipeline": Function(PipelinePlan, PipelineCall, COEFFICIENTS),
+    "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES),
+    "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL),
+    "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS),
 }
+SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape is RANKED)
+MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
 # The exact statistic of a function, by a function of its own that is not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
 

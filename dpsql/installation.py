@@ -37,6 +37,12 @@ _PRIVATE = (
     "dp/dp_kendall.sql",
     "dp/dp_two_stage.sql",
     "dp/dp_best_subset.sql",
+    "dp/dp_linear_regression.sql",
+    "dp/dp_pipeline.sql",
+    "dp/dp_quantile.sql",
+    "dp/dp_bounds.sql",
+    "dp/dp_regression_metrics.sql",
+    "dp/models.sql",
     "dp/budget.sql",
 )
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -20,7 +20,17 @@ from dpsql.accountant import Cost, cost_of, loss_text, units_up
 from dpsql.budget import Budget, Spent, refuse_contradiction, refuse_overspend
 from dpsql.errors import BudgetError, InternalError, LedgerError, ParameterError
 from dpsql.ledger_chain import VerifyReport, amount_text, canonical, genesis, row_hash, verify
-from dpsql.ledger_rows import BudgetRow, Entry, LedgerRow, budget_rows, ledger_rows, state, stored_release
+from dpsql.ledger_rows import (
+    BudgetRow,
+    Entry,
+    LedgerRow,
+    StoredRelease,
+    budget_rows,
+    ledger_rows,
+    releases_of,
+    state,
+    stored_release,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -295,6 +305,12 @@ class Ledger:
             return _append(store, connection, record | {"status": NO_RESULT}, spent.plus(cost), policy).sequence
 
         return store.write(work)
+
+    def releases(self, functions: Sequence[str], dataset: str | None = None) -> list[StoredRelease]:
+        """Return what some functions released, with its arguments, of one dataset or of all; oldest first."""
+        key = None if dataset is None else _dataset_key(dataset)
+        found = self._opened().read(lambda connection: releases_of(connection, functions))
+        return [release for release in found if key is None or release.dataset == key]
 
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""

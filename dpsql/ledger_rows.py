@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,20 @@ class Entry:
     replayed: bool
     guarantee: str
     hash: str
+
+
+@dataclass(frozen=True)
+class StoredRelease:
+    """What a function released, with the public arguments of its call."""
+
+    sequence: int
+    dataset: str
+    name: str | None
+    function: str
+    arguments: dict[str, Any]
+    result: Any
+    guarantee: str
+    recorded_at: str
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,25 @@ def stored_release(connection: Connection, dataset: str, name: str, fingerprint:
             "Give this call another name, or the same arguments.",
         )
     return Entry(row.sequence, json.loads(row.result), True, row.guarantee, row.hash)
+
+
+def releases_of(connection: Connection, functions: Sequence[str]) -> list[StoredRelease]:
+    """Return what some functions released, in the order of the chain."""
+    from dpsql import ledger_schema as schema
+
+    return [
+        StoredRelease(
+            sequence=row.sequence,
+            dataset=row.dataset,
+            name=row.name,
+            function=row.function,
+            arguments=json.loads(row.arguments),
+            result=json.loads(row.result),
+            guarantee=row.guarantee,
+            recorded_at=row.recorded_at,
+        )
+        for row in connection.execute(schema.of_function, {"functions": list(functions)})
+    ]
 
 
 def budget_rows(connection: Connection) -> list[BudgetRow]:

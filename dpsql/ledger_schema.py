@@ -122,6 +122,11 @@ named = select(entry).where(
     entry.c.name == bindparam("name"),
     entry.c.result.is_not(None),
 )
+of_function = (
+    select(entry)
+    .where(entry.c.function.in_(bindparam("functions", expanding=True)), entry.c.result.is_not(None))
+    .order_by(entry.c.sequence)
+)
 everything = select(entry).order_by(entry.c.sequence)
 of_dataset = select(entry).where(entry.c.dataset == bindparam("dataset")).order_by(entry.c.sequence)
 _last = select(func.max(entry.c.sequence)).group_by(entry.c.dataset)

@@ -87,7 +87,8 @@ class Plan(ABC):
         source : str
             The source's name, or ``''`` in the aggregate form.
         arguments : mapping
-            By the names of `arguments`; a missing one has its default.
+            By the names of `arguments`; a missing one has its default. ``chosen`` beside them: the elements of a
+            vector that an earlier release chose.
         stated : mapping, optional
             What the data's owner stated with `dp_protect` (bounds, neighbours, privacy unit): used
             where the call itself gives nothing.
@@ -104,7 +105,7 @@ class Plan(ABC):
             name = cls.stated_as.get(stated_name, stated_name)
             if value is not None and name in given and given[name] is None:
                 given[name] = value
-        layout = cls._layout(given)
+        layout = cls._layout({**given, "chosen": arguments.get("chosen")})
         own = cls._own(given, layout)
         target_bounds, target_levels = _target(given)
         release = given["release"]

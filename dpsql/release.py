@@ -17,7 +17,7 @@ class Release:
     Attributes
     ----------
     value : pyarrow.Table
-        The private rows; for a selection ``rank`` and ``feature``.
+        The private rows: for a selection ``rank`` and ``feature``, for a model ``term``, ``coefficient``, ``std_error``.
     function : str
         The SQL function that made it.
     dataset : str
@@ -52,14 +52,23 @@ class Release:
 
     @property
     def features(self) -> list[str]:
-        """The selected features by rank."""
-        return list(self.value.column("feature").to_pylist())
+        """The selected features by rank, or those of a model."""
+        if "feature" in self.value.column_names:
+            return list(self.value.column("feature").to_pylist())
+        if "term" in self.value.column_names:
+            return [term for term in self.value.column("term").to_pylist()[1:]]
+        raise AttributeError(f"a release of {self.function} has no features")
 
     def __repr__(self) -> str:
-        rows = self.value.to_pylist()
-        shown = [f"  {row['rank']:>3}  {row['feature']}" for row in rows[:20]]
+        rows = [[_shown(value) for value in row.values()] for row in self.value.to_pylist()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
         if len(rows) > 20:
-            shown.append(f"       and {len(rows) - 20} more")
+            shown.append(f"  and {len(rows) - 20} more")
         charge = "replayed at no charge" if self.replayed else "charged"
         head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
         return "\n".join([head, *shown])
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -29,6 +29,14 @@ class Shape:
     rows: Callable[[Any], Rows]
 
     @property
+    def arrow(self) -> Any:
+        """The Arrow type of one row."""
+        import pyarrow as pa
+
+        kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
+        return pa.struct([(name, kinds[kind]) for name, kind in self.columns.items()])
+
+    @property
     def struct(self) -> str:
         """The SQL type of one row."""
         return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in self.columns.items()) + ")"

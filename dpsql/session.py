@@ -19,12 +19,14 @@ from typing import Any, TypeVar
 from dpsql.accountant import cost_of
 from dpsql.budget import Budget
 from dpsql.call import Call, Collector, Draw
-from dpsql.errors import InternalError
-from dpsql.functions import function_of
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions import MODELS, SELECTORS, function_of
 from dpsql.ledger import Entry, Ledger
-from dpsql.parameters import text
+from dpsql.models.model import LinearModel
+from dpsql.parameters import show, text
 from dpsql.plan import Plan
 from dpsql.progress import Progress, listen
+from dpsql.results import NOT_RELEASED
 from dpsql.source import dataset_name
 
 # Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
@@ -78,6 +80,7 @@ class Session:
         # Keys the hash that samples rows per privacy unit; secret, new in every session.
         self.sampling_key = int.from_bytes(secrets.token_bytes(16), "little")
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
+        self._models: dict[tuple[Any, str | None], LinearModel] = {}
         self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
@@ -115,6 +118,8 @@ class Session:
         if dataset is None:
             dataset = self._dataset_of(source)
         text("dataset", dataset, code="P013", hint="Give the name of the budget to charge.")
+        if isinstance(arguments.get("features"), Mapping):
+            arguments = {**arguments, **self._chosen(dataset, arguments)}
         policy = self.ledger.policy(dataset)
         stated = {} if policy is None else _stated(policy, aggregate)
         return function_of(function).plan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
@@ -123,6 +128,79 @@ class Session:
         """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
         plain = dataset_name(source)
         return source if plain != source and source and self.ledger.policy(source) is not None else plain
+
+    def _chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the features that an earlier release chose, with the layout that it read them from."""
+        key = arguments["features"].get("release")
+        found = [entry for entry in self.ledger.releases(SELECTORS, dataset) if key in (entry.name, entry.sequence)]
+        if key is None or not found:
+            raise ParameterError(
+                "P030",
+                f"no selection on dataset {show(dataset)} was released as {show(key)}. "
+                "Give release := a name when you select, then features := release('that name').",
+            )
+        layout, names = found[-1].arguments["layout"], found[-1].result
+        taken = {
+            part: layout[part]
+            for part in ("n_features", "names", "row_id", "value")
+            if arguments.get(part) is None and part in layout
+        }
+        if layout["kind"] == "wide":
+            return {"features": names}
+        if layout["kind"] == "long":
+            return {**taken, "features": layout["features"], "names": names}
+        return {**taken, "features": layout["features"], "chosen": names}
+
+    def model(self, key: Any, dataset: str | None = None) -> LinearModel:
+        """Return a released model.
+
+        Parameters
+        ----------
+        key : str or int
+            Name of the release, or its number in the ledger.
+        dataset : str, optional
+            The budget that it was charged to, where two datasets have a release of that name.
+
+        Raises
+        ------
+        ParameterError
+            P030: there is no such model, more than one, or nothing was released.
+        """
+        found = self._models.get((key, dataset))
+        if found is None:
+            named = [entry for entry in self.ledger.releases(MODELS, dataset) if key in (entry.name, entry.sequence)]
+            if len(named) != 1:
+                problem, step = (
+                    ("no model was released as", "SELECT * FROM dp_models() lists them.")
+                    if not named
+                    else ("more than one dataset has a model", "Give dataset := as well.")
+                )
+                raise ParameterError("P030", f"{problem} {show(key)}. {step}")
+            # A name, once released, keeps its model.
+            found = self._models[(key, dataset)] = LinearModel.read(named[0])
+        return found
+
+    def models(self) -> list[dict[str, Any]]:
+        """Return one row per model in the ledger, oldest first."""
+        rows = []
+        for entry in self.ledger.releases(MODELS):
+            released = entry.result["coefficients"] is not None
+            rows.append(
+                {
+                    "model": entry.name,
+                    "ledger_id": entry.sequence,
+                    "dataset": entry.dataset,
+                    "function": entry.function,
+                    "method": entry.result["method"],
+                    "target": entry.arguments["layout"]["target"],
+                    "features": entry.result["terms"][1:],
+                    "status": "released" if released else f"{NOT_RELEASED}: {entry.result['reason']}",
+                    "guarantee": entry.guarantee,
+                    "recorded_at": entry.recorded_at,
+                    "json": LinearModel.read(entry).to_json() if released else None,
+                }
+            )
+        return rows
 
     def check(self, plan: Plan) -> None:
         """Raise when the budget does not allow the call now; charges nothing."""

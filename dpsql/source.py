@@ -98,6 +98,8 @@ class Layout:
         layouts `row_id` may name a stored unique id, used to sample rows per privacy unit.
     privacy_unit : str or None
         Column of the id of the person protected; None protects one row.
+    chosen : tuple of str or None
+        Array layout: the features that count, by name; None for all.
     """
 
     kind: str
@@ -108,6 +110,7 @@ class Layout:
     value: str | None
     row_id: str | None
     privacy_unit: str | None
+    chosen: tuple[str, ...] | None = None
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Layout:
@@ -136,7 +139,7 @@ class Layout:
 
         if features is None or not isinstance(features, str):
             kind = "wide"
-            if features is not None:
+            if features is not None and features != ():
                 features = text_list("features", features, code="P010", hint="Give the names of the columns.")
                 refuse_duplicates("features", features, code="P010", fold_case=True)
             if names is not None or n_features is not None or value is not None:
@@ -160,7 +163,8 @@ class Layout:
             raise ParameterError(
                 "P010", f"names has {len(names)} texts and n_features is {n_features}. Give one of them."
             )
-        layout = cls(kind, target, features, names, n_features, value, row_id, unit)
+        chosen = get("chosen")
+        layout = cls(kind, target, features, names, n_features, value, row_id, unit, chosen and tuple(chosen))
         layout._refuse_overlap()
         return layout
 

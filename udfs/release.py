@@ -191,7 +191,7 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
             rows = lists.values.slice(start, stop - start)
             entry = session.release_once(ticket, partial(_release_rows, session, ticket, rows))
             out.append(shape.rows(entry.result))
-        return pa.array(out, type=pa.list_(_row_type(shape)))
+        return pa.array(out, type=pa.list_(shape.arrow))
 
     return run
 
@@ -210,8 +210,9 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
             running.collector.add(target, columns, Batch(words))
         return running.collector
 
-    for number in range(1, running.call.plan.passes):
-        session.turn(ticket, number, read)
+    if running.collector is not None:
+        for number in range(1, running.call.plan.passes):
+            session.turn(ticket, number, read)
     return session.finish(ticket, running, session.guarded(ticket, read))
 
 
@@ -248,17 +249,12 @@ def key(session: Session) -> Callable[..., pa.Array]:
 
 
 def _releases(shape: Shape, entries: list[Entry]) -> pa.Array:
-    kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(_row_type(shape)))])
+    kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(shape.arrow))])
     rows = [
         {"sequence": entry.sequence, "guarantee": entry.guarantee, "entries": shape.rows(entry.result)}
         for entry in entries
     ]
     return pa.array(rows, type=kind)
-
-
-def _row_type(shape: Shape) -> pa.StructType:
-    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
-    return pa.struct([(name, kinds[kind]) for name, kind in shape.columns.items()])
 
 
 def _shaped() -> Iterator[UdfSpec]:

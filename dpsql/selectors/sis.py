@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql import parameters
-from dpsql.call import BoundedCall
+from dpsql.call import Batch, BoundedCall, Collector
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
@@ -96,6 +97,11 @@ class SisPlan(SelectionPlan):
         mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
         return {"mechanism": "composed", "events": [mean, selection]}
 
+    @property
+    def passes(self) -> int:
+        """How often the rows are read: a private centre is drawn first."""
+        return 2 if self.center == "target" else 1
+
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be; scores are in units of the most that one row can add to one."""
         out = one_shot_noise(
@@ -148,6 +154,57 @@ class SisCall(BoundedCall):
         """Return the draw of the selection from ``s_j`` in units of ``S**2``."""
         utility = np.abs(statistic)
         return lambda: draw_selection(self.plan, utility, self.features)
+
+
+class CollectedSisCall(SisCall):
+    """A dp_sis call whose rows come to collectors: as a part of a longer call, which reads them by itself."""
+
+    def start(self) -> Collector:
+        """Return empty sums of the target, or of the products where the centre is public."""
+        return _TargetSums() if self.plan.center == "target" else _CrossProducts(self, 0)
+
+    def turn(self, collector: Any, progress: Progress) -> Collector:
+        """Draw the private centre of the target."""
+        return _CrossProducts(self, draw_center(self.plan, *collector.sums))
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+        """Return the draw of the selection."""
+        return super().prepare(statistic.total(), progress)
+
+
+class _TargetSums(Collector):
+    """The sums of S + t and S - t."""
+
+    def __init__(self) -> None:
+        self.sums = [0, 0]
+        self._lock = threading.Lock()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        total, rows = int(target.sum()), len(target) * FIXED_POINT_ONE
+        with self._lock:
+            self.sums = [self.sums[0] + rows + total, self.sums[1] + rows - total]
+
+
+class _CrossProducts(Collector):
+    """The products of features and centred target."""
+
+    def __init__(self, call: SisCall, center: int) -> None:
+        self._call = call
+        self._center = center
+        self._sums: list[int] = [0] * len(call.features)
+        self._lock = threading.Lock()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows."""
+        moved = np.clip(target - self._center, -FIXED_POINT_ONE, FIXED_POINT_ONE)
+        products = cross_products(moved, np.ascontiguousarray(features.T), *self._call.maps).tolist()
+        with self._lock:
+            self._sums = [total + part for total, part in zip(self._sums, products, strict=True)]
+
+    def total(self) -> NDArray[Any]:
+        """Return the sums, in units of ``S**2``."""
+        return np.array(self._sums, dtype=object)
 
 
 def draw_selection(plan: SisPlan, utility: np.ndarray[Any, Any], features: Sequence[str]) -> list[str]:

@@ -1,0 +1,181 @@
+"""Exact counts of rows per cell: an even grid between public bounds, and universal cells on a logarithmic scale.
+
+The cell of a value depends on that value alone. Counts are integers, so neither the order of the rows nor their
+division into batches shows; threads may add at the same time. A missing value (NaN) counts in no cell.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+
+# Values per step, so that the working arrays stay in the second-level cache.
+_BLOCK = 1 << 14
+_LARGEST_GRID = 1 << 24
+
+# Cells of MagnitudeCounts: exponents -64 to 64, 16 cells within each; both signs, and zero between them.
+LARGEST_EXPONENT = 64
+SUBCELLS = 16
+_EXPONENTS = 2 * LARGEST_EXPONENT + 1
+ZERO_COARSE = _EXPONENTS
+ZERO_FINE = SUBCELLS * _EXPONENTS
+COARSE_CELLS = 2 * _EXPONENTS + 1
+FINE_CELLS = 2 * ZERO_FINE + 1
+_SUBCELL_BITS = 4
+_FRACTION_BITS = 52
+_BIAS = 1023
+
+
+class GridCounts:
+    """Counts of rows in the cells of an even grid over [lower, upper].
+
+    Parameters
+    ----------
+    lower, upper : float
+        Public bounds, finite, lower < upper. A value outside of them counts in the outermost cell.
+    cells : int
+        In [1, 2**24].
+
+    Attributes
+    ----------
+    edges : ndarray of float64, shape (cells + 1,)
+        Strictly ascending, from lower to upper. Cell i holds the values in ``[edges[i], edges[i + 1])``; the last
+        one holds upper, too.
+
+    Raises
+    ------
+    ParameterError
+        P003, when the bounds are not finite or not ascending; P029, when the grid is too fine for the bounds.
+    """
+
+    def __init__(self, lower: float, upper: float, cells: int) -> None:
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+            raise ParameterError("P003", f"bounds must be finite with lower < upper; got {lower} and {upper}.")
+        if not 1 <= cells <= _LARGEST_GRID:
+            raise ParameterError("P029", f"cells must be an integer in [1, {_LARGEST_GRID}]; got {cells}.")
+        self.cells = cells
+        # Halved, so that the width of the range does not overflow. Every step is monotone, roundings included.
+        self._half_lower, self._half_width = lower / 2, upper / 2 - lower / 2
+        shares = np.arange(cells + 1) / cells
+        self.edges: NDArray[np.float64] = np.clip(2 * (self._half_lower + self._half_width * shares), lower, upper)
+        self.edges[0], self.edges[-1] = lower, upper
+        if not (self.edges[:-1] < self.edges[1:]).all():
+            raise ParameterError("P029", f"{cells} cells between {lower} and {upper} are too fine. Widen the bounds.")
+        self._counts = np.zeros(cells, dtype=np.int64)
+        self._lock = threading.Lock()
+
+    def edge(self, number: int) -> float:
+        """Return the value of a cut, 0 <= number <= cells."""
+        return float(self.edges[number])
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows in each cell, shape (cells,): a copy."""
+        with self._lock:
+            return self._counts.copy()
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Count values of shape (rows,)."""
+        for start in range(0, len(values), _BLOCK):
+            block = values[start : start + _BLOCK]
+            found = self._cells(block[~np.isnan(block)])
+            with self._lock:
+                if len(found) < self.cells // 8:
+                    np.add.at(self._counts, found, 1)
+                else:
+                    self._counts += np.bincount(found, minlength=self.cells)
+
+    def _cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the cells of values that are not missing."""
+        values = np.clip(values, self.edges[0], self.edges[-1])
+        # A guess, right but for roundings; the edges decide. It may be no number at all where the bounds are close.
+        with np.errstate(all="ignore"):
+            found = ((values / 2 - self._half_lower) / self._half_width * self.cells).astype(np.intp)
+        found = np.clip(found, 0, self.cells - 1)
+        wrong = np.flatnonzero((values < self.edges[found]) | (values >= self.edges[found + 1]))
+        exact = np.searchsorted(self.edges, values[wrong], side="right") - 1
+        found[wrong] = np.minimum(exact, self.cells - 1)
+        return found
+
+
+class MagnitudeCounts:
+    """Counts of rows in universal cells on a logarithmic scale, for several columns at once.
+
+    Parameters
+    ----------
+    width : int
+        Columns, >= 0.
+
+    Notes
+    -----
+    The cells are fixed, whatever the data: a positive value with ``2**e <= x < 2**(e + 1)`` and e in [-64, 64] is
+    in the coarse cell of e, and in one of the 16 equal parts of it (the fine cells), closed at the end nearer to 0.
+    Negative values mirror them. Smaller magnitudes are in the zero cell, larger ones and infinities in the
+    outermost. Cells are in ascending order of the values in them. See `fine_edges`.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._counts = np.zeros((width, FINE_CELLS), dtype=np.int64)
+        self._lock = threading.Lock()
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows in each fine cell, shape (width, FINE_CELLS): a copy."""
+        with self._lock:
+            return self._counts.copy()
+
+    def add(self, columns: NDArray[np.float64]) -> None:
+        """Count values of shape (width, rows)."""
+        for number, column in enumerate(columns):
+            counts = np.zeros(FINE_CELLS + 1, dtype=np.int64)
+            for start in range(0, len(column), _BLOCK):
+                cells = magnitude_cells(column[start : start + _BLOCK])
+                counts += np.bincount(cells, minlength=FINE_CELLS + 1)
+            with self._lock:
+                self._counts[number] += counts[:FINE_CELLS]
+
+
+def magnitude_cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the fine cell of each value of shape (rows,); FINE_CELLS for a missing one."""
+    bits = np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
+    # Exponent and leading bits of the fraction are one number, which grows with the magnitude; the sign goes.
+    steps = (bits >> (_FRACTION_BITS - _SUBCELL_BITS)) & ((1 << (11 + _SUBCELL_BITS)) - 1)
+    steps -= ((_BIAS - LARGEST_EXPONENT) << _SUBCELL_BITS) - 1
+    np.clip(steps, 0, ZERO_FINE, out=steps)
+    sign = bits >> 63
+    steps ^= sign
+    steps -= sign
+    steps += ZERO_FINE
+    steps[np.isnan(values)] = FINE_CELLS
+    return steps
+
+
+def coarse_counts(fine: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sum counts over coarse cells: shape (..., FINE_CELLS) becomes (..., COARSE_CELLS)."""
+    negative, zero, positive = np.split(fine, [ZERO_FINE, ZERO_FINE + 1], axis=-1)
+    shape = (*fine.shape[:-1], _EXPONENTS, SUBCELLS)
+    return np.concatenate([negative.reshape(shape).sum(axis=-1), zero, positive.reshape(shape).sum(axis=-1)], axis=-1)
+
+
+def fine_cells_of(coarse: int) -> range:
+    """Return the fine cells that make up a coarse cell."""
+    if coarse == ZERO_COARSE:
+        return range(ZERO_FINE, ZERO_FINE + 1)
+    start = SUBCELLS * coarse if coarse < ZERO_COARSE else SUBCELLS * (coarse - 1) + 1
+    return range(start, start + SUBCELLS)
+
+
+def fine_edges() -> NDArray[np.float64]:
+    """Return the ends of the fine cells, exact doubles in ascending order, shape (FINE_CELLS + 1,).
+
+    The two outermost ones, ``-2**65`` and ``2**65``, are where infinities and larger values are counted as well.
+    """
+    exponents = np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
+    starts = np.ldexp(1.0 + np.arange(SUBCELLS) / SUBCELLS, exponents[:, None]).ravel()
+    positive = np.append(starts, 2.0 ** (LARGEST_EXPONENT + 1))
+    return np.concatenate([-positive[::-1], positive])

@@ -1,0 +1,368 @@
+"""Private linear regression from noisy sufficient statistics: AdaSSP [1]_, and boosted AdaSSP [2]_.
+
+Both release a noisy Gram matrix G and its least eigenvalue, from which the ridge ``lam`` follows. AdaSSP releases
+``h = X'y`` as well and solves ``(G + lam I) theta = h`` once. Boosted AdaSSP goes over the rows in rounds: residuals
+are clipped to [-1, 1], their products with the rows are released, and ``theta += (G + lam I)^-1 h_t``.
+
+References
+----------
+.. [1] Y.-X. Wang, Revisiting differentially private linear regression, UAI 2018, Algorithm 2.
+.. [2] S. Tang, S. Aydore, M. Kearns, S. Rho, A. Roth, Y. Wang, Y.-X. Wang, Z. S. Wu, Improved differentially private
+   regression via gradient boosting, SaTML 2024, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.kernels.blas import one_thread
+from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianRelease, gaussian_release
+from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.statistics.regression import (
+    cross_sensitivity,
+    gram_sensitivity,
+    least_eigenvalue_sensitivity,
+)
+
+SPLITS = ("even", "thirds")
+# Tables have fewer rows than this: the error of a computed eigenvalue grows with its matrix.
+MOST_ROWS = 1 << 32
+# Shift of the released least eigenvalue and threshold of the ridge, in standard deviations, as in boosted AdaSSP [2]_.
+_BOOSTED_QUANTILE = 1.96
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """Coefficients of a linear model, in mapped units: columns and target scaled to [-1, 1].
+
+    Attributes
+    ----------
+    coefficients : ndarray of float64, shape (p,)
+        The intercept first.
+    covariance : ndarray of float64, shape (p, p), or None
+        Covariance that the privacy noise gives the coefficients, to first order; says nothing about sampling.
+    """
+
+    coefficients: NDArray[np.float64]
+    covariance: NDArray[np.float64] | None = None
+
+    @property
+    def std_errors(self) -> NDArray[np.float64] | None:
+        """Standard deviation that the privacy noise gives each coefficient, shape (p,)."""
+        return None if self.covariance is None else np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+
+def ada_ssp(
+    products: NDArray[Any],
+    *,
+    radius: int,
+    mu: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    failure: float = 0.05,
+    source: BitSource = SYSTEM,
+) -> LinearFit:
+    """Fit a linear model by AdaSSP.
+
+    Parameters
+    ----------
+    products : ndarray of int64 or of Python ints, shape (p + 1, p + 1)
+        Exact sums of products of intercept, features and target, the target last; in units of ``S**2``. See
+        `dpsql.statistics.regression` for what rows look like.
+    radius : int
+        R: bound on the norm of a row without its target, intercept included; >= 1, in units where S is 1.
+    mu : Fraction
+        Privacy loss of the whole release, > 0: `dpsql.mechanisms.gaussian.gaussian_mu`.
+    neighbours : {'add_remove', 'replace'}
+    max_rows_per_unit : int
+        Rows that one privacy unit may have, >= 1.
+    failure : float
+        Chance, in (0, 1), that the ridge is too small for the noise; public.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    fit : LinearFit
+
+    Raises
+    ------
+    ParameterError
+        P028, depending on public values only: more than 2**22 numbers to release, or `failure` out of range.
+    InternalError
+        I018, when `mu` is so large that the noise is finer than the calibration covers.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, hence (epsilon, delta)-DP and ``mu**2 / 2``-zCDP. G, its
+      least eigenvalue and h are released with a third of ``mu**2`` each; the rest is post-processing.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
+    - **Sensitivity**: see `dpsql.statistics.regression`.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: rows clipped to `radius`, targets in [-S, S], fewer than 2**32 rows.
+    - **Does not protect**: running time; p and the bounds, which are public.
+    """
+    if not 0.0 < failure < 1.0:
+        raise ParameterError("P028", f"failure must be between 0 and 1; got {failure!r}.")
+    width = len(products) - 1
+    _check_size(width, 1)
+    share = mu**2 / 3
+    given = neighbours, radius, max_rows_per_unit
+    gram = release_gram(products[:width, :width], *given, squared_mu=share, source=source)
+    least = release_least_eigenvalue(products[:width, :width], *given, squared_mu=share, source=source)
+    cross = gaussian_release(
+        products[:width, width],
+        sensitivity=cross_sensitivity(*given),
+        squared_mu=share,
+        source=source,
+    )
+    threshold = gram.sigma * math.sqrt(width * math.log(2 * width**2 / failure))
+    floor = float(least.values[0]) - least.sigma * NormalDist().inv_cdf(1 - failure / 2)
+    ridge = max(0.0, threshold - max(0.0, floor))
+    inverse = _inverse(gram, width, ridge)
+    coefficients = inverse @ cross.values
+    # With a ridge between its limits, the noise of the least eigenvalue is in it.
+    ridge_sigma = least.sigma if floor > 0.0 and ridge > 0.0 else 0.0
+    covariance = gram_noise_covariance(coefficients, gram.sigma)
+    covariance += cross.sigma**2 * np.eye(width) + ridge_sigma**2 * np.outer(coefficients, coefficients)
+    return LinearFit(coefficients, inverse @ covariance @ inverse)
+
+
+def boosted_ada_ssp(
+    rows: ClippedRows,
+    gram: NDArray[Any],
+    *,
+    radius: int,
+    mu: Fraction,
+    neighbours: str,
+    rounds: int = 100,
+    split: str = "even",
+    max_rows_per_unit: int = 1,
+    source: BitSource = SYSTEM,
+    progress: Callable[[float], None] | None = None,
+) -> LinearFit:
+    """Fit a linear model by boosted AdaSSP.
+
+    Parameters
+    ----------
+    rows : ClippedRows
+        Intercept and features, with their targets.
+    gram : ndarray of int64 or of Python ints, shape (p, p)
+        Exact Gram matrix of the rows, in units of ``S**2``.
+    radius, mu, neighbours, max_rows_per_unit, source
+        As for `ada_ssp`.
+    rounds : int
+        T >= 1, public: fixed in advance, never chosen by the data.
+    split : {'even', 'thirds'}
+        How ``mu**2`` is shared: the same for each of the T + 2 releases, or a third each for the Gram matrix, its least
+        eigenvalue and all rounds together.
+    progress : callable, optional
+        Called with the fraction done after every round; what it raises ends the fit.
+
+    Returns
+    -------
+    fit : LinearFit
+        Without a covariance.
+
+    Raises
+    ------
+    ParameterError
+        P028, depending on public values only: rounds, split, or more than 2**22 numbers to release.
+    InternalError
+        I018, when `mu` is so large that the noise is finer than the calibration covers.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, hence (epsilon, delta)-DP and ``mu**2 / 2``-zCDP. Each round
+      is a Gaussian release whatever the coefficients it starts from; these are functions of earlier releases.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
+    - **Sensitivity**: see `dpsql.statistics.regression`; residuals are clipped to [-1, 1] in every round.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: rows clipped to `radius`, fewer than 2**32 of them; `gram` belongs to `rows`.
+    - **Does not protect**: running time; p, the rounds and the bounds, which are public.
+    """
+    if split not in SPLITS:
+        raise ParameterError("P028", f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+    if not isinstance(rounds, int) or not rounds >= 1:
+        raise ParameterError("P028", f"rounds must be an integer >= 1; got {rounds!r}.")
+    width = len(gram)
+    _check_size(width, rounds)
+    share = mu**2 / (rounds + 2) if split == "even" else mu**2 / 3
+    round_share = share if split == "even" else share / rounds
+    given = neighbours, radius, max_rows_per_unit
+    noisy = release_gram(gram, *given, squared_mu=share, source=source)
+    least = release_least_eigenvalue(gram, *given, squared_mu=share, source=source)
+    floor = float(least.values[0]) - _BOOSTED_QUANTILE * least.sigma
+    ridge = max(0.0, _BOOSTED_QUANTILE * math.sqrt(width) * noisy.sigma - max(0.0, floor))
+    inverse = _inverse(noisy, width, ridge)
+    coefficients = np.zeros(width)
+    for number in range(rounds):
+        step = gaussian_release(
+            rows.residual_products(coefficients),
+            sensitivity=cross_sensitivity(*given),
+            squared_mu=round_share,
+            source=source,
+        )
+        # The residuals of the next round are those of these very coefficients.
+        integers, bits = fixed_coefficients(coefficients + inverse @ step.values)
+        coefficients = integers * 2.0**-bits
+        if progress is not None:
+            progress((number + 1) / rounds)
+    return LinearFit(coefficients)
+
+
+def release_gram(
+    gram: NDArray[Any],
+    neighbours: str,
+    radius: int,
+    max_rows_per_unit: int = 1,
+    *,
+    squared_mu: Fraction,
+    source: BitSource = SYSTEM,
+) -> GaussianRelease:
+    """Add noise to the upper triangle of a Gram matrix: sigma on the diagonal, ``sigma / sqrt(2)`` off it.
+
+    Parameters
+    ----------
+    gram : ndarray of int64 or of Python ints, shape (p, p)
+        In units of ``S**2``.
+    neighbours, radius, max_rows_per_unit
+        As for `ada_ssp`.
+    squared_mu : Fraction
+        The share of ``mu**2`` spent here, > 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    release : GaussianRelease
+        The upper triangle, row by row.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
+    - **Sensitivity**: `dpsql.statistics.regression.gram_sensitivity`, in the Frobenius norm, in which what is
+      off the diagonal counts twice.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: rows clipped to `radius`.
+    - **Does not protect**: running time; p.
+    """
+    upper = np.triu_indices(len(gram))
+    return gaussian_release(
+        gram[upper],
+        sensitivity=gram_sensitivity(neighbours, radius, max_rows_per_unit),
+        squared_mu=squared_mu,
+        twice=upper[0] != upper[1],
+        source=source,
+    )
+
+
+def release_least_eigenvalue(
+    gram: NDArray[Any],
+    neighbours: str,
+    radius: int,
+    max_rows_per_unit: int = 1,
+    *,
+    squared_mu: Fraction,
+    source: BitSource = SYSTEM,
+) -> GaussianRelease:
+    """Add noise to the least eigenvalue of a Gram matrix.
+
+    Parameters
+    ----------
+    gram, neighbours, radius, max_rows_per_unit, squared_mu, source
+        As for `release_gram`.
+
+    Returns
+    -------
+    release : GaussianRelease
+        One value, in units of ``S**2``.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
+    - **Sensitivity**: `dpsql.statistics.regression.least_eigenvalue_sensitivity`, and twice `eigenvalue_error`.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: rows clipped to `radius`, fewer than 2**32 of them.
+    - **Does not protect**: running time; p.
+    """
+    sensitivity = least_eigenvalue_sensitivity(neighbours, radius, max_rows_per_unit)
+    sensitivity += 2 * eigenvalue_error(len(gram), radius)
+    return gaussian_release(
+        np.array([least_eigenvalue(gram)], dtype=object),
+        sensitivity=sensitivity,
+        squared_mu=squared_mu,
+        source=source,
+    )
+
+
+def least_eigenvalue(gram: NDArray[Any]) -> int:
+    """Return the least eigenvalue of a Gram matrix, computed in doubles and rounded down to an integer."""
+    with one_thread():
+        return math.floor(float(np.linalg.eigvalsh(gram.astype(np.float64))[0]))
+
+
+def eigenvalue_error(width: int, radius: int) -> int:
+    """Return a bound on the error of `least_eigenvalue`, in its unit.
+
+    LAPACK's symmetric eigenvalues are those of a matrix that differs from the given one by a share of a small multiple
+    of ``2**-53`` of its norm, and so are entries rounded to doubles. The share allowed here is ``8 p 2**-53``, of the
+    trace of a table with `MOST_ROWS` rows; one more for the integer.
+
+    Parameters
+    ----------
+    width : int
+        p.
+    radius : int
+        R.
+    """
+    return 1 + -(-8 * width * MOST_ROWS * radius**2 // (1 << 53))
+
+
+def gram_noise_covariance(coefficients: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+    """Return the covariance of ``E theta``, E the symmetric noise of `release_gram`.
+
+    It is ``sigma**2 / 2 (||theta||**2 I + theta theta')``.
+
+    Parameters
+    ----------
+    coefficients : ndarray of float64, shape (p,)
+    sigma : float
+        Standard deviation on the diagonal of E.
+    """
+    squared = float(coefficients @ coefficients)
+    covariance: NDArray[np.float64] = np.outer(coefficients, coefficients) + squared * np.eye(len(coefficients))
+    return sigma**2 / 2 * covariance
+
+
+def _check_size(width: int, rounds: int) -> None:
+    numbers = width * (width + 1) // 2 + 1 + rounds * width
+    if not numbers <= MOST_COORDINATES:
+        raise ParameterError(
+            "P028", f"{width} columns in {rounds} rounds are more than private regression releases. Take fewer."
+        )
+
+
+def _inverse(release: GaussianRelease, width: int, ridge: float) -> NDArray[np.float64]:
+    """Return the inverse of the noisy Gram matrix plus ridge, with eigenvalues of at least one sigma."""
+    matrix = np.zeros((width, width))
+    upper = np.triu_indices(width)
+    matrix[upper] = release.values
+    matrix.T[upper] = release.values
+    with one_thread():
+        values, vectors = np.linalg.eigh(matrix)
+        kept = np.maximum(values + ridge, max(release.sigma, 2.0**-40 * float(abs(values).max())))
+        inverse: NDArray[np.float64] = (vectors / kept) @ vectors.T
+    return inverse

@@ -1,0 +1,269 @@
+"""Private bounds of columns, from noisy counts over universal cells on a logarithmic scale.
+
+Nothing about the values is given beforehand: the cells are those of `dpsql.kernels.cells.MagnitudeCounts`. Noisy
+coarse counts, one per sign and power of two, show between which cells the rows lie; noisy fine counts, 16 within each
+of those, then say how much of the outermost two can be left out. The bounds are powers of two, or fine edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.kernels.cells import (
+    COARSE_CELLS,
+    FINE_CELLS,
+    SUBCELLS,
+    ZERO_FINE,
+    coarse_counts,
+    fine_cells_of,
+    fine_edges,
+)
+from dpsql.noise.discrete import discrete_gaussian, discrete_laplace
+from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
+
+DEFAULT_FAILURE = Fraction(1, 1000)
+# One row counts as at least this many units of Gaussian noise, and the standard deviation is at least as many.
+_COUNT_UNIT_BITS = 20
+# Totals that are compared with a threshold when both ends are trimmed.
+_TOTALS = 2 * (SUBCELLS - 1)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What noise alone does not exceed, but for a small chance.
+
+    Attributes
+    ----------
+    coarse : float
+        For every coarse count, in the unit of the noisy counts.
+    fine : tuple of float
+        For the total of the outermost 1, 2, ..., 15 fine counts.
+    """
+
+    coarse: float
+    fine: tuple[float, ...]
+
+
+def interval_from_counts(
+    noisy_fine: NDArray[np.int64], noisy_coarse: NDArray[np.int64], thresholds: Thresholds
+) -> tuple[float, float]:
+    """Return the interval that noisy counts point to; uses nothing else, hence costs no privacy.
+
+    Parameters
+    ----------
+    noisy_fine : ndarray of int64, shape (FINE_CELLS,)
+    noisy_coarse : ndarray of int64, shape (COARSE_CELLS,)
+        In the same unit.
+    thresholds : Thresholds
+        In that unit, too.
+
+    Returns
+    -------
+    lower, upper : float
+        Finite, lower < upper. They run from the lowest to the highest coarse cell whose count exceeds the threshold
+        (the largest count alone when none does), less the fine cells at either end whose totals, from the end
+        inwards, stay below the thresholds. At most 15 of the 16 fine cells of a coarse cell go. An end in the zero
+        cell is 0; when both are, the bounds are those of the zero cell.
+    """
+    found = np.flatnonzero(noisy_coarse > thresholds.coarse)
+    if len(found) == 0:
+        found = np.array([np.argmax(noisy_coarse)])
+    lowest, highest = fine_cells_of(int(found[0])), fine_cells_of(int(found[-1]))
+    first = lowest[_trimmed(noisy_fine[lowest.start : lowest.stop], thresholds)]
+    last = highest[-1 - _trimmed(noisy_fine[highest.start : highest.stop][::-1], thresholds)]
+    if first > last:
+        first, last = lowest[0], highest[-1]
+    if first == last == ZERO_FINE:
+        return float(_EDGES[ZERO_FINE]), float(_EDGES[ZERO_FINE + 1])
+    lower = 0.0 if first == ZERO_FINE else float(_EDGES[first])
+    upper = 0.0 if last == ZERO_FINE else float(_EDGES[last + 1])
+    return lower, upper
+
+
+def laplace_bounds(
+    counts: NDArray[np.int64],
+    *,
+    epsilon: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    failure: Fraction = DEFAULT_FAILURE,
+    source: BitSource = SYSTEM,
+) -> tuple[float, float]:
+    """Release bounds that hold the bulk of one column.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (FINE_CELLS,)
+        Exact counts, one row of `dpsql.kernels.cells.MagnitudeCounts.counts`.
+    epsilon : Fraction
+        Privacy loss of the release, > 0. Coarse and fine counts get half each.
+    neighbours : {'add_remove', 'replace'}
+        The neighbouring relation.
+    max_rows_per_unit : int
+        Rows that one privacy unit may have, >= 1.
+    failure : Fraction
+        In (0, 1): bound on the chance that noise alone widens the interval, or keeps an empty fine cell in it.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    lower, upper : float
+        Finite, lower < upper, always an answer; see `interval_from_counts`.
+
+    Raises
+    ------
+    ParameterError
+        Depends on public parameters only: P001 (epsilon), P007 (neighbours), P009 (max_rows_per_unit), P017
+        (failure; noise beyond its largest scale).
+
+    Notes
+    -----
+    - **Guarantee**: pure ``epsilon``-DP.
+    - **Neighbouring relation**: add or remove one unit, or replace one.
+    - **Sensitivity**: L1, m rows in one coarse and one fine cell each (`dpsql.statistics.counts`).
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: every row is in one cell, by its value alone, or in none.
+    - **Does not protect**: the cells, which are public; running time.
+
+    Rows in coarse cells with fewer rows than the threshold may lie outside of the interval.
+    """
+    chance = _check_failure(failure)
+    scale = _laplace_scale(epsilon, neighbours, max_rows_per_unit)
+    coarse = coarse_counts(counts) + discrete_laplace(scale, COARSE_CELLS, source=source)
+    fine = counts + discrete_laplace(scale, FINE_CELLS, source=source)
+    return interval_from_counts(fine, coarse, _laplace_thresholds(scale, chance))
+
+
+def laplace_threshold(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, failure: Fraction) -> float:
+    """Return how many rows, noise included, a coarse cell must hold to be in the interval of `laplace_bounds`."""
+    return _laplace_thresholds(_laplace_scale(epsilon, neighbours, max_rows_per_unit), _check_failure(failure)).coarse
+
+
+def gaussian_bounds(
+    counts: NDArray[np.int64],
+    *,
+    mu: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    failure: Fraction = DEFAULT_FAILURE,
+    source: BitSource = SYSTEM,
+) -> list[tuple[float, float]]:
+    """Release bounds that hold the bulk of each of several columns.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (width, FINE_CELLS)
+        Exact counts of columns of the same rows, `dpsql.kernels.cells.MagnitudeCounts.counts`.
+    mu : Fraction
+        Privacy loss of the release of all columns together, > 0.
+    neighbours, max_rows_per_unit, source
+        As for `laplace_bounds`.
+    failure : Fraction
+        As for `laplace_bounds`, for all columns together.
+
+    Returns
+    -------
+    bounds : list of (float, float)
+        As of `laplace_bounds`, one pair per column.
+
+    Raises
+    ------
+    ParameterError
+        Depends on public parameters only: P001 (mu), P007 (neighbours), P009 (max_rows_per_unit), P017 (failure;
+        noise beyond its largest scale).
+
+    Notes
+    -----
+    - **Guarantee**: ``mu``-Gaussian DP for all columns together, hence ``mu**2 / 2``-zCDP.
+    - **Neighbouring relation**: add or remove one unit, or replace one.
+    - **Sensitivity**: L2, ``m sqrt(2 width)`` or, under replace, ``m sqrt(4 width)``: two histograms per column
+      (`dpsql.statistics.counts`).
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed. Counts are multiplied by a power of
+      two, so that the standard deviation of the noise is at least ``2**20`` of its steps, where the discrete
+      Gaussian has the privacy profile of the continuous one.
+    - **Assumes**: every row is in one cell of each column, by its values alone, or in none.
+    - **Does not protect**: the cells, which are public; the number of columns; running time.
+    """
+    if not isinstance(mu, Fraction) or not mu > 0:
+        raise ParameterError("P001", f"mu must be a Fraction > 0; got {mu}. Give the privacy loss to spend.")
+    width = len(counts)
+    chance = _check_failure(failure) / max(width, 1)
+    squared = squared_l2_sensitivity(neighbours, histograms=2 * width, max_rows_per_unit=max_rows_per_unit)
+    if width == 0:
+        return []
+    variance = squared / mu**2
+    bits = _COUNT_UNIT_BITS
+    while variance * 4**bits < 4**_COUNT_UNIT_BITS:
+        bits += 1
+    variance *= 4**bits
+    deviation = math.sqrt(variance)
+    thresholds = _thresholds(lambda log, cells: deviation * math.sqrt(2 * cells * log), chance)
+    bounds = []
+    for column in counts:
+        coarse = (coarse_counts(column) << bits) + discrete_gaussian(variance, COARSE_CELLS, source=source)
+        fine = (column << bits) + discrete_gaussian(variance, FINE_CELLS, source=source)
+        bounds.append(interval_from_counts(fine, coarse, thresholds))
+    return bounds
+
+
+_EDGES = fine_edges()
+
+
+def _trimmed(counts: NDArray[np.int64], thresholds: Thresholds) -> int:
+    """Return how many fine counts go, from the first on."""
+    totals = np.cumsum(counts[: SUBCELLS - 1] if len(counts) > 1 else counts[:0])
+    over = np.flatnonzero(totals >= np.array(thresholds.fine[: len(totals)]))
+    return int(over[0]) if len(over) else len(totals)
+
+
+def _laplace_scale(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> Fraction:
+    """Return the scale of the noise on either histogram."""
+    if not isinstance(epsilon, Fraction) or not epsilon > 0:
+        raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
+    return l1_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit) / (epsilon / 2)
+
+
+def _laplace_thresholds(scale: Fraction, failure: float) -> Thresholds:
+    width = float(scale)
+    return _thresholds(lambda log, cells: _laplace_tail(log, cells, width), failure)
+
+
+def _thresholds(tail: Callable[[float, int], float], failure: float) -> Thresholds:
+    """Return thresholds from ``tail(log, cells)``, which noise over so many cells exceeds with chance ``exp(-log)``."""
+    return Thresholds(
+        tail(math.log(2 * COARSE_CELLS / failure), 1),
+        tuple(tail(math.log(2 * _TOTALS / failure), cells) for cells in range(1, SUBCELLS)),
+    )
+
+
+def _laplace_tail(log: float, cells: int, scale: float) -> float:
+    """Return a number that the sum of `cells` discrete Laplace variables exceeds with chance at most ``exp(-log)``.
+
+    Chernoff's bound: the moment generating function of each is at most ``1 / (1 - s**2)`` at ``s / scale``. The
+    best s solves ``log = 2 cells s**2 / (1 - s**2) + cells ln(1 - s**2)``, whose right-hand side grows with s.
+    """
+    if cells == 1:
+        return scale * log
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        s = (low + high) / 2
+        if 1 - s * s <= 0 or 2 * cells * s * s / (1 - s * s) + cells * math.log1p(-s * s) > log:
+            high = s
+        else:
+            low = s
+    return scale * (log - cells * math.log1p(-low * low)) / low
+
+
+def _check_failure(failure: Fraction) -> float:
+    if not isinstance(failure, Fraction) or not 0 < failure < 1:
+        raise ParameterError("P017", f"failure must be a Fraction in (0, 1); got {failure}.")
+    return float(failure)

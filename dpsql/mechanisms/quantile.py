@@ -1,0 +1,153 @@
+"""Private quantiles over a public grid: recursive halving with the exponential mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.mechanisms.select import select
+from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.statistics.counts import check_relation, rank_utility_range
+
+_LARGEST_INT64 = 1 << 62
+
+
+def quantiles(
+    counts: NDArray[np.int64],
+    *,
+    quantiles: Sequence[Fraction],
+    epsilon: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    source: BitSource = SYSTEM,
+) -> list[int]:
+    """Return private cuts of a public grid such that about a share q of the rows lies below the cut for q.
+
+    The middle quantile is selected first, over all cuts of the grid. Then the rows below its cut decide the
+    quantiles before it, over the cuts up to that cut, and the other rows the quantiles after it; and so on.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (cells,)
+        Exact number of rows in each cell, in ascending order of the cells. The grid is public.
+    quantiles : sequence of Fraction
+        In (0, 1), strictly ascending, at least one. Public.
+    epsilon : Fraction
+        Privacy loss of all quantiles together, > 0.
+    neighbours : {'add_remove', 'replace'}
+        The neighbouring relation.
+    max_rows_per_unit : int
+        Rows that one privacy unit may have, >= 1.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    cuts : list of int
+        In [0, cells], one per quantile, not descending: cut c has cells 0 to c - 1 below it.
+
+    Raises
+    ------
+    ParameterError
+        Depends on public parameters only: P001 (epsilon), P007 (neighbours), P009 (max_rows_per_unit), P029
+        (quantiles).
+
+    Notes
+    -----
+    - **Guarantee**: pure ``epsilon``-DP for all cuts together, and ``epsilon**2 / (8 levels)``-zCDP with the
+      levels of `halving_levels` (see `quantile_event`).
+    - **Neighbouring relation**: add or remove one unit, or replace one.
+    - **Sensitivity**: range of the utility ``-|left - q n|``, with left the rows below the cut and n the rows of the
+      sub-range (`dpsql.statistics.counts.rank_utility_range`).
+    - **Randomness**: Gumbel noise by an exact race, operating-system entropy, no seed.
+    - **Assumes**: every row is in one cell, by its value alone, or in none.
+    - **Does not protect**: the grid, the quantiles; running time.
+
+    Why it holds. Every level spends ``epsilon / levels``. Given the released cuts of the levels above, the
+    sub-ranges are fixed, disjoint sets of cells, so rows are divided by value and each row is in one sub-range.
+    Within one of them the number of rows n is the true one, never released. Dividing rows by rank instead, or
+    counting rows at a cut on both sides of it, would let one row move two sub-ranges.
+
+    References
+    ----------
+    .. [1] H. Kaplan, S. Schnapp, U. Stemmer, Differentially private approximate quantiles, ICML 2022.
+    """
+    _check(quantiles, epsilon)
+    below = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    share = epsilon / halving_levels(len(quantiles))
+    cuts = [0] * len(quantiles)
+    # (first and last cut of the sub-range, its quantiles among all, the ranks of its ends as shares of the table)
+    pending = [(0, len(counts), 0, len(quantiles), Fraction(0), Fraction(1))]
+    while pending:
+        low, high, first, stop, start, end = pending.pop()
+        if first == stop:
+            continue
+        middle = (first + stop) // 2
+        local = (quantiles[middle] - start) / (end - start)
+        spread = rank_utility_range(
+            local, neighbours, whole=stop - first == len(quantiles), max_rows_per_unit=max_rows_per_unit
+        )
+        cut = low + _cut(below[low : high + 1] - below[low], local, spread, share, source)
+        cuts[middle] = cut
+        pending.append((low, cut, first, middle, start, quantiles[middle]))
+        pending.append((cut, high, middle + 1, stop, quantiles[middle], end))
+    return cuts
+
+
+def halving_levels(count: int) -> int:
+    """Return the depth of the recursion for so many quantiles: ``ceil(log2(count + 1))``."""
+    return count.bit_length()
+
+
+def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> dict[str, Any]:
+    """Return the ledger's event for `quantiles`, which is the same under both relations.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Privacy loss of all levels together.
+    levels : int
+        Of `halving_levels`.
+    neighbours : {'add_remove', 'replace'}
+        The relation that the quantiles were drawn for.
+
+    Notes
+    -----
+    A level is ``epsilon / levels``-bounded-range under either relation, and so is charged as one round of the
+    exponential mechanism. The selection in a sub-range has a log ratio that lies, over its outputs, in an
+    interval of length coefficient times utility range. The selections of a level are independent, so the
+    interval of the level has the sum of the lengths, and the rows that leave or enter share out at most
+    ``epsilon / levels`` between all the sub-ranges that they touch (`dpsql.statistics.counts`). Levels compose
+    adaptively.
+    """
+    check_relation(neighbours)
+    return {"mechanism": "gumbel_noise", "epsilon": str(epsilon), "rounds": levels}
+
+
+def _cut(below: NDArray[np.int64], quantile: Fraction, spread: Fraction, epsilon: Fraction, source: BitSource) -> int:
+    """Select one cut; `below` holds the rows of the sub-range below each of its cuts."""
+    if len(below) == 1:
+        return 0
+    rows = int(below[-1])
+    if max(rows, 1) * quantile.denominator >= _LARGEST_INT64:
+        below = below.astype(object)
+    # In units of one row over the denominator, so that utility and range are integers.
+    utility = -abs(below * quantile.denominator - rows * quantile.numerator)
+    unit = int(spread * quantile.denominator)
+    return int(select(utility, utility_range=unit, epsilon=epsilon, k=1, noise="gumbel", source=source)[0])
+
+
+def _check(quantiles: Sequence[Fraction], epsilon: Fraction) -> None:
+    if not isinstance(epsilon, Fraction) or not epsilon > 0:
+        raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
+    inside = all(isinstance(quantile, Fraction) and 0 < quantile < 1 for quantile in quantiles)
+    ascending = all(first < second for first, second in pairwise(quantiles))
+    if not quantiles or not inside or not ascending:
+        shown = ", ".join(map(str, quantiles))
+        raise ParameterError("P029", f"quantiles must be Fractions in (0, 1), strictly ascending; got [{shown}].")

@@ -1,0 +1,324 @@
+"""The Tukey mechanism: a deep point among the models of disjoint blocks, or nothing.
+
+Every block of rows has one model, a vector of coefficients. A point is deep when, in every coordinate, many models
+lie on either side of it. The mechanism first tests, privately, whether the deep region is stable; then it draws a
+point whose density grows with the depth. Coefficients need no bounds.
+
+**The grid.** Coordinates are compared and measured on a public grid, the same for all tables: a double is cut to
+`MANTISSA_BITS` leading bits, exponents are clipped to `EXPONENTS`, and what is smaller than that is in the cell of
+zero. Every cell is an interval of known dyadic ends and of positive length. The volume of the box of the cells from
+``a`` to ``b`` is therefore an integer, in units of the finest cell, and never zero: equal models, and features that
+are 0 in every model, are no special case. Nothing below rounds.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
+from dpsql.noise.exact import exp_bounds, log_bounds
+
+MANTISSA_BITS = 30
+EXPONENTS = -200, 200  # of the smallest and of the largest value apart from zero
+LARGEST_MODELS = 1 << 14
+_FRACTION_BITS = MANTISSA_BITS - 1
+_LARGEST_CELL = (EXPONENTS[1] - EXPONENTS[0]) << _FRACTION_BITS
+_LARGEST_EXPONENT = Fraction(690)  # of the growth per level of depth: a factor of 2**995
+_DIGITS = 60
+
+
+def tukey(
+    models: NDArray[np.float64],
+    *,
+    epsilon_test: Fraction,
+    epsilon_draw: Fraction,
+    delta: Fraction,
+    source: BitSource = SYSTEM,
+) -> NDArray[np.float64] | None:
+    """Draw a point that lies deep among the models, when the test of stability passes.
+
+    Parameters
+    ----------
+    models : ndarray of float64, shape (m, p)
+        One model per block; m and p are public. A model with a coefficient that is not finite counts as zeros.
+    epsilon_test, epsilon_draw : Fraction
+        Privacy loss of the test and of the draw, each > 0.
+    delta : Fraction
+        In (0, 1/2].
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    point : ndarray of float64, shape (p,), or None
+        Midpoint of a cell of the grid; None when the test did not pass, which is always so for m < 8. None costs as
+        much as a point.
+
+    Raises
+    ------
+    ParameterError
+        Depends on public parameters only: P001 (epsilon), P027 (delta), P030 (models).
+
+    Notes
+    -----
+    - **Guarantee**: ``(epsilon_test + epsilon_draw, delta)``-DP, for the point and for None.
+    - **Neighbouring relation**: one model is replaced by any other. What this means for rows is in
+      `dpsql.statistics.tukey`.
+    - **Sensitivity**: the depth of every point, and the distance K to instability, change by at most 1.
+    - **Randomness**: exact integer samplers, operating-system entropy, no seed.
+    - **Assumes**: m and p do not depend on the rows other than through what was released; the model of a block
+      depends on the rows of that block alone.
+    - **Does not protect**: running time (lengths of integers, rejections); m and p.
+
+    The depth of a point is ``T(y) = min(floor(m / 2), min_j min(#{i: x_ij <= y_j}, #{i: x_ij >= y_j}))`` on cells.
+    ``{T >= i}`` is the box of the cells from the i-th smallest to the i-th largest in every coordinate; ``V_i`` is
+    its volume, 0 beyond ``M = floor(m / 2)``, and ``w(p) = sum_{i >= p} (V_i - V_{i + 1}) r**i``. The density is
+    proportional to ``r**T`` on ``{T >= t}``, ``t = floor(m / 4)``, with a rational ``r <= exp(epsilon_draw / 2)``.
+    With ``kappa(k) = V_{t-k-1} r**(t+k+1) / w(t+k+1)`` for k up to ``min(t - 2, M - t - 1)``, K is the largest k with
+    ``kappa(k) <= k0 = delta / (1 + 2 r**2)``, -1 when there is none. The test passes when K plus discrete Laplace
+    noise of scale ``1 / epsilon_test`` exceeds ``log(1 / (2 delta)) / epsilon_test``.
+
+    Why it holds. Let tables 1 and 2 differ in one model. The depth changes by at most 1 everywhere, so
+    ``V2_i <= V1_{i-1}`` and ``w2(p - 1) >= w1(p) / r``; hence ``kappa2(k - 1) <= kappa1(k)`` and K changes by at
+    most 1. (kappa grows with k: V falls with its index, and so does ``w(p) / r**p``, because r >= 1.)
+
+    Let ``K1 >= 0``. Of the support ``{T1 >= t}``, the part with ``T2 = t - 1`` has ``T1 = t`` and mass
+    ``<= V1_t r**t / w1(t) <= kappa1(0)``; of ``{T2 >= t}``, the part with ``T1 = t - 1`` has mass
+    ``<= V1_{t-1} r**t / (w1(t + 1) / r) = kappa1(0)``. On the rest the weights ``r**T`` differ by at most a factor r,
+    and so do the sums over the rest. This gives ``P1(E) <= r**2 / (1 - k0) P2(E) + k0`` and the same with 1 and 2
+    exchanged; with ``k0 <= 1/3`` the draw is ``(2 log r, k0 (1 + 2 r**2))``-DP, and this is
+    ``(epsilon_draw, delta)``. So when K1 or K2 is at least 0, the whole is ``(epsilon_test + epsilon_draw, delta)``-DP.
+    Otherwise both are -1, and either passes with probability at most ``2 delta / (1 + exp(epsilon_test)) <= delta``.
+    One of the two cases holds, so delta is spent once.
+
+    The argument uses nothing of the volume but that it is a measure, public, and positive and finite on boxes of
+    cells. The uniform point of a cell is reported as the midpoint, which is post-processing.
+
+    References
+    ----------
+    .. [1] K. Amin, M. Joseph, M. Ribero, S. Vassilvitskii, Easy Differentially Private Linear Regression, ICLR 2023.
+       There the density grows twice as fast, on the ground that depth is monotone; it is when a model is added, and
+       it is not when a row is added, which replaces the model of its block.
+    """
+    _check(models, epsilon_test, epsilon_draw, delta)
+    count = len(models)
+    steps = longest_reach(count)
+    if steps < 0:
+        return None
+    boxes = DepthBoxes(models)
+    growth = growth_per_level(epsilon_draw)
+    tails = tail_weights(boxes, growth)
+    reach = stable_reach(boxes, tails, growth, delta)
+    noise = int(discrete_laplace(1 / epsilon_test, 1, source=source)[0])
+    if not reach + noise >= passing_score(epsilon_test, delta):
+        return None
+    reader = WordReader(source)
+    return boxes.point(draw_depth(boxes, tails, growth, reader), reader)
+
+
+def cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the number of the cell of each value, in the order of the values.
+
+    Parameters
+    ----------
+    values : ndarray of float64
+        Finite.
+
+    Returns
+    -------
+    numbers : ndarray of int64, same shape
+        0 is the cell around zero; the cell of ``-v`` has the opposite number.
+    """
+    bits = np.abs(values).view(np.int64)
+    numbers = (bits >> (52 - _FRACTION_BITS)) - ((1023 + EXPONENTS[0]) << _FRACTION_BITS) + 1
+    return np.where(values < 0.0, -1, 1) * np.clip(numbers, 0, _LARGEST_CELL)
+
+
+def lower_end(cell: int) -> int:
+    """Return the lower end of a cell, in units of the finest cell; its upper end is that of the next cell."""
+    if cell <= 0:
+        return -lower_end(1 - cell)
+    exponent, fraction = divmod(cell - 1, 1 << _FRACTION_BITS)
+    return ((1 << _FRACTION_BITS) + fraction) << exponent
+
+
+def cell_at(position: int) -> int:
+    """Return the cell of the points between `position` and `position` + 1, in units of the finest cell."""
+    if position < 0:
+        return -cell_at(-position - 1)
+    exponent = position.bit_length() - MANTISSA_BITS
+    if exponent < 0:
+        return 0
+    return (exponent << _FRACTION_BITS) + (position >> exponent) - (1 << _FRACTION_BITS) + 1
+
+
+def midpoint(cell: int) -> float:
+    """Return the middle of a cell, exactly."""
+    return math.ldexp(lower_end(cell) + lower_end(cell + 1), EXPONENTS[0] - MANTISSA_BITS)
+
+
+class DepthBoxes:
+    """The boxes ``{T >= i}`` of some models, ``1 <= i <= deepest``.
+
+    Parameters
+    ----------
+    models : ndarray of float64, shape (m, p)
+        m >= 2. A model with a coefficient that is not finite counts as zeros.
+
+    Attributes
+    ----------
+    deepest : int
+        ``floor(m / 2)``: no point counts as deeper.
+    models : int
+        m.
+    """
+
+    def __init__(self, models: NDArray[np.float64]) -> None:
+        self.models = len(models)
+        self.deepest = self.models // 2
+        finite = np.isfinite(models).all(axis=1, keepdims=True)
+        ordered = np.sort(cells(np.where(finite, models, 0.0)), axis=0)
+        ends = [
+            _ends(ordered[: self.deepest, column], ordered[: -self.deepest - 1 : -1, column] + 1)
+            for column in range(ordered.shape[1])
+        ]
+        # Ends of column j are in units of 2**shift_j finest cells: volumes of all boxes share one factor.
+        self._shifts = [end[0] for end in ends]
+        self._lower = list(zip(*(end[1] for end in ends), strict=True))
+        self._upper = list(zip(*(end[2] for end in ends), strict=True))
+        self._volumes: dict[int, int] = {}
+
+    def volume(self, depth: int) -> int:
+        """Return ``V_i`` for a depth i >= 1, up to a factor that is the same for all depths."""
+        if depth > self.deepest:
+            return 0
+        if depth not in self._volumes:
+            self._volumes[depth] = math.prod(self._widths(depth))
+        return self._volumes[depth]
+
+    def _widths(self, depth: int) -> list[int]:
+        if depth > self.deepest:
+            return [0] * len(self._shifts)
+        pairs = zip(self._lower[depth - 1], self._upper[depth - 1], strict=True)
+        return [upper - lower for lower, upper in pairs]
+
+    def point(self, depth: int, reader: WordReader) -> NDArray[np.float64]:
+        """Draw a uniform point of exactly this depth; return the middle of its cell, shape (p,).
+
+        What is left of the box ``{T >= i}`` without ``{T >= i + 1}`` is a disjoint union of slabs: slab j has the
+        points that leave the inner box in coordinate j first.
+        """
+        outer, inner = self._widths(depth), self._widths(depth + 1)
+        width = len(outer)
+        after = [1] * (width + 1)
+        for column in reversed(range(width)):
+            after[column] = after[column + 1] * outer[column]
+        rest = reader.below(after[0] - math.prod(inner))
+        before, slab = 1, 0
+        while rest >= (weight := before * (outer[slab] - inner[slab]) * after[slab + 1]):
+            rest -= weight
+            before *= inner[slab]
+            slab += 1
+        middles = np.empty(width)
+        for column in range(width):
+            # An inner coordinate before the slab, an outer one after it, and an end piece of the outer in the slab.
+            level = depth + 1 if column < slab else depth
+            position = self._lower[level - 1][column]
+            if column == slab:
+                offset = reader.below(outer[column] - inner[column])
+                if inner[column] and offset >= self._lower[depth][column] - position:
+                    offset += inner[column]
+            else:
+                offset = reader.below(inner[column] if column < slab else outer[column])
+            shift = self._shifts[column]
+            middles[column] = midpoint(cell_at((position + offset << shift) + reader.below(1 << shift)))
+        return middles
+
+
+def _ends(first: NDArray[np.int64], past: NDArray[np.int64]) -> tuple[int, list[int], list[int]]:
+    """Return (shift, ends of `first`, ends of `past`): lower ends of cells, in units of ``2**shift`` finest cells."""
+    numbers = np.concatenate([first, past])
+    exponents, fractions = np.divmod(np.where(numbers > 0, numbers, 1 - numbers) - 1, 1 << _FRACTION_BITS)
+    shift = int(exponents.min())
+    significands = np.where(numbers > 0, 1, -1) * (fractions + (1 << _FRACTION_BITS))
+    pairs = zip(significands.tolist(), (exponents - shift).tolist(), strict=True)
+    ends = [significand << exponent for significand, exponent in pairs]
+    return shift, ends[: len(first)], ends[len(first) :]
+
+
+def longest_reach(models: int) -> int:
+    """Return the largest k that K may be with so many models; negative when there are too few for any test."""
+    return min(models // 4 - 2, models // 2 - models // 4 - 1)
+
+
+def growth_per_level(epsilon_draw: Fraction) -> tuple[int, int]:
+    """Return (a, s): the density grows by ``r = a / 2**s`` per level of depth, ``1 <= r <= exp(epsilon_draw / 2)``."""
+    exponent = min(epsilon_draw / 2, _LARGEST_EXPONENT)
+    shift = 32 + max(0, exponent.denominator.bit_length() - exponent.numerator.bit_length())
+    digits = _DIGITS + shift // 3 + int(exponent) // 2
+    return (10**digits << shift) // exp_bounds(-exponent, digits)[1], shift
+
+
+def tail_weights(boxes: DepthBoxes, growth: tuple[int, int]) -> list[int]:
+    """Return ``w(i) / r**i * 2**(s (M - i))`` for i = t, …, M: integers, t = floor(m / 4)."""
+    factor, shift = growth
+    tails = [boxes.volume(boxes.deepest)]
+    for depth in range(boxes.deepest - 1, boxes.models // 4 - 1, -1):
+        layer = boxes.volume(depth) - boxes.volume(depth + 1)
+        tails.append((layer << shift * (boxes.deepest - depth)) + factor * tails[-1])
+    tails.reverse()
+    return tails
+
+
+def stable_reach(boxes: DepthBoxes, tails: list[int], growth: tuple[int, int], delta: Fraction) -> int:
+    """Return K, in [-1, `longest_reach`]: how many models may be replaced before the draw becomes unsafe."""
+    factor, shift = growth
+    least = delta / (1 + 2 * Fraction(factor, 1 << shift) ** 2)
+    start = boxes.models // 4
+
+    def unsafe(k: int) -> bool:
+        scaled = boxes.volume(start - k - 1) << shift * (boxes.deepest - start - k - 1)
+        return not scaled * least.denominator <= least.numerator * tails[k + 1]
+
+    return bisect.bisect_left(range(longest_reach(boxes.models) + 1), True, key=unsafe) - 1
+
+
+def passing_score(epsilon_test: Fraction, delta: Fraction) -> int:
+    """Return the least integer above ``log(1 / (2 delta)) / epsilon_test``, at least 1."""
+    unit = 10**_DIGITS
+    odds = log_bounds(delta.denominator, _DIGITS)[1] - log_bounds(2 * delta.numerator, _DIGITS)[0]
+    return int(max(0, odds) * epsilon_test.denominator // (unit * epsilon_test.numerator)) + 1
+
+
+def draw_depth(boxes: DepthBoxes, tails: list[int], growth: tuple[int, int], reader: WordReader) -> int:
+    """Draw a depth i in [t, M] with weight ``(V_i - V_{i + 1}) r**i``."""
+    factor, shift = growth
+    rest = reader.below(tails[0])
+    for depth in range(boxes.models // 4, boxes.deepest):
+        layer = boxes.volume(depth) - boxes.volume(depth + 1)
+        rest -= layer << shift * (boxes.deepest - depth)
+        if rest < 0:
+            return depth
+        rest //= factor
+    return boxes.deepest
+
+
+def _check(models: NDArray[np.float64], epsilon_test: Fraction, epsilon_draw: Fraction, delta: Fraction) -> None:
+    for name, value in (("epsilon_test", epsilon_test), ("epsilon_draw", epsilon_draw)):
+        if not isinstance(value, Fraction) or not value > 0:
+            raise ParameterError("P001", f"{name} must be a Fraction > 0; got {value}. Give the privacy loss to spend.")
+    if not isinstance(delta, Fraction) or not 0 < delta <= Fraction(1, 2):
+        raise ParameterError("P027", f"delta must be a Fraction in (0, 1/2]; got {delta}. Give a small probability.")
+    if models.ndim != 2 or not models.shape[1] >= 1 or not len(models) <= LARGEST_MODELS:
+        raise ParameterError(
+            "P030",
+            f"models must have the shape (m, p), m <= {LARGEST_MODELS} and p >= 1; got {models.shape}. "
+            "Use fewer blocks.",
+        )

@@ -1,0 +1,1 @@
+"""Functions that fit a model, and the models that they release."""

@@ -1,0 +1,327 @@
+"""dp_linear_regression: a linear model under differential privacy, by one of three methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dpsql import parameters
+from dpsql.call import Call, Collector, Draw
+from dpsql.errors import ParameterError
+from dpsql.mechanisms.gaussian import gaussian_mu
+from dpsql.mechanisms.quantile import halving_levels, quantile_event
+from dpsql.models import least_squares, tukey
+from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
+from dpsql.progress import Progress
+from dpsql.source import Layout
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps
+from dpsql.statistics.regression import row_radius
+from dpsql.statistics.tukey import row_budget
+
+METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
+SPLITS = ("even", "thirds")
+# Products of this many columns are held at once, several times.
+MOST_FEATURES = 2000
+_MOST_ROUNDS = 100_000
+# Parts of a mu are rounded down to a multiple of this.
+_MU_UNIT = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionPlan(Plan):
+    """The checked public arguments of one ``dp_linear_regression`` call.
+
+    Attributes
+    ----------
+    delta : Fraction
+        With `epsilon`: the whole call is (epsilon, delta)-DP; in (0, 1).
+    method : {'ada_ssp', 'boosted_ada_ssp', 'tukey'}
+        The method; what 'auto' stands for is settled here, from public arguments alone.
+    lower, upper : float, tuple of float or None
+        Public bounds of the features; None to draw private ones, or to do without.
+    row_norm : float or None
+        Longest row of features that counts in full, in half widths of their bounds; None for all.
+    rounds : int
+        Rounds of boosting, >= 1.
+    split : {'even', 'thirds'}
+        How boosting shares its budget: alike, or a third each to the products, the ridge and all rounds.
+    blocks : int or None
+        Public number of blocks of the Tukey mechanism; None to derive it from the number of rows.
+    n_rows : int or None
+        Public lower bound on the number of rows.
+    bounds_share : Fraction
+        Share of mu squared that private bounds cost, in (0, 1).
+    scale_share : Fraction
+        Share of epsilon that the private median and quartiles of the target cost, in (0, 1).
+    count_share : Fraction
+        Share of epsilon that a private number of rows costs, in (0, 1).
+    count_failure : Fraction
+        Chance that this number exceeds the true one, in (0, 1).
+    """
+
+    delta: Fraction
+    method: str
+    lower: float | tuple[float, ...] | None
+    upper: float | tuple[float, ...] | None
+    row_norm: float | None
+    rounds: int
+    split: str
+    blocks: int | None
+    n_rows: int | None
+    bounds_share: Fraction
+    scale_share: Fraction
+    count_share: Fraction
+    count_failure: Fraction
+
+    function: ClassVar[str] = "dp_linear_regression"
+    target_needs_bounds: ClassVar[bool] = False
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**Plan.choices, "method": METHODS, "split": SPLITS}
+    # What every function that fits a linear model takes beside columns, budget, bounds and protection.
+    fitting: ClassVar[dict[str, Any]] = {
+        "row_norm": None,
+        "rounds": 100,
+        "split": "even",
+        "blocks": None,
+        "n_rows": None,
+        "bounds_share": 0.1,
+        "scale_share": 0.05,
+        "count_share": 0.05,
+        "count_failure": 0.0001,
+    }
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "epsilon": None,
+        "delta": None,
+        "method": "auto",
+        **BOUNDS,
+        **fitting,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        own = {
+            "delta": parameters.open_unit_interval("delta", given["delta"], code="P027", hint="1e-6 is usual."),
+            "method": parameters.choice("method", given["method"], METHODS, code="P028"),
+            "lower": None,
+            "upper": None,
+            "row_norm": given["row_norm"],
+            "rounds": parameters.positive_integer(
+                "rounds", given["rounds"], code="P028", hint="100 is the usual value."
+            ),
+            "split": parameters.choice("split", given["split"], SPLITS, code="P028"),
+            **{
+                name: parameters.positive_integer(name, given[name], code="P021", hint=_public_hint)
+                if given[name] is not None
+                else None
+                for name in ("blocks", "n_rows")
+            },
+            **{
+                name: parameters.open_unit_interval(name, given[name], code="P028", hint="0.05 is usual.")
+                for name in ("bounds_share", "scale_share", "count_share", "count_failure")
+            },
+        }
+        if own["rounds"] > _MOST_ROUNDS:
+            raise ParameterError("P028", f"rounds must be at most {_MOST_ROUNDS}. 100 is the usual value.")
+        if own["delta"] > Fraction(1, 10):
+            raise ParameterError(
+                "P027", "delta must be at most 0.1: it is the chance that the guarantee fails. 1e-6 is usual."
+            )
+        if given["lower"] is not None or given["upper"] is not None:
+            own |= feature_bounds(given)
+        if own["row_norm"] is not None:
+            hint = "Give the longest row of features that is to count in full, or leave it out."
+            own["row_norm"] = parameters.positive_float("row_norm", own["row_norm"], code="P028", hint=hint)
+        if own["method"] == "auto":
+            own["method"] = automatic(own["blocks"])
+        return own
+
+    def check_features(self, count: int) -> None:
+        """Raise when there are too many features, or not as many bounds as features."""
+        if count > MOST_FEATURES:
+            raise ParameterError(
+                "P026",
+                f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
+                "Select some first, and give features := release('the name of that release').",
+            )
+        if self.lower is not None:
+            affine_maps(self.lower, self.upper, count, "the call")
+
+    @property
+    def target_is_bounded(self) -> bool:
+        """Whether the call says between what bounds the target lies."""
+        return self.target_bounds is not None or self.target_levels is not None
+
+    @property
+    def draws_bounds(self) -> bool:
+        """Whether some bounds are private."""
+        return self.method != "tukey" and (self.lower is None or not self.target_is_bounded)
+
+    @property
+    def draws_count(self) -> bool:
+        """Whether the number of blocks comes from a private number of rows."""
+        return self.method == "tukey" and self.blocks is None and self.n_rows is None
+
+    @property
+    def passes(self) -> int:
+        """How often the rows are read."""
+        if self.method == "tukey":
+            return 1 + self.draws_count + (self.lower is None or not self.target_is_bounded)
+        return 1 + self.draws_bounds
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether every row has a block of its own choosing."""
+        return self.method == "tukey"
+
+    @cached_property
+    def scale_epsilon(self) -> Fraction:
+        """The part of epsilon that the target's median and quartiles cost; 0 where they are not needed."""
+        needed = self.method == "boosted_ada_ssp" and self.target_levels is None
+        return self.epsilon * self.scale_share if needed else Fraction(0)
+
+    @cached_property
+    def count_epsilon(self) -> Fraction:
+        """The part of epsilon that the number of rows costs; 0 where it is public or not needed."""
+        return self.epsilon * self.count_share if self.draws_count else Fraction(0)
+
+    @cached_property
+    def mu(self) -> Fraction:
+        """Gaussian privacy loss of all Gaussian releases together."""
+        return gaussian_mu(self.epsilon - self.scale_epsilon, self.delta)
+
+    @cached_property
+    def bounds_mu(self) -> Fraction:
+        """The part of `mu` that private bounds cost: parts add up in squares."""
+        return _root_of_share(self.bounds_share, self.mu) if self.draws_bounds else Fraction(0)
+
+    @cached_property
+    def fit_mu(self) -> Fraction:
+        """The part of `mu` that is left for the fit."""
+        return _root_of_share(1 - self.bounds_share, self.mu) if self.draws_bounds else self.mu
+
+    @cached_property
+    def model_budget(self) -> tuple[Fraction, Fraction]:
+        """The (epsilon, delta) of the Tukey mechanism when one of its models is replaced."""
+        return row_budget(self.neighbours, self.epsilon - self.count_epsilon, self.delta)
+
+    @cached_property
+    def count_event(self) -> dict[str, Any]:
+        """What the private number of rows costs."""
+        return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: the mechanisms and their parameters."""
+        if self.method == "tukey":
+            rest = self.epsilon - self.count_epsilon
+            model = {
+                "mechanism": "approximate",
+                "method": "tukey",
+                "epsilon": str(rest),
+                "delta": str(self.delta),
+            }
+            return {"mechanism": "composed", "events": [self.count_event, model]} if self.draws_count else model
+        gaussian = {
+            "mechanism": "gaussian_dp",
+            "mu": str(self.mu),
+            "epsilon": str(self.epsilon - self.scale_epsilon),
+            "delta": str(self.delta),
+        }
+        if not self.scale_epsilon:
+            return gaussian
+        levels = halving_levels(len(least_squares.QUARTILES))
+        return {
+            "mechanism": "composed",
+            "events": [quantile_event(self.scale_epsilon, levels, self.neighbours), gaussian],
+        }
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be."""
+        if self.method == "tukey":
+            return tukey.noise(self, n_features, n_rows)
+        return least_squares.noise(self, n_features, n_rows)
+
+    def radii(self, n_features: int) -> tuple[int | None, int]:
+        """Return the longest row of features, None for no limit, and of all columns; in units of ``S``."""
+        if self.row_norm is not None and self.row_norm**2 < n_features:
+            radius = max(1, math.floor(self.row_norm * FIXED_POINT_ONE))
+            return radius, row_radius(radius)
+        return None, math.isqrt((n_features + 1) * FIXED_POINT_ONE**2 - 1) + 1
+
+
+_public_hint = "Give a public number, not one from the table."
+
+
+def automatic(blocks: int | None) -> str:
+    """Return the method that 'auto' stands for: a rule on public arguments alone."""
+    return "ada_ssp" if blocks is None else "tukey"
+
+
+class RegressionCall(Call):
+    """A dp_linear_regression call joined to its source's types."""
+
+    def start(self) -> Collector:
+        """Return the collector of the first pass."""
+        start = tukey.start if self.plan.method == "tukey" else least_squares.start
+        return start(self)
+
+    def turn(self, collector: Any, progress: Progress) -> Collector:
+        """Draw what the next pass needs."""
+        following: Collector = collector.turn(progress)
+        return following
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+        """Fit the model; the work is too long for the ledger's transaction."""
+        drawn: Callable[[], Any] | Draw = statistic.draw(progress)
+        return drawn
+
+    @property
+    def bounded_target(self) -> tuple[float, float] | None:
+        """Between what public bounds the target lies as this call reads it; None when they are not known."""
+        levels = (-float(FIXED_POINT_ONE), float(FIXED_POINT_ONE))
+        bounds: tuple[float, float] | None = self.plan.target_bounds
+        return levels if self.target.levels is not None else bounds
+
+    def result(self, coefficients: Any, std_errors: Any = None, bounds: Any = None, **more: Any) -> dict[str, Any]:
+        """Return what the ledger keeps of a fit, as JSON values: a model that `dpsql.models.model` reads back.
+
+        Parameters
+        ----------
+        coefficients, std_errors : ndarray or None
+            The intercept first.
+        bounds : list of pairs, optional
+            Public or private bounds of the features: values outside count as the bound, here and in predictions.
+        """
+        plan: RegressionPlan = self.plan
+        return {
+            "kind": "linear_regression",
+            "method": plan.method,
+            "terms": ["intercept", *self.features],
+            "elements": None if self.elements is None else list(self.elements),
+            "coefficients": None if coefficients is None else _finite(coefficients),
+            "std_errors": None if std_errors is None else _finite(std_errors),
+            "bounds": None if bounds is None else [[float(low), float(high)] for low, high in bounds],
+            **more,
+        }
+
+    @property
+    def target_unit(self) -> float:
+        """What one unit of the target is in the collected numbers: levels are coded -1 and 1."""
+        return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
+
+
+def _finite(values: Any) -> list[float]:
+    import numpy as np
+
+    return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64))]
+
+
+def _root_of_share(share: Fraction, mu: Fraction) -> Fraction:
+    """Return ``sqrt(share) * mu``, rounded down."""
+    square = share * mu**2 * _MU_UNIT**2
+    return Fraction(math.isqrt(square.numerator // square.denominator), _MU_UNIT)

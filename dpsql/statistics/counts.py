@@ -1,0 +1,133 @@
+"""Counts of rows per cell, and the utility of a cut for a quantile: how far one privacy unit moves them.
+
+Cells are disjoint and public, and the cell of a row is a function of that row alone: every row is counted in
+one cell of a histogram, or in none when its value is missing. A unit has at most m rows.
+
+Histograms, with w of them counted from the same rows (such as a coarse and a fine one of each column):
+
+===========  ============  ==================  ============================================================
+relation     L1            squared L2          why
+===========  ============  ==================  ============================================================
+add_remove   w m           w m**2              at most m rows leave one cell each, all of one cell at worst
+replace      2 w m         2 w m**2            at most m rows leave and m come; where they meet in one cell
+                                               they cancel, so the squares of both parts add up at worst
+===========  ============  ==================  ============================================================
+
+The utility of a cut for the quantile q is ``-|left - q n|``, in rows: n is the true number of rows, left of
+them lie below the cut. What selection needs is the range of the utility, the spread of its changes over all
+cuts. For m rows:
+
+===========  =====================  =======================================================================
+relation     range                  why
+===========  =====================  =======================================================================
+add_remove   2 m max(q, 1 - q)      a row adds 1 - q or -q to ``left - q n``: every cut moves by at most
+                                    max(q, 1 - q), either way
+replace      2 m                    n stays, left moves by at most 1 either way; a row without a value
+                                    counts as removed, which moves no cut further
+===========  =====================  =======================================================================
+
+This holds because q n follows the data. Against a rank that is fixed, public or noisy, an added row moves
+the utility of a cut up or down by 1: range 2, also for the median.
+
+In a recursion a level has one selection per sub-range, each with a q of its own, and all sub-ranges of a
+level share one epsilon. An added row is in one of them. A replaced row may leave one sub-range and enter
+another: it spends ``c 2 max(q, 1 - q)`` in each, with the coefficient c of either. Doubling the range, to
+``4 m max(q, 1 - q)``, keeps the sum within the epsilon of the level; the first level, which has one
+sub-range, has no need of that. Of m rows each spends a share 1/m, wherever it is.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from dpsql.errors import ParameterError
+
+NEIGHBOURS = ("add_remove", "replace")
+
+
+def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
+    """Return how far the counts of all histograms move between neighbouring tables, as a sum.
+
+    Parameters
+    ----------
+    neighbours : {'add_remove', 'replace'}
+    histograms : int
+        Histograms that count the same rows, >= 1.
+    max_rows_per_unit : int
+        >= 1.
+
+    Returns
+    -------
+    sensitivity : int
+        In rows.
+
+    Raises
+    ------
+    ParameterError
+        P007 (neighbours), P009 (max_rows_per_unit).
+    """
+    _check(neighbours, max_rows_per_unit)
+    return histograms * max_rows_per_unit * (2 if neighbours == "replace" else 1)
+
+
+def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
+    """Return how far the counts of all histograms move between neighbouring tables, as a sum of squares.
+
+    Parameters
+    ----------
+    neighbours, histograms, max_rows_per_unit
+        As for `l1_sensitivity`.
+
+    Returns
+    -------
+    sensitivity : int
+        In rows squared.
+
+    Raises
+    ------
+    ParameterError
+        P007 (neighbours), P009 (max_rows_per_unit).
+    """
+    _check(neighbours, max_rows_per_unit)
+    return histograms * max_rows_per_unit**2 * (2 if neighbours == "replace" else 1)
+
+
+def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+    """Return the range that the selection of one cut is calibrated to.
+
+    Parameters
+    ----------
+    quantile : Fraction
+        In (0, 1), within the sub-range.
+    neighbours : {'add_remove', 'replace'}
+    whole : bool
+        Whether the sub-range is the whole table, so that no other selection shares its epsilon.
+    max_rows_per_unit : int
+        >= 1.
+
+    Returns
+    -------
+    spread : Fraction
+        In rows.
+
+    Raises
+    ------
+    ParameterError
+        P007 (neighbours), P009 (max_rows_per_unit).
+    """
+    _check(neighbours, max_rows_per_unit)
+    if neighbours == "replace" and whole:
+        return Fraction(2 * max_rows_per_unit)
+    return max(quantile, 1 - quantile) * max_rows_per_unit * (4 if neighbours == "replace" else 2)
+
+
+def check_relation(neighbours: str) -> None:
+    """Refuse a relation that nothing here is calibrated to (P007)."""
+    if neighbours not in NEIGHBOURS:
+        raise ParameterError("P007", f"neighbours must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}.")
+
+
+def _check(neighbours: str, max_rows_per_unit: int) -> None:
+    check_relation(neighbours)
+    if not isinstance(max_rows_per_unit, int) or not max_rows_per_unit >= 1:
+        raise ParameterError("P009", f"max_rows_per_unit must be an integer >= 1; got {max_rows_per_unit}.")

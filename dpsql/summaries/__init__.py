@@ -1,0 +1,1 @@
+"""Functions that summarise one column or two: quantiles, bounds, regression metrics."""

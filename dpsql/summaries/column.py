@@ -1,0 +1,28 @@
+"""What the functions of one column share: the column is the target, and there are no features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dpsql.plan import PROTECTION, Plan
+from dpsql.source import Layout
+
+# Who is protected, in a table whose rows stand side by side: long rows have no place here.
+COLUMN_PROTECTION = {name: default for name, default in PROTECTION.items() if name != "value"}
+# What the owner stated about features and target says nothing about the column at hand.
+NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnPlan(Plan):
+    """The plan of a function of one numeric column."""
+
+    target_needs_bounds: ClassVar[bool] = False
+    stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
+
+    @classmethod
+    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+        """Return the layout of a table of which one column counts."""
+        return Layout.from_arguments({**given, "features": ()})

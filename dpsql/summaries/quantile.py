@@ -1,0 +1,138 @@
+"""dp_quantile: private quantiles of one column within public bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql import parameters
+from dpsql.call import Batch, Call, Collector
+from dpsql.errors import ParameterError
+from dpsql.kernels.cells import GridCounts
+from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
+from dpsql.plan import Quantity, feature_bounds
+from dpsql.progress import Progress
+from dpsql.source import Layout
+from dpsql.summaries.column import COLUMN_PROTECTION, ColumnPlan
+
+_MOST_CELLS = 1 << 20
+_MOST_QUANTILES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantilePlan(ColumnPlan):
+    """The checked public arguments of one ``dp_quantile`` call.
+
+    Attributes
+    ----------
+    quantiles : tuple of Fraction
+        Ascending, each in (0, 1).
+    lower, upper : float
+        Public bounds of the column.
+    cells : int
+        Cells of equal width between them; quantiles are edges of cells.
+    """
+
+    quantiles: tuple[str, ...]
+    lower: float
+    upper: float
+    cells: int
+
+    function: ClassVar[str] = "dp_quantile"
+    arguments: ClassVar[dict[str, Any]] = {
+        "target": None,
+        "quantiles": 0.5,
+        "epsilon": None,
+        "lower": None,
+        "upper": None,
+        "cells": 1024,
+        **COLUMN_PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        bounds = feature_bounds(given)
+        if any(isinstance(side, tuple) for side in bounds.values()):
+            raise ParameterError("P003", "lower and upper must be one number each: dp_quantile reads one column.")
+        cells = parameters.positive_integer("cells", given["cells"], code="P029", hint="1024 is the usual value.")
+        if cells > _MOST_CELLS:
+            raise ParameterError("P029", f"cells must be at most {_MOST_CELLS}; got {cells}. 1024 is the usual value.")
+        return {**bounds, "cells": cells, "quantiles": _quantiles(given["quantiles"])}
+
+    @cached_property
+    def levels(self) -> int:
+        """Rounds of halving; each costs the same share of epsilon."""
+        return halving_levels(len(self.quantiles))
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: an exponential mechanism per level."""
+        return quantile_event(self.epsilon, self.levels, self.neighbours)
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be, in ranks: how many rows a quantile may be off."""
+        # An edge that is r ranks off is exp(-c r) times as likely; 95 % of the time none beyond log(20 cells) / c wins.
+        coefficient = float(self.epsilon) / self.levels / self.max_rows_per_unit
+        coefficient /= 2 if self.neighbours == "add_remove" else 4
+        ranks = float(np.log(20.0 * self.cells)) / coefficient
+        out: list[Quantity] = [("rank_error", ranks, "rows that a quantile is off by at most, in 95 % of calls")]
+        if n_rows is not None:
+            out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
+        return out
+
+
+class QuantileCall(Call):
+    """A dp_quantile call joined to its source's types."""
+
+    def start(self) -> Collector:
+        """Return empty cells."""
+        return Grid(self.plan)
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the quantiles."""
+        plan: QuantilePlan = self.plan
+        return lambda: draw_quantiles(plan, statistic.cells)
+
+
+class Grid(Collector):
+    """Rows per cell."""
+
+    def __init__(self, plan: QuantilePlan) -> None:
+        self.cells = GridCounts(plan.lower, plan.upper, plan.cells)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        self.cells.add(target)
+
+
+def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
+    """Draw the quantiles; pairs of quantile and value.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
+    """
+    cuts = quantiles(
+        cells.counts,
+        quantiles=[Fraction(quantile) for quantile in plan.quantiles],
+        epsilon=plan.epsilon,
+        neighbours=plan.neighbours,
+        max_rows_per_unit=plan.max_rows_per_unit,
+    )
+    return [[float(Fraction(quantile)), cells.edge(cut)] for quantile, cut in zip(plan.quantiles, cuts, strict=True)]
+
+
+def _quantiles(given: Any) -> tuple[str, ...]:
+    """Return the quantiles as exact decimals, ascending."""
+    items = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    hint = "0.5 is the median; give ascending numbers such as [0.25, 0.5, 0.75]."
+    checked = [parameters.open_unit_interval("a quantile", item, code="P029", hint=hint) for item in items]
+    if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in zip(checked, checked[1:], strict=False)):
+        raise ParameterError("P029", f"quantiles must be 1 to {_MOST_QUANTILES} ascending numbers. {hint}")
+    return tuple(str(quantile) for quantile in checked)

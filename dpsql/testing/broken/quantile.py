@@ -1,0 +1,206 @@
+"""Broken private quantiles: a rank that ignores the data, the median's constant elsewhere, sub-ranges that share rows.
+
+Every function returns an exact output law; the right one is `dpsql.testing.quantile.quantile_law`. Rows are the
+cells of the rows, None for a missing value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from dpsql.testing.quantile import Cuts, Rows, Split, halving_law, rank_law
+
+
+def fixed_rank_law(rows: Rows, cells: int, *, rank: Fraction, epsilon: Fraction) -> dict[int, float]:
+    """Return the law of one cut at a fixed rank, with the constant of the median.
+
+    Parameters
+    ----------
+    rows, cells
+        As for `dpsql.testing.quantile.quantile_law`.
+    rank : Fraction
+        Public number of rows that are to lie below the cut.
+    epsilon : Fraction
+        Claimed privacy loss under add_remove, > 0.
+
+    Returns
+    -------
+    law : dict
+        Cut -> probability.
+
+    Notes
+    -----
+    - **What is wrong**: an added row moves ``|left - rank|`` up at one cut and down at another, by 1 each: range 2,
+      where the median of the true number of rows has 1.
+    - **Caught by**: `check_exhaustively`.
+    - **Counter-example**: epsilon = 8, rank 3, three cells, at most 6 rows: loss 2.00 epsilon
+      (tests/privacy/test_broken_quantile.py, as the numbers below).
+    """
+    return rank_law([row for row in rows if row is not None], 0, cells, rank, epsilon)
+
+
+def noisy_rank_law(
+    rows: Rows, cells: int, *, quantile: Fraction, epsilon: Fraction, count_epsilon: Fraction, most: int
+) -> dict[tuple[int, int], float]:
+    """Return the joint law of a noisy number of rows and one cut at its share of that number.
+
+    Parameters
+    ----------
+    rows, cells
+        As for `dpsql.testing.quantile.quantile_law`.
+    quantile : Fraction
+        In (0, 1).
+    epsilon, count_epsilon : Fraction
+        Claimed privacy losses of cut and count under add_remove, > 0.
+    most : int
+        The noisy count, two-sided geometric, is clamped to [0, most].
+
+    Returns
+    -------
+    law : dict
+        (noisy count, cut) -> probability.
+
+    Notes
+    -----
+    - **What is wrong**: given the noisy count the rank is fixed; see `fixed_rank_law`.
+    - **Caught by**: `check_exhaustively`.
+    - **Counter-example**: the median, epsilon = 8 and count_epsilon = 1, three cells, at most 6 rows: loss 17.0
+      instead of 9.
+    """
+    known = [row for row in rows if row is not None]
+    decay = math.exp(-count_epsilon)
+    law = {}
+    for noisy in range(most + 1):
+        chance = decay ** abs(noisy - len(known)) / (1 + decay)
+        if not 0 < noisy < most:  # all that lies beyond
+            at_end = noisy == 0 and len(known) >= 0 or noisy == most and len(known) <= most
+            chance *= 1 if at_end else 0
+        else:
+            chance *= 1 - decay
+        for cut, share in rank_law(known, 0, cells, quantile * noisy, epsilon).items():
+            law[noisy, cut] = chance * share
+    return law
+
+
+def median_constant_law(rows: Rows, cells: int, *, quantile: Fraction, epsilon: Fraction) -> dict[int, float]:
+    """Return the law of one cut for any quantile with coefficient epsilon, which is right for the median alone.
+
+    Parameters
+    ----------
+    rows, cells, quantile, epsilon
+        As above; the claim is for add_remove.
+
+    Returns
+    -------
+    law : dict
+        Cut -> probability.
+
+    Notes
+    -----
+    - **What is wrong**: the range is ``2 max(q, 1 - q)``, which is 1 for the median only.
+    - **Caught by**: `check_exhaustively`.
+    - **Counter-example**: epsilon = 8, three cells, at most 8 rows: loss 1.50 epsilon for q = 3/4, 1.80 epsilon
+      for q = 9/10.
+    """
+    known = [row for row in rows if row is not None]
+    return rank_law(known, 0, cells, quantile * len(known), epsilon)
+
+
+def median_constant_halving_law(
+    rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction
+) -> dict[Cuts, float]:
+    """Return the joint law of a recursion with half the level's epsilon as the coefficient of every cut.
+
+    Parameters
+    ----------
+    rows, cells, quantiles, epsilon
+        As for `dpsql.testing.quantile.quantile_law`; the claim is for replace.
+
+    Returns
+    -------
+    law : dict
+        Cuts -> probability.
+
+    Notes
+    -----
+    - **What is wrong**: this is right for the whole table and for medians. Below the first level a replaced row may
+      leave one sub-range and enter another: two moves of ``2 max(q, 1 - q)`` each.
+    - **Caught by**: `check_exhaustively`.
+    - **Counter-example**: see tests/privacy/test_broken_quantile.py.
+    """
+    share = epsilon / math.ceil(math.log2(len(quantiles) + 1))
+    return halving_law(
+        rows,
+        cells,
+        quantiles,
+        lambda rows, low, high, quantile, level: rank_law(rows, low, high, quantile * len(rows), share / 2),
+    )
+
+
+def closed_cells_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction) -> dict[Cuts, float]:
+    """Return the joint law of a recursion whose sub-ranges are closed at both ends, like SQL's BETWEEN.
+
+    Parameters
+    ----------
+    rows, cells, quantiles, epsilon
+        As for `dpsql.testing.quantile.quantile_law`; the claim is for add_remove. A row's value is the lower end of
+        its cell, so that it may equal a cut.
+
+    Returns
+    -------
+    law : dict
+        Cuts -> probability.
+
+    Notes
+    -----
+    - **What is wrong**: a row that equals a cut is in both sub-ranges, and one row moves both of them.
+    - **Caught by**: `check_exhaustively`.
+    - **Counter-example**: see tests/privacy/test_broken_quantile.py.
+    """
+    return _halving(rows, cells, quantiles, epsilon, _closed)
+
+
+def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction) -> dict[Cuts, float]:
+    """Return the joint law of a recursion that divides the sorted rows in the middle, like SQL's NTILE.
+
+    Parameters
+    ----------
+    rows, cells, quantiles, epsilon
+        As for `dpsql.testing.quantile.quantile_law`; the claim is for add_remove.
+
+    Returns
+    -------
+    law : dict
+        Cuts -> probability.
+
+    Notes
+    -----
+    - **What is wrong**: an added row shifts the middle, and so moves a row of somebody else from one half to the
+      other: both halves change.
+    - **Caught by**: `check_exhaustively`.
+    - **Counter-example**: see tests/privacy/test_broken_quantile.py.
+    """
+    return _halving(rows, cells, quantiles, epsilon, _by_rank)
+
+
+def _halving(
+    rows: Rows, cells: int, quantiles: Sequence[Fraction], epsilon: Fraction, split: Split
+) -> dict[Cuts, float]:
+    share = epsilon / math.ceil(math.log2(len(quantiles) + 1))
+
+    def cut_law(rows: Sequence[int], low: int, high: int, quantile: Fraction, level: int) -> Mapping[int, float]:
+        coefficient = share / (2 * max(quantile, 1 - quantile))
+        return rank_law(rows, low, high, quantile * len(rows), coefficient)
+
+    return halving_law(rows, cells, quantiles, cut_law, split)
+
+
+def _closed(rows: Sequence[int], cut: int) -> tuple[Sequence[int], Sequence[int]]:
+    return [row for row in rows if row <= cut], [row for row in rows if row >= cut]
+
+
+def _by_rank(rows: Sequence[int], cut: int) -> tuple[Sequence[int], Sequence[int]]:
+    ordered = sorted(rows)
+    return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]

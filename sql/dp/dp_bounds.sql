@@ -1,0 +1,22 @@
+-- dp_bounds(source, target := …, epsilon := …, …) → TABLE(lower DOUBLE, upper DOUBLE)
+-- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_bounds(y, …) FROM t.
+-- An interval that holds the bulk of a column of which nothing is known.
+-- guarantee  pure epsilon-DP for the whole call
+-- nulls      NULL and NaN are left out
+-- twin       dpsql/summaries/bounds.py
+CREATE OR REPLACE TEMP MACRO dp_bounds(
+  source, target := NULL, epsilon := NULL, failure := NULL, neighbours := NULL, privacy_unit := NULL,
+  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'dp_bounds', source, target, epsilon, failure, neighbours, privacy_unit, max_rows_per_unit, row_id, dataset,
+    release));
+
+CREATE OR REPLACE TEMP MACRO dp_bounds(
+  y, epsilon := NULL, failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
+) AS
+  system.main.dpsql_aggregate_interval(
+    system.main.list({'y': y}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_bounds aggregate', '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+    (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_bounds aggregate', '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))));

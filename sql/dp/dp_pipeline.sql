@@ -1,0 +1,38 @@
+-- dp_pipeline(source, target := …, k := …, epsilon := …, delta := …, selector := …, method := …, …)
+--   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE)
+-- PRIVATE: charges (epsilon, delta) to the dataset's budget each time it is read. Also as an aggregate.
+-- Selects k features, then fits a linear model to them: one budget, one receipt.
+-- guarantee  (epsilon, delta)-DP for the whole call
+-- twin       dpsql/models/pipeline.py
+CREATE OR REPLACE TEMP MACRO dp_pipeline(
+  source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
+  delta := NULL, selector := NULL, method := NULL, selection_share := NULL, selection_blocks := NULL, lower := NULL,
+  upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL,
+  split := NULL, blocks := NULL, n_rows := NULL, bounds_share := NULL, scale_share := NULL, count_share := NULL,
+  count_failure := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
+  value := NULL, dataset := NULL, release := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'dp_pipeline', source, target, features, n_features, names, k, epsilon, delta, selector, method, selection_share,
+    selection_blocks, lower, upper, target_lower, target_upper, target_levels, row_norm, rounds, split, blocks,
+    n_rows, bounds_share, scale_share, count_share, count_failure, neighbours, privacy_unit, max_rows_per_unit,
+    row_id, value, dataset, release));
+
+CREATE OR REPLACE TEMP MACRO dp_pipeline(
+  x, y, n_features := NULL, names := NULL, k := NULL, epsilon := NULL, delta := NULL, selector := NULL,
+  method := NULL, selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL,
+  target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL,
+  blocks := NULL, n_rows := NULL, bounds_share := NULL, scale_share := NULL, count_share := NULL,
+  count_failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
+) AS
+  system.main.dpsql_aggregate_coefficients(
+    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_pipeline aggregate', '', 'y', 'x', n_features, names, k, epsilon, delta, selector, method, selection_share,
+      selection_blocks, lower, upper, target_lower, target_upper, target_levels, row_norm, rounds, split, blocks,
+      n_rows, bounds_share, scale_share, count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset,
+      release))) IS NOT NULL),
+    (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_pipeline aggregate', '', 'y', 'x', n_features, names, k, epsilon, delta, selector, method, selection_share,
+      selection_blocks, lower, upper, target_lower, target_upper, target_levels, row_norm, rounds, split, blocks,
+      n_rows, bounds_share, scale_share, count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset,
+      release))));
