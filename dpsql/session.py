@@ -55,6 +55,7 @@ class RunningCall:
     passed: int = 0  # passes over the rows that are over
     touched: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    turning: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Session:
@@ -230,7 +231,7 @@ class Session:
         """Free the rows of calls whose statement DuckDB aborted without telling."""
         latest = time.monotonic() - _DEAD_AFTER
         for ticket, found in list(self._calls.items()):
-            if found.collector is not None and found.touched < latest and not found.lock.locked():
+            if found.collector is not None and found.touched < latest and not (found.lock.locked() or found.turning.locked()):
                 del self._calls[ticket]
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
@@ -301,12 +302,13 @@ class Session:
         """
 
         def work(running: RunningCall) -> None:
-            with running.lock:
+            with running.turning:
                 if running.passed >= number:  # DuckDB evaluates a function again where it likes
                     return
                 with Progress(running.function) as progress:
                     collector = running.call.turn(complete(running), progress)
                 running.collector, running.batches, running.passed = collector, 0, number
+                running.touched = time.monotonic()
 
         self.guarded(ticket, work)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,14 @@ CHUNK_CELLS = 1 << 23
 LARGEST = 2.0**500
 # A direction in which standardised features vary by less than this share of the widest is noise of the quantisation.
 NEGLIGIBLE = 1e-9
-# Cells that a process handles before the compiled kernels are worth loading: about a second of NumPy.
+# Cells that a process handles before the compiled kernels are worth loading: about half a second of NumPy.
 _WORTH_COMPILING = 20_000_000
 _STRIPES = 16  # locks of one table: blocks are shared out among them
+_LARGEST_SUM = 1 << 13  # rows whose products a double still adds up exactly
 _CARRY_ROWS = 1 << 21
 _LOW_BITS = 32
 _BLOCKS_PER_JOB = 16
+_CACHE_LINE = 64
 
 compiled_kernels = Compiled("dpsql.kernels.block_gram_compiled", _WORTH_COMPILING)
 
@@ -80,25 +84,30 @@ class _Chunks:
             self._work(batches)
 
     def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
-        """Bring the rows of one chunk into the order of blocks."""
-        assigned = np.concatenate([batch for batch, _ in batches])
-        if len(batches) == 1 and batches[0][1].T.flags.c_contiguous:
-            matrix = batches[0][1].T
-        else:
-            matrix = np.empty((len(assigned), self.width))
-            start = 0
-            for batch, columns in batches:
-                matrix[start : start + len(batch)] = columns.T
-                start += len(batch)
-        blocks = np.where(np.isfinite(matrix[:, -1]) & (assigned >= 0), assigned, self.blocks)
-        blocks = np.minimum(blocks, self.blocks).astype(np.int32)
-        starts = np.zeros(self.blocks + 1, dtype=np.int64)
-        np.cumsum(np.bincount(blocks, minlength=self.blocks + 1)[: self.blocks], out=starts[1:])
-        self._sorted(matrix, np.argsort(blocks, kind="stable")[: starts[-1]], starts)
-
-    def _sorted(self, matrix: Doubles, order: Integers, starts: Integers) -> None:
-        """Take in rows: those of block b are ``matrix[order[starts[b] : starts[b + 1]]]``."""
         raise NotImplementedError
+
+    def _block_of(self, batch: tuple[Integers, Doubles]) -> Integers:
+        """Return the block of each row; `blocks` for a row that is in no fit."""
+        assigned, columns = batch
+        inside = np.isfinite(columns[-1]) & (assigned >= 0) & (assigned < self.blocks)
+        return np.where(inside, assigned, self.blocks)
+
+
+def _order(blocks: Integers, count: int) -> tuple[NDArray[np.intp], Integers]:
+    """Return (order, starts): rows ``order[starts[b] : starts[b + 1]]`` are those of block b, for b below `count`."""
+    starts = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(blocks, minlength=count + 1)[:count], out=starts[1:])
+    small = blocks.astype(np.uint16 if count < 1 << 16 else np.uint64)  # sorted by radix where short
+    return np.argsort(small, kind="stable")[: starts[-1]], starts
+
+
+def _aligned(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+    """Return zeros that begin at a cache line."""
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    room = np.zeros(size + _CACHE_LINE, dtype=np.uint8)
+    skip = -room.ctypes.data % _CACHE_LINE
+    aligned: NDArray[Any] = room[skip : skip + size].view(kind).reshape(shape)
+    return aligned
 
 
 class BlockRanges(_Chunks):
@@ -122,24 +131,32 @@ class BlockRanges(_Chunks):
         self._most = np.full((blocks, width), -np.inf)
         self._lock = threading.Lock()
 
-    def _sorted(self, matrix: Doubles, order: Integers, starts: Integers) -> None:
-        fast = compiled_kernels(matrix.size)
+    def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
+        blocks = [self._block_of(batch) for batch in batches]
+        fast = compiled_kernels(sum(columns.size for _, columns in batches))
         if fast is not None:
-            least, most = np.full_like(self._least, np.inf), np.full_like(self._most, -np.inf)
-            fast.ranges(matrix, order, starts, least, most)
-            present = slice(None)
+            # A row in no fit falls into a block of its own.
+            least = np.full((self.blocks + 1, self.width), np.inf)
+            most = -least
+            for (_, columns), block in zip(batches, blocks, strict=True):
+                fast.ranges(np.ascontiguousarray(columns.T), block, least, most)
+            least, most = least[:-1], most[:-1]
         else:
-            present = np.flatnonzero(np.diff(starts))
-            least = np.empty((len(present), self.width))
-            most = np.empty((len(present), self.width))
-            for column in range(self.width if len(present) else 0):
-                values = matrix[order, column]
-                unfit = ~(np.abs(values) <= LARGEST)
-                least[:, column] = np.minimum.reduceat(np.where(unfit, np.inf, values), starts[present])
-                most[:, column] = np.maximum.reduceat(np.where(unfit, -np.inf, values), starts[present])
+            order, starts = _order(np.concatenate(blocks), self.blocks)
+            least, most = self._reduced([columns for _, columns in batches], order, starts)
         with self._lock:
-            self._least[present] = np.minimum(self._least[present], least)
-            self._most[present] = np.maximum(self._most[present], most)
+            np.minimum(self._least, least, out=self._least)
+            np.maximum(self._most, most, out=self._most)
+
+    def _reduced(self, batches: list[Doubles], order: NDArray[np.intp], starts: Integers) -> tuple[Doubles, Doubles]:
+        least, most = np.full_like(self._least, np.inf), np.full_like(self._most, -np.inf)
+        present = np.flatnonzero(np.diff(starts))
+        for column in range(self.width if len(present) else 0):
+            values = np.concatenate([columns[column] for columns in batches])[order]
+            unfit = ~(np.abs(values) <= LARGEST)
+            least[present, column] = np.minimum.reduceat(np.where(unfit, np.inf, values), starts[present])
+            most[present, column] = np.maximum.reduceat(np.where(unfit, -np.inf, values), starts[present])
+        return least, most
 
     def maps(self) -> tuple[Doubles, Doubles]:
         """Return (middle, scale), each of shape (blocks, width), for `BlockGram`.
@@ -158,6 +175,17 @@ class BlockRanges(_Chunks):
         return middle, np.where(point, 0.0, scale)
 
 
+@dataclass
+class _Stripe:
+    """Blocks that share a lock, and how many rows the largest of them has at most in either sum."""
+
+    start: int
+    stop: int
+    rows: int = 0
+    rows_low: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class BlockGram(_Chunks):
     """Second pass: the exact Gram matrix of (1, features, target) of every block, and the models.
 
@@ -169,7 +197,7 @@ class BlockGram(_Chunks):
     Notes
     -----
     A row whose target is not finite is in no fit. A feature that is NaN (NULL) counts as the middle of its range.
-    Memory is ``8 blocks (width + 1)**2`` bytes and a chunk of 64 MiB for each thread.
+    Memory is ``8 blocks (width + 1)**2`` bytes, the width rounded up to a multiple of 16, and 96 MiB for each thread.
     """
 
     def __init__(self, middle: Doubles, scale: Doubles) -> None:
@@ -177,50 +205,90 @@ class BlockGram(_Chunks):
         super().__init__(blocks, width)
         self._middle = np.ascontiguousarray(middle)
         self._scale = np.ascontiguousarray(scale)
-        # Sums are in units of S**2, S or 1; the upper triangle alone is kept.
-        self._low = np.zeros((blocks, width + 1, width + 1), dtype=np.int64)
+        self._padded = -(-(width + 1) // 16) * 16
+        # The sum of a block is partial + low + 2**32 high, in units of S**2, S or 1; what is below the diagonal is
+        # of no meaning. Doubles hold the partial sums exactly.
+        self._partial: Doubles = _aligned((blocks, self._padded, self._padded), np.float64)
+        self._low: Integers | None = None
         self._high: Integers | None = None
-        self._rows_since = 0
-        borders = np.linspace(0, blocks, min(_STRIPES, blocks) + 1).astype(np.int64)
-        self._stripes = [(int(a), int(b), threading.Lock()) for a, b in zip(borders[:-1], borders[1:], strict=True)]
+        borders = np.linspace(0, blocks, min(_STRIPES, blocks) + 1).astype(np.int64).tolist()
+        self._stripes = [_Stripe(start, stop) for start, stop in pairwise(borders)]
         self._lock = threading.Lock()
+        self._spare: list[NDArray[np.float32]] = []
 
-    def _sorted(self, matrix: Doubles, order: Integers, starts: Integers) -> None:
-        fast = compiled_kernels(matrix.size)
-        with one_thread():
-            # Threads begin at different stripes.
-            first = threading.get_ident() // 64 % len(self._stripes)
-            for start, stop, lock in self._stripes[first:] + self._stripes[:first]:
-                with lock:
-                    if fast is not None:
-                        fast.gram(matrix, order, starts, self._middle, self._scale, start, stop, self._low)
-                    else:
-                        self._stripe(matrix, order, starts, start, stop)
-        self._carry(int(np.diff(starts).max()))
-
-    def _stripe(self, matrix: Doubles, order: Integers, starts: Integers, first: int, last: int) -> None:
-        for block in range(first, last):
-            for start in range(int(starts[block]), int(starts[block + 1]), BLOCK_ROWS):
-                rows = order[start : min(start + BLOCK_ROWS, int(starts[block + 1]))]
-                values = np.empty((len(rows), self.width + 1))
-                values[:, 0] = 1.0
-                values[:, 1:] = quantise(matrix[rows], self._middle[block], self._scale[block])
-                # At most 4096 products below 2**40: doubles add them up exactly, in any order.
-                self._low[block] += np.triu(values.T @ values).astype(np.int64)
-
-    def _carry(self, rows: int) -> None:
-        """Move the upper halves away before a block has more rows than an int64 has room for."""
+    def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
+        blocks = [self._block_of(batch) for batch in batches]
+        order, starts = _order(np.concatenate(blocks), self.blocks)
+        fast = compiled_kernels(sum(columns.size for _, columns in batches))
+        values = self._placed([columns for _, columns in batches], blocks, order, fast)
+        for first in range(0, int(np.diff(starts).max()), BLOCK_ROWS):
+            begin = np.minimum(starts[:-1] + first, starts[1:])
+            end = np.minimum(begin + BLOCK_ROWS, starts[1:])
+            self._add_up(values, begin, end, fast)
         with self._lock:
-            self._rows_since += rows
-            if self._rows_since < _CARRY_ROWS:
-                return
-            self._rows_since = 0
-            if self._high is None:
-                self._high = np.zeros_like(self._low)
-            for start, stop, lock in self._stripes:
-                with lock:
-                    self._high[start:stop] += self._low[start:stop] >> _LOW_BITS
-                    self._low[start:stop] &= (1 << _LOW_BITS) - 1
+            self._spare.append(values)
+
+    def _placed(
+        self, batches: list[Doubles], blocks: list[Integers], order: NDArray[np.intp], fast: Any
+    ) -> NDArray[np.float32]:
+        """Return the quantised rows in the order of blocks, each as (1, features, target, 0, …)."""
+        rows = sum(map(len, blocks))
+        places = np.full(rows, rows, dtype=np.int64)
+        places[order] = np.arange(len(order))
+        with self._lock:
+            values = self._spare.pop() if self._spare else None
+        if values is None or len(values) <= rows:
+            # Integers up to 2**20: floats hold them exactly. The last row takes those that are in no fit.
+            values = _aligned((rows + 1, self._padded), np.float32)
+        start = 0
+        for columns, block in zip(batches, blocks, strict=True):
+            place = places[start : start + len(block)]
+            if fast is not None:
+                fast.place(np.ascontiguousarray(columns.T), block, place, self._middle, self._scale, values)
+            else:
+                kept = place < rows
+                of = block[kept]
+                values[place[kept], 0] = 1.0
+                values[place[kept], 1 : self.width + 1] = quantise(columns.T[kept], self._middle[of], self._scale[of])
+            start += len(block)
+        return values
+
+    def _add_up(self, values: NDArray[np.float32], begin: Integers, end: Integers, fast: Any) -> None:
+        """Add the Gram matrices of rows ``values[begin[b] : end[b]]``, at most 4096 rows of each block b."""
+        first = threading.get_ident() // _CACHE_LINE % len(self._stripes)  # threads begin at different stripes
+        with one_thread():
+            for stripe in self._stripes[first:] + self._stripes[:first]:
+                start, stop = stripe.start, stripe.stop
+                with stripe.lock:
+                    self._make_room(stripe, int((end[start:stop] - begin[start:stop]).max()))
+                    if fast is not None:
+                        tile = _aligned((8, self._padded), np.float64)
+                        fast.gram(values, begin, end, start, stop, self.width + 1, tile, self._partial)
+                        continue
+                    for block in np.flatnonzero(begin[start:stop] < end[start:stop]) + start:
+                        rows = values[begin[block] : end[block]].astype(np.float64)
+                        # Products below 2**40, 4096 at most: doubles add them up exactly, in any order.
+                        self._partial[block] += rows.T @ rows
+
+    def _make_room(self, stripe: _Stripe, rows: int) -> None:
+        """Empty the partial sums before a block has more rows than doubles, or an int64, have room for."""
+        stripe.rows += rows
+        if stripe.rows <= _LARGEST_SUM:
+            return
+        stripe.rows, stripe.rows_low = rows, stripe.rows_low + _LARGEST_SUM
+        carry = stripe.rows_low > _CARRY_ROWS
+        with self._lock:
+            if self._low is None:
+                self._low = np.zeros(self._partial.shape, dtype=np.int64)
+            if carry and self._high is None:
+                self._high = np.zeros(self._partial.shape, dtype=np.int64)
+        low, partial = self._low[stripe.start : stripe.stop], self._partial[stripe.start : stripe.stop]
+        low += partial.astype(np.int64)
+        partial[:] = 0.0
+        if carry and self._high is not None:
+            self._high[stripe.start : stripe.stop] += low >> _LOW_BITS
+            low &= (1 << _LOW_BITS) - 1
+            stripe.rows_low = 0
 
     def models(self, progress: Callable[[float], None] | None = None, threads: int | None = None) -> Doubles:
         """Return the least-squares model of every block.
@@ -257,48 +325,51 @@ class BlockGram(_Chunks):
 
     def gram(self, block: int) -> Doubles:
         """Return the Gram matrix of a block, shape (width + 1, width + 1); the upper triangle, correctly rounded."""
-        total = self._low[block].astype(np.float64)
-        if self._high is not None:
-            total += self._high[block].astype(np.float64) * float(1 << _LOW_BITS)
+        size = self.width + 1
+        total: Doubles = self._partial[block, :size, :size].copy()
+        if self._low is not None:
+            # Below 2**63 unless there is a high part, which then is a multiple of 2**32: one rounding either way.
+            low = self._low[block, :size, :size] + total.astype(np.int64)
+            if self._high is None:
+                return low.astype(np.float64)
+            high = self._high[block, :size, :size] + (low >> _LOW_BITS)
+            total = high.astype(np.float64) * float(1 << _LOW_BITS) + (low & ((1 << _LOW_BITS) - 1))
         return total
 
 
 def _least_squares(gram: Doubles, middle: Doubles, scale: Doubles) -> Doubles:
     """Return the model (intercept, features) of one block; a function of these arguments alone."""
-    from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
-
-    width = len(middle)
-    model: Doubles = np.zeros(width)
+    model: Doubles = np.zeros(len(middle))
     rows = gram[0, 0]
     if rows == 0.0:
         return model
     means = gram[0, 1:] / rows
-    centred = gram[1:, 1:] - np.outer(means, gram[0, 1:])
-    # A column whose quantised values do not vary has a sum of squares of rounding errors.
-    spread = np.diagonal(centred).copy()
-    varies = spread > 1e-12 * np.diagonal(gram)[1:]
-    features = np.flatnonzero(varies[:-1])
+    standard = gram[1:, 1:] - means[:, None] * gram[0, 1:]
+    spread = standard.diagonal().copy()
+    # Where the quantised values do not vary, what is left of the sum of squares is a rounding error.
+    varies = spread > 1e-12 * gram.diagonal()[1:]
     with np.errstate(all="ignore"):
-        if len(features) and varies[-1]:
-            unit = np.sqrt(spread)
-            standard = (centred[:-1, :-1] / unit[:-1, None] / unit[:-1])[np.ix_(features, features)]
-            target = centred[features, -1] / unit[features] / unit[-1]
-            factor, failed = dpotrf(standard)
-            norm = np.abs(np.triu(standard) + np.triu(standard, 1).T).sum(axis=0).max()
-            if failed == 0 and dpocon(factor, norm)[0] > 10.0 * NEGLIGIBLE:
-                slopes = dpotrs(factor, target)[0]
-            else:
-                slopes = _least_norm(standard, target)
-            model[1 + features] = slopes * (unit[-1] / scale[-1]) / (unit[features] / scale[features])
+        if varies[-1] and varies[:-1].any():
+            unit = np.sqrt(np.where(varies, spread, np.inf))
+            standard /= unit
+            standard /= unit[:, None]
+            # A feature that does not vary becomes one that is uncorrelated with all others.
+            standard.ravel()[:: len(unit) + 1][~varies] = 1.0
+            slopes = _solve(standard[:-1, :-1], standard[:-1, -1])
+            model[1:] = np.where(varies[:-1], slopes * (unit[-1] / scale[-1]) / (unit[:-1] / scale[:-1]), 0.0)
         centres = middle + np.where(scale > 0.0, means / scale, 0.0)
         model[0] = centres[-1] - model[1:] @ centres[:-1]
-    return model if np.isfinite(model).all() else np.zeros(width)
+    return model if np.isfinite(model).all() else np.zeros(len(middle))
 
 
-def _least_norm(standard: Doubles, target: Doubles) -> Doubles:
-    """Solve a symmetric system given by its upper triangle, without the directions that are negligible."""
-    values, vectors = np.linalg.eigh(standard, UPLO="U")
+def _solve(matrix: Doubles, target: Doubles) -> Doubles:
+    """Solve a system of correlations, given by the upper triangle: least norm, without negligible directions."""
+    from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+
+    factor, failed = dpotrf(matrix)
+    # No column has a larger sum than len(target).
+    if failed == 0 and dpocon(factor, float(len(target)))[0] > NEGLIGIBLE:
+        return np.asarray(dpotrs(factor, target)[0])
+    values, vectors = np.linalg.eigh(matrix, UPLO="U")
     kept = values > NEGLIGIBLE * values[-1]
-    along = (vectors.T @ target)[kept] / values[kept]
-    solution: Doubles = vectors[:, kept] @ along
-    return solution
+    return np.asarray(vectors[:, kept] @ ((vectors.T @ target)[kept] / values[kept]))

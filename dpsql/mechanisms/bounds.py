@@ -110,7 +110,8 @@ def laplace_bounds(
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     failure : Fraction
-        In (0, 1): bound on the chance that noise alone widens the interval, or keeps an empty fine cell in it.
+        In (0, 1): bound on the chance that an end is in a coarse cell without rows, or that an empty fine cell at
+        either end is kept, provided that some coarse count exceeds the threshold with its rows.
     source : BitSource
         Operating-system entropy; another source is for tests.
 

@@ -116,9 +116,9 @@ def gaussian_covers(mu: Fraction, epsilon: Fraction, delta: Fraction) -> bool:
     mu : Fraction
         > 0: square root of the sum of squares over all coordinates and rounds of a release.
     epsilon, delta : Fraction
-        > 0.
+        > 0. Where the argument above does not reach (see `gaussian_mu`), the answer is no.
     """
-    if not epsilon > EPSILON_MARGIN or not delta > 0:
+    if not EPSILON_MARGIN < epsilon <= LARGEST_EPSILON or not SMALLEST_DELTA <= delta:
         return False
     return gaussian_delta(mu, epsilon - EPSILON_MARGIN) <= delta * (1 - DELTA_MARGIN)
 

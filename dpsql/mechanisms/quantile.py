@@ -74,6 +74,9 @@ def quantiles(
     Within one of them the number of rows n is the true one, never released. Dividing rows by rank instead, or
     counting rows at a cut on both sides of it, would let one row move two sub-ranges.
 
+    Cuts with the same number of rows below them are equally likely. Where many rows share a value the result is any
+    cut between that value and a neighbouring one; for a constant column it may be any cut of the grid.
+
     References
     ----------
     .. [1] H. Kaplan, S. Schnapp, U. Stemmer, Differentially private approximate quantiles, ICML 2022.

@@ -26,7 +26,7 @@ from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import exp_bounds, log_bounds
 
 MANTISSA_BITS = 30
-EXPONENTS = -200, 200  # of the smallest and of the largest value apart from zero
+EXPONENTS = -200, 200  # what is smaller than 2**-200 is zero, what is larger than 2**200 in the last cell below it
 LARGEST_MODELS = 1 << 14
 _FRACTION_BITS = MANTISSA_BITS - 1
 _LARGEST_CELL = (EXPONENTS[1] - EXPONENTS[0]) << _FRACTION_BITS
@@ -138,7 +138,8 @@ def cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     bits = np.abs(values).view(np.int64)
     numbers = (bits >> (52 - _FRACTION_BITS)) - ((1023 + EXPONENTS[0]) << _FRACTION_BITS) + 1
-    return np.where(values < 0.0, -1, 1) * np.clip(numbers, 0, _LARGEST_CELL)
+    signed: NDArray[np.int64] = np.where(values < 0.0, -1, 1) * np.clip(numbers, 0, _LARGEST_CELL)
+    return signed
 
 
 def lower_end(cell: int) -> int:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -67,6 +69,10 @@ def test_three_tenths_are_exactly_three_times_a_tenth() -> None:
         ({"mechanism": "discrete_laplace", "epsilon": "1"}, ("1", "0", "0.5")),
         ({"mechanism": "discrete_gaussian", "rho": "0.25"}, (None, "0", "0.25")),
         ({"mechanism": "approximate", "epsilon": "1", "delta": "1e-6"}, ("1", "1e-6", None)),
+        (
+            {"mechanism": "gaussian_dp", "mu": "0.236704", "epsilon": "1", "delta": "1e-6"},
+            ("1", "1e-6", "0.028014391808"),
+        ),
     ],
 )
 def test_the_cost_of_each_mechanism(event: dict[str, object], cost: tuple[str | None, str, str | None]) -> None:
@@ -97,12 +103,39 @@ def test_composition_adds_up() -> None:
         {"mechanism": "gumbel_noise", "epsilon": "1", "rounds": 0},
         {"mechanism": "gumbel_noise", "epsilon": "1", "rounds": True},
         {"mechanism": "discrete_gaussian", "rho": "1", "delta": "1"},
+        {"mechanism": "gaussian_dp", "mu": "0.236704", "epsilon": "1"},
+        {"mechanism": "gaussian_dp", "mu": "0", "epsilon": "1", "delta": "1e-6"},
+        {"mechanism": "gaussian_dp", "mu": "0.236704", "epsilon": "1e-13", "delta": "1e-6"},
         {"mechanism": "composed", "events": []},
     ],
 )
 def test_a_malformed_event_has_no_cost(event: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P016"):
         cost_of(event)
+
+
+@pytest.mark.parametrize(
+    ("mu", "epsilon", "delta"),
+    [
+        ("0.292", math.log(3), "1e-5"),
+        ("0.027545", "0.1", "1e-6"),
+        ("0.236705", "1", "1e-6"),
+        ("1.848133", "10", "1e-6"),
+    ],
+)
+def test_a_wrong_calibration_has_no_cost(mu: str, epsilon: str, delta: str) -> None:
+    """Constants rounded up are refused (two of them were printed so); one digit down they are charged."""
+    event = {"mechanism": "gaussian_dp", "epsilon": str(epsilon), "delta": delta}
+    with pytest.raises(ParameterError, match=r"DPSQL-P016.*cover"):
+        cost_of({**event, "mu": mu})
+    fitting = Fraction(mu) - Fraction("1e-6")
+    assert cost_of({**event, "mu": str(fitting)}) == Cost(Fraction(str(epsilon)), Fraction(delta), fitting**2 / 2)
+
+
+def test_the_accountant_stays_light() -> None:
+    code = "import sys, dpsql.accountant; print('numpy' in sys.modules, 'dpsql.mechanisms.gaussian' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert loaded == ["False", "False"]
 
 
 def _gaussian_delta(rho: float, epsilon: float) -> float:

@@ -1,0 +1,139 @@
+"""How far one privacy unit moves counts per cell, and the utility of every cut: exactly, and on random tables."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsql.errors import ParameterError
+from dpsql.kernels.cells import GridCounts, MagnitudeCounts, coarse_counts
+from dpsql.statistics.counts import l1_sensitivity, rank_utility_range, squared_l2_sensitivity
+from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs, random_unit_pairs
+from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+
+# NULL, cells apart and together, both signs, zero.
+ROWS: list[Row] = [(None,), (math.nan,), (0.0,), (-3.0,), (3.0,), (3.1,), (math.inf,)]
+QUANTILES = [Fraction(1, 2), Fraction(1, 3), Fraction(3, 4), Fraction(9, 10), Fraction(1, 100)]
+
+
+def values(table: Table) -> np.ndarray:
+    return np.array([math.nan if row[-1] is None else row[-1] for row in table], dtype=np.float64)
+
+
+def histograms(table: Table) -> np.ndarray:
+    """Return the fine and the coarse counts of one column."""
+    magnitudes = MagnitudeCounts(1)
+    magnitudes.add(values(table)[np.newaxis])
+    return np.concatenate([magnitudes.counts[0], coarse_counts(magnitudes.counts[0])])
+
+
+def grid(table: Table) -> np.ndarray:
+    counts = GridCounts(-2.0, 4.0, 3)
+    counts.add(values(table))
+    return counts.counts
+
+
+def utilities(table: Table, quantile: Fraction) -> list[Fraction]:
+    """Return ``-|left - q n|`` of all cuts of a grid of three cells."""
+    below = np.concatenate([[0], np.cumsum(grid(table))]).tolist()
+    return [-abs(left - quantile * below[-1]) for left in below]
+
+
+def units(most: int) -> list[Row]:
+    """Return units of 1 to `most` rows, as tuples of rows."""
+    return [unit for size in range(1, most + 1) for unit in itertools.combinations_with_replacement(ROWS[1:6], size)]
+
+
+def flat(table: Any) -> Table:
+    return tuple(itertools.chain.from_iterable(table))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_counts_move_as_stated(relation: Relation) -> None:
+    report = check_sensitivity(lambda table: grid(table).tolist(), ROWS, 3, relation)
+    assert report.total == l1_sensitivity(relation)
+    assert report.largest == 1
+    squares = [
+        ((histograms(first) - histograms(second)) ** 2).sum() for first, second in neighbouring_pairs(ROWS, 2, relation)
+    ]
+    sums = [
+        abs(histograms(first) - histograms(second)).sum() for first, second in neighbouring_pairs(ROWS, 2, relation)
+    ]
+    assert max(squares) == squared_l2_sensitivity(relation, histograms=2)
+    assert max(sums) == l1_sensitivity(relation, histograms=2)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_counts_move_as_stated_for_units_of_two_rows(relation: Relation) -> None:
+    moves = [
+        histograms(flat(first)) - histograms(flat(second))
+        for first, second in neighbouring_pairs(units(2), 2, relation)
+    ]
+    assert max((move**2).sum() for move in moves) == squared_l2_sensitivity(relation, histograms=2, max_rows_per_unit=2)
+    assert max(abs(move).sum() for move in moves) == l1_sensitivity(relation, histograms=2, max_rows_per_unit=2)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("quantile", QUANTILES)
+def test_utilities_move_within_the_range(quantile: Fraction, relation: Relation) -> None:
+    report = check_sensitivity(lambda table: utilities(table, quantile), ROWS, 5, relation)
+    bound = rank_utility_range(quantile, relation, whole=True)
+    assert report.range <= bound
+    assert report.largest <= bound / 2
+    if max(quantile, 1 - quantile) <= Fraction(3, 4):  # others need more rows
+        assert report.range == bound
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("quantile", QUANTILES[:3])
+def test_utilities_move_within_the_range_for_units_of_two_rows(quantile: Fraction, relation: Relation) -> None:
+    bound = rank_utility_range(quantile, relation, whole=True, max_rows_per_unit=2)
+    report = check_sensitivity(lambda table: utilities(flat(table), quantile), units(2), 3, relation)
+    assert bound / 2 < report.range <= bound
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_random_tables(relation: Relation) -> None:
+    for first, second in random_pairs(3, relation, columns=1, count=300, lower=-2.0, upper=4.0):
+        move = histograms(first) - histograms(second)
+        assert abs(move).sum() <= l1_sensitivity(relation, histograms=2)
+        assert (move**2).sum() <= squared_l2_sensitivity(relation, histograms=2)
+        for quantile in QUANTILES:
+            pairs = zip(utilities(first, quantile), utilities(second, quantile), strict=True)
+            changes = [b - a for a, b in pairs]
+            assert max(changes) - min(changes) <= rank_utility_range(quantile, relation, whole=True)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_random_tables_of_units(relation: Relation) -> None:
+    for first, second in random_unit_pairs(4, relation, columns=1, count=300, lower=-2.0, upper=4.0):
+        move = histograms(first) - histograms(second)
+        assert abs(move).sum() <= l1_sensitivity(relation, histograms=2, max_rows_per_unit=4)
+        assert (move**2).sum() <= squared_l2_sensitivity(relation, histograms=2, max_rows_per_unit=4)
+        for quantile in QUANTILES:
+            pairs = zip(utilities(first, quantile), utilities(second, quantile), strict=True)
+            changes = [b - a for a, b in pairs]
+            assert max(changes) - min(changes) <= rank_utility_range(
+                quantile, relation, whole=True, max_rows_per_unit=4
+            )
+
+
+@pytest.mark.parametrize("quantile", QUANTILES)
+def test_below_the_first_level_a_replaced_row_may_pay_twice(quantile: Fraction) -> None:
+    one = rank_utility_range(quantile, "add_remove", whole=False)
+    assert one == 2 * max(quantile, 1 - quantile) == rank_utility_range(quantile, "add_remove", whole=True)
+    assert rank_utility_range(quantile, "replace", whole=False) == 2 * one
+    assert rank_utility_range(quantile, "replace", whole=True) == 2
+
+
+def test_what_is_refused() -> None:
+    for function in (l1_sensitivity, squared_l2_sensitivity):
+        for given, code in ((("both", 1), "P007"), (("replace", 0), "P009"), (("replace", 1.5), "P009")):
+            with pytest.raises(ParameterError) as caught:
+                function(given[0], max_rows_per_unit=given[1])  # type: ignore[arg-type]
+            assert caught.value.code == f"DPSQL-{code}"
