@@ -119,7 +119,7 @@ class Context:
         return self._release_of("dp_quantile", source, arguments)
 
     def dp_bounds(self, source: Any, **arguments: Any) -> Release:
-        """Draw a private interval that holds the bulk of a column; returns ``lower``, ``upper``; else as for `dp_sis`."""
+        """Draw private bounds that hold the bulk of a column: ``lower``, ``upper``; else as for `dp_sis`."""
         return self._release_of("dp_bounds", source, arguments)
 
     def dp_regression_metrics(self, source: Any, **arguments: Any) -> Release:

@@ -9,14 +9,13 @@ from dpsql.errors import ParameterError
 from dpsql.functions import FUNCTIONS
 from dpsql.parameters import choice, positive_integer
 
-_PLACEHOLDERS = {"target": "target", "features": "features", "lower": 0, "upper": 1, "row_id": None}
-
 # Every argument of dp_estimate after the function, in the order of the SQL macro.
 ESTIMATE_ARGUMENTS: dict[str, None] = dict.fromkeys(
     (
         "n_features",
         "k",
         "epsilon",
+        "delta",
         "n_rows",
         "neighbours",
         "mechanism",
@@ -29,6 +28,21 @@ ESTIMATE_ARGUMENTS: dict[str, None] = dict.fromkeys(
         "count_share",
         "radius",
         "intercept",
+        "method",
+        "selector",
+        "selection_share",
+        "selection_blocks",
+        "lower",
+        "upper",
+        "target_lower",
+        "target_upper",
+        "row_norm",
+        "rounds",
+        "bounds_share",
+        "scale_share",
+        "quantiles",
+        "cells",
+        "error_bound",
         "max_rows_per_unit",
     )
 )
@@ -42,7 +56,7 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
     function : str
         A function that spends, such as ``'dp_sis'``.
     n_features : int
-        Number of features, >= 1.
+        Number of features, >= 1; not for functions of one column.
     n_rows : int, optional
         A public guess of the number of rows, to put the noise in proportion.
     **arguments
@@ -58,23 +72,32 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
     for argument in arguments:
         if argument not in kind.arguments:
             raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")
+    if "features" not in kind.arguments and n_features is None:
+        n_features = 1
     count = positive_integer("n_features", n_features, code="P010", hint="Give the number of features.")
     rows = (
         None
         if n_rows is None
         else positive_integer("n_rows", n_rows, code="P010", hint="Give a public number of rows.")
     )
-    given = {argument: value for argument, value in _PLACEHOLDERS.items() if argument in kind.arguments}
+    given: dict[str, Any] = {
+        argument: value for argument, value in kind.stand_ins.items() if argument in kind.arguments
+    }
     if arguments.get("max_rows_per_unit") is not None:
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:
         given["row_id"] = "id"
+    if "n_features" in kind.arguments:
+        given["n_features"] = count
     # A row id and one column of features are long rows; an array of so many features is as good here.
-    plan = kind.from_arguments("source", {**given, "n_features": count, **arguments})
+    plan = kind.from_arguments("source", {**given, **arguments})
     cost = cost_of(plan.event)
-    quantities = [
-        ("epsilon", float(plan.epsilon), "privacy loss charged, basic composition"),
-        ("rho", float(cost.rho or 0), "the same loss under zCDP"),
-        *plan.noise(count, rows),
+    quantities: list[tuple[str, float, str]] = [
+        ("epsilon", float(cost.epsilon or plan.epsilon), "privacy loss charged, basic composition")
     ]
+    if cost.delta:
+        quantities.append(("delta", float(cost.delta), "chance that the guarantee fails"))
+    if cost.rho is not None:
+        quantities.append(("rho", float(cost.rho), "the same loss under zCDP"))
+    quantities += plan.noise(count, rows)
     return [{"quantity": quantity, "value": value, "meaning": meaning} for quantity, value, meaning in quantities]

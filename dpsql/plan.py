@@ -75,6 +75,15 @@ class Plan(ABC):
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"neighbours": NEIGHBOURS}
     # A numeric target needs bounds: the statistic is a sum of its values, coded by them. Otherwise it comes as it is.
     target_needs_bounds: ClassVar[bool] = True
+    # What stands for arguments that a call needs but its noise does not depend on (dp_estimate).
+    stand_ins: ClassVar[Mapping[str, Any]] = {
+        "target": "target",
+        "prediction": "prediction",
+        "features": "features",
+        "lower": 0,
+        "upper": 1,
+        "row_id": None,
+    }
     # Under which names the bounds that the data's owner stated hold for this function; None leaves one out.
     stated_as: ClassVar[Mapping[str, str | None]] = {}
 
@@ -138,7 +147,7 @@ class Plan(ABC):
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         """Return the checked fields that this function has and others have not."""
 
-    def check_features(self, count: int) -> None:
+    def check_features(self, count: int) -> None:  # noqa: B027 - a function may have nothing to check
         """Raise when the arguments do not fit the number of features."""
 
     @property

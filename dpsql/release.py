@@ -17,7 +17,8 @@ class Release:
     Attributes
     ----------
     value : pyarrow.Table
-        The private rows: for a selection ``rank`` and ``feature``, for a model ``term``, ``coefficient``, ``std_error``.
+        The private rows: for a selection ``rank`` and ``feature``, for a model ``term``, ``coefficient`` and
+        ``std_error``.
     function : str
         The SQL function that made it.
     dataset : str
@@ -56,7 +57,7 @@ class Release:
         if "feature" in self.value.column_names:
             return list(self.value.column("feature").to_pylist())
         if "term" in self.value.column_names:
-            return [term for term in self.value.column("term").to_pylist()[1:]]
+            return list(self.value.column("term").to_pylist()[1:])
         raise AttributeError(f"a release of {self.function} has no features")
 
     def __repr__(self) -> str:

@@ -68,12 +68,8 @@ def _metrics(result: Any) -> Rows:
 
 
 RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked)
-COEFFICIENTS = Shape(
-    "coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients
-)
+COEFFICIENTS = Shape("coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients)
 QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
 INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
-METRICS = Shape(
-    "metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics
-)
+METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
 SHAPES = (RANKED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS)

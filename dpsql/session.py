@@ -231,7 +231,11 @@ class Session:
         """Free the rows of calls whose statement DuckDB aborted without telling."""
         latest = time.monotonic() - _DEAD_AFTER
         for ticket, found in list(self._calls.items()):
-            if found.collector is not None and found.touched < latest and not (found.lock.locked() or found.turning.locked()):
+            if (
+                found.collector is not None
+                and found.touched < latest
+                and not (found.lock.locked() or found.turning.locked())
+            ):
                 del self._calls[ticket]
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:

@@ -118,7 +118,7 @@ def gaussian_covers(mu: Fraction, epsilon: Fraction, delta: Fraction) -> bool:
     epsilon, delta : Fraction
         > 0. Where the argument above does not reach (see `gaussian_mu`), the answer is no.
     """
-    if not EPSILON_MARGIN < epsilon <= LARGEST_EPSILON or not SMALLEST_DELTA <= delta:
+    if not EPSILON_MARGIN < epsilon <= LARGEST_EPSILON or not delta >= SMALLEST_DELTA:
         return False
     return gaussian_delta(mu, epsilon - EPSILON_MARGIN) <= delta * (1 - DELTA_MARGIN)
 

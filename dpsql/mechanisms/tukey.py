@@ -16,6 +16,7 @@ from __future__ import annotations
 import bisect
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,6 +260,7 @@ def longest_reach(models: int) -> int:
     return min(models // 4 - 2, models // 2 - models // 4 - 1)
 
 
+@lru_cache(maxsize=256)
 def growth_per_level(epsilon_draw: Fraction) -> tuple[int, int]:
     """Return (a, s): the density grows by ``r = a / 2**s`` per level of depth, ``1 <= r <= exp(epsilon_draw / 2)``."""
     exponent = min(epsilon_draw / 2, _LARGEST_EXPONENT)
@@ -291,6 +293,7 @@ def stable_reach(boxes: DepthBoxes, tails: list[int], growth: tuple[int, int], d
     return bisect.bisect_left(range(longest_reach(boxes.models) + 1), True, key=unsafe) - 1
 
 
+@lru_cache(maxsize=256)
 def passing_score(epsilon_test: Fraction, delta: Fraction) -> int:
     """Return the least integer above ``log(1 / (2 delta)) / epsilon_test``, at least 1."""
     unit = 10**_DIGITS

@@ -46,9 +46,10 @@ class Scales:
 
 def start(call: Any) -> Collector:
     """Return the collector of the first pass."""
-    if call.plan.draws_bounds:
+    features, target = _feature_bounds(call), call.bounded_target
+    if call.plan.draws_bounds or features is None or target is None:
         return Magnitudes(call)
-    return _fitting(call, _feature_bounds(call), call.bounded_target)
+    return _fitting(call, features, target)
 
 
 def _feature_bounds(call: Any) -> list[Interval] | None:
@@ -62,7 +63,11 @@ def _feature_bounds(call: Any) -> list[Interval] | None:
 
 def _fitting(call: Any, features: list[Interval], target: Interval) -> Collector:
     """Return the collector of the last pass."""
-    return StoredRows(call, features, target) if call.plan.method == "boosted_ada_ssp" else Products(call, features, target)
+    return (
+        StoredRows(call, features, target)
+        if call.plan.method == "boosted_ada_ssp"
+        else Products(call, features, target)
+    )
 
 
 class Magnitudes(Collector):
@@ -233,9 +238,7 @@ class StoredRows(_Rows):
         first, median, third = (self._cells.edge(cut) for cut in cuts)
         if not third > first:
             return self._scales
-        return replace(
-            self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first))
-        )
+        return replace(self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first)))
 
 
 def noise(plan: Any, n_features: int, n_rows: int | None) -> list[Quantity]:

@@ -27,6 +27,8 @@ SPLITS = ("even", "thirds")
 # Products of this many columns are held at once, several times.
 MOST_FEATURES = 2000
 _MOST_ROUNDS = 100_000
+# Noise of so many rows on every sum: of no use, and below this the samplers' range ends.
+LEAST_MU = Fraction(1, 10**6)
 # Parts of a mu are rounded down to a multiple of this.
 _MU_UNIT = 10**12
 
@@ -79,6 +81,7 @@ class RegressionPlan(Plan):
 
     function: ClassVar[str] = "dp_linear_regression"
     target_needs_bounds: ClassVar[bool] = False
+    stand_ins: ClassVar[Mapping[str, Any]] = {"target": "target", "features": "features"}
     choices: ClassVar[dict[str, tuple[str, ...]]] = {**Plan.choices, "method": METHODS, "split": SPLITS}
     # What every function that fits a linear model takes beside columns, budget, bounds and protection.
     fitting: ClassVar[dict[str, Any]] = {
@@ -192,7 +195,12 @@ class RegressionPlan(Plan):
     @cached_property
     def mu(self) -> Fraction:
         """Gaussian privacy loss of all Gaussian releases together."""
-        return gaussian_mu(self.epsilon - self.scale_epsilon, self.delta)
+        mu = gaussian_mu(self.epsilon - self.scale_epsilon, self.delta)
+        if mu < LEAST_MU:
+            raise ParameterError(
+                "P001", "epsilon and delta leave noise of more than a million rows. Raise epsilon or delta."
+            )
+        return mu
 
     @cached_property
     def bounds_mu(self) -> Fraction:

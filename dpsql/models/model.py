@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -70,8 +69,8 @@ class LinearModel:
         if result["coefficients"] is None:
             raise ParameterError(
                 "P030",
-                f"release {show(stored.name or stored.sequence)} holds no model: the method's test failed, and nothing was "
-                "released. Fit again under another name, with more rows, fewer features or another method.",
+                f"release {show(stored.name or stored.sequence)} holds no model: the method's test failed, nothing was released. "
+                "Fit again under another name, with more rows, fewer features or another method.",
             )
         intercept, *coefficients = result["coefficients"]
         layout = stored.arguments["layout"]
@@ -171,23 +170,35 @@ class LinearModel:
         from dpsql.kernels.xty import vectors_to_matrix
 
         if pa.types.is_struct(rows.type):
-            out = self._combined([to_doubles(rows.field(position)) for position in self._positions(rows.type)])
+            columns = np.empty((len(self.coef_), len(rows)))
+            for row, position in enumerate(self._positions(rows.type)):
+                columns[row] = to_doubles(rows.field(position))
+            out = self._combined(columns)
             if rows.null_count:
                 out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
             return out
         if not is_vector(rows.type):
-            raise SourceError("S003", "dp_predict takes a row, a struct or a vector. Write dp_predict(model, t) FROM t.")
-        elements = self._elements
-        return self._combined(vectors_to_matrix(rows, 1 + max(elements))[:, elements].T)
+            raise SourceError("S003", "dp_predict takes a row, struct or vector. Write dp_predict(model, t) FROM t.")
+        matrix = vectors_to_matrix(rows, 1 + max(self._elements))
+        # A longer vector of a fixed length comes whole.
+        whole = self.elements is None and matrix.shape[1] == len(self.coef_)
+        return self._combined((matrix if whole else matrix[:, self._elements]).T)
 
-    def _combined(self, columns: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
-        """Return the prediction from one column per feature."""
-        out = np.full(len(columns[0]), self.intercept_)
-        for position, (values, weight) in enumerate(zip(columns, self.coef_.tolist(), strict=True)):
-            if self.feature_bounds_ is not None:
-                values = np.clip(values, *self.feature_bounds_[position])
-            out += values * weight
-        return out
+    def _combined(self, columns: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Return the predictions from features of shape (d, rows)."""
+        if self._limits is not None:
+            columns = np.clip(columns, *self._limits)
+        predictions: NDArray[np.float64] = self.coef_ @ columns
+        predictions += self.intercept_
+        return predictions
+
+    @cached_property
+    def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """The bounds of the features, each of shape (d, 1)."""
+        if self.feature_bounds_ is None:
+            return None
+        lower, upper = np.array(self.feature_bounds_).reshape(-1, 2).T
+        return lower[:, np.newaxis], upper[:, np.newaxis]
 
     @cached_property
     def _elements(self) -> list[int]:

@@ -74,6 +74,7 @@ class PipelinePlan(Plan):
 
     function: ClassVar[str] = "dp_pipeline"
     target_needs_bounds: ClassVar[bool] = False
+    stand_ins: ClassVar[Mapping[str, Any]] = RegressionPlan.stand_ins
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **Plan.choices,
         "selector": tuple(SELECTORS),
@@ -115,7 +116,8 @@ class PipelinePlan(Plan):
                 "selection_blocks", given["selection_blocks"], code="P021", hint="1000 is the usual value."
             ),
             "fitting": {
-                name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name] for name in RegressionPlan.fitting
+                name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
+                for name in RegressionPlan.fitting
             },
         }
 

@@ -159,9 +159,9 @@ class Products(Collector):
 
         Notes
         -----
-        - **Guarantee**: (epsilon, delta)-DP of what the count leaves, see `dpsql.mechanisms.tukey.tukey`; under replace two
-          models may change, and `dpsql.statistics.tukey.row_budget` allows for it. All rows of a privacy unit are in one
-          block.
+        - **Guarantee**: (epsilon, delta)-DP of what the count leaves, see `dpsql.mechanisms.tukey.tukey`; under
+          replace two models may change, and `dpsql.statistics.tukey.row_budget` allows for it.
+        - **Assumes**: all rows of a privacy unit are in one block.
         """
         epsilon, delta = self._call.plan.model_budget
         models = self._gram.models(progress)

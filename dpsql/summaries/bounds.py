@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
-
 from dpsql.kernels.cells import COARSE_CELLS, MagnitudeCounts
 from dpsql.mechanisms.bounds import laplace_bounds
 from dpsql.plan import Quantity

@@ -3,19 +3,20 @@
 Units: target t and prediction p are integers in ``[-S, S]`` (`fixed_point`) by the same public bounds; the error
 ``e = t - p`` is clipped to ``[-B, B]``, with B at most ``2 S``. One row moves the five sums by at most
 
-=========  ==========  ====================  ===========================
-sum        add_remove  replace               share of epsilon
-=========  ==========  ====================  ===========================
-rows       1           0, its noise as 1     1/13
-t          S           2 S                   2/13
-t²         S²          S²                    2/13
-e²         B²          B²                    5/13
-\\|e\\|        B           B                     3/13
-=========  ==========  ====================  ===========================
+==========  ==========  ====================  ================
+sum         add_remove  replace               share of epsilon
+==========  ==========  ====================  ================
+rows        1           0, its noise as 1     1/13
+t           S           2 S                   2/13
+t squared   S²          S²                    2/13
+e squared   B²          B²                    5/13
+size of e   B           B                     3/13
+==========  ==========  ====================  ================
 
-and by that many times the rows that a privacy unit may have: each sum gets Laplace noise at its share of epsilon, and the
-shares add up to epsilon. The squares and the size of an error are not negative, so replacing a row moves them by no more
-than adding one. Under replace a privacy unit may be replaced by one with fewer rows, so the number of rows gets noise too.
+and by that many times the rows that a privacy unit may have: each sum gets Laplace noise at its share of epsilon, and
+the shares add up to epsilon. The squares and the size of an error are not negative, so replacing a row moves them by no
+more than adding one. Under replace a privacy unit may be replaced by one with fewer rows, so the number of rows gets
+noise too.
 """
 
 from __future__ import annotations
@@ -180,9 +181,9 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
     - **Neighbouring relation**: that of the plan.
     - **Sensitivity**: L1 of each sum, see the module's text.
     - **Assumes**: exact integer sums.
-    - The interval holds the metric of these rows, clipped as the bounds say, with a chance of at least 95 %, for all metrics
-      at once: the noise of each sum exceeds ``scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says nothing about
-      other rows.
+    - **Interval**: it holds the metric of these rows, clipped as the bounds say, with a chance of at least 95 % for all
+      metrics at once: the noise of each sum exceeds ``scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
+      nothing about other rows.
     """
     noisy = [total + int(discrete_laplace(scale, 1)[0]) for total, scale in zip(sums, plan.scales, strict=True)]
     units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)

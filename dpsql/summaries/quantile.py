@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +21,7 @@ from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
 from dpsql.plan import Quantity, feature_bounds
 from dpsql.progress import Progress
 from dpsql.source import Layout
+from dpsql.statistics.counts import rank_utility_range
 from dpsql.summaries.column import COLUMN_PROTECTION, ColumnPlan
 
 _MOST_CELLS = 1 << 20
@@ -31,8 +34,8 @@ class QuantilePlan(ColumnPlan):
 
     Attributes
     ----------
-    quantiles : tuple of Fraction
-        Ascending, each in (0, 1).
+    quantiles : tuple of str
+        Ascending exact rationals, each in (0, 1).
     lower, upper : float
         Public bounds of the column.
     cells : int
@@ -78,10 +81,14 @@ class QuantilePlan(ColumnPlan):
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, in ranks: how many rows a quantile may be off."""
         # An edge that is r ranks off is exp(-c r) times as likely; 95 % of the time none beyond log(20 cells) / c wins.
-        coefficient = float(self.epsilon) / self.levels / self.max_rows_per_unit
-        coefficient /= 2 if self.neighbours == "add_remove" else 4
-        ranks = float(np.log(20.0 * self.cells)) / coefficient
-        out: list[Quantity] = [("rank_error", ranks, "rows that a quantile is off by at most, in 95 % of calls")]
+        spread = rank_utility_range(
+            Fraction(self.quantiles[len(self.quantiles) // 2]),
+            self.neighbours,
+            whole=True,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
+        ranks = math.log(20 * self.cells) * float(spread * self.levels / self.epsilon)
+        out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
         return out
@@ -133,6 +140,6 @@ def _quantiles(given: Any) -> tuple[str, ...]:
     items = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     hint = "0.5 is the median; give ascending numbers such as [0.25, 0.5, 0.75]."
     checked = [parameters.open_unit_interval("a quantile", item, code="P029", hint=hint) for item in items]
-    if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in zip(checked, checked[1:], strict=False)):
+    if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in pairwise(checked)):
         raise ParameterError("P029", f"quantiles must be 1 to {_MOST_QUANTILES} ascending numbers. {hint}")
     return tuple(str(quantile) for quantile in checked)

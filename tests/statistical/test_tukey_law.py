@@ -15,13 +15,13 @@ from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.tukey import Models, TukeyLaw, exponential, growing_density, passing_probability, reach, threshold
 
-RUNS = 20_000
+RUNS = 9_000
 TABLES: dict[str, Models] = {
     "line": [(float(i * i),) for i in range(24)],
     "plane": [(float(i), float(5 * i % 16) ** 2) for i in range(16)],
     "ties": [(float(i // 4), 3.0) for i in range(17)],
 }
-TEST, DRAW, DELTA = Fraction(2), Fraction(2), Fraction(1, 3)
+TEST, DRAW, DELTA = Fraction(1, 2), Fraction(3), Fraction(1, 5)
 
 
 def law(models: Models, noise: float = 1.0, growth: float = 1.0) -> TukeyLaw:
@@ -44,7 +44,7 @@ def samples(name: str) -> list[Any]:
 def test_draws_follow_the_exact_law(name: str) -> None:
     exact = law(TABLES[name]).pieces()
     assert sum(exact.values()) == pytest.approx(1.0)
-    assert 0.01 < exact[None] < 0.9
+    assert 0.7 < exact[None] < 0.9
     assert fit(samples(name), exact).accepted
 
 

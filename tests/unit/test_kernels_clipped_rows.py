@@ -104,7 +104,7 @@ def test_any_coefficients_become_integers_whose_products_are_exact(theta: list[f
     assert (integers == np.trunc(integers)).all()
     # A row of S with a target of the largest size: the sum of all absolute products.
     assert sum(abs(int(value)) for value in integers) * S + (LARGEST_TARGET << bits) <= 1 << 53
-    if np.isfinite(theta).all() and math.fsum(map(abs, theta)) <= 2.0**20:
+    if np.isfinite(theta).all() and sum(map(abs, theta)) <= 2.0**20:
         assert (np.abs(integers * 2.0**-bits - theta) < 2.0**-bits).all()
         assert (fixed_coefficients(integers * 2.0**-bits)[0] == integers).all()
 

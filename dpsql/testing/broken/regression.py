@@ -126,7 +126,8 @@ def round_after_clip(matrix: NDArray[np.float64], radius: int) -> NDArray[np.flo
       norm exceeds its bound by a share of 3e-4.
     """
     norms = np.sqrt((matrix**2).sum(axis=1, keepdims=True))
-    return np.floor(matrix * np.minimum(1.0, radius / np.maximum(norms, 1.0)) + 0.5)
+    rounded: NDArray[np.float64] = np.floor(matrix * np.minimum(1.0, radius / np.maximum(norms, 1.0)) + 0.5)
+    return rounded
 
 
 def radius_of_the_data(matrix: NDArray[np.float64]) -> float:
