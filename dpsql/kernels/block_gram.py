@@ -325,6 +325,7 @@ class BlockGram(_Chunks):
 
     def gram(self, block: int) -> Doubles:
         """Return the Gram matrix of a block, shape (width + 1, width + 1); the upper triangle, correctly rounded."""
+        self._flush()
         size = self.width + 1
         total: Doubles = self._partial[block, :size, :size].copy()
         if self._low is not None:

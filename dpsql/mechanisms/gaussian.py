@@ -26,7 +26,8 @@ event, with primes for the neighbouring table,::
     P <= exp(A) M <= exp(A) (exp(e) M' + delta(e)) <= exp(e + A + B) P' + exp(A) (delta(e) + exp(e) t)
 
 With ``d = 2**22``, ``s = 2**30``, ``r = 2**12``: A + B < 8e-13 < 2**-40, and t < exp(-2**20) by the tail of the
-chi-square law (Laurent and Massart 2000), so that for e up to 2**19 the last term is far below ``2**-41 delta``. Rounds
+chi-square law (Laurent and Massart 2000), so that for e up to 2**19 and a delta of at
+least 1e-300 the last term is far below ``2**-41 delta``. Rounds
 that depend on the results of earlier ones change nothing: the densities of the rounds multiply.
 
 References

@@ -69,7 +69,7 @@ class LinearModel:
         if result["coefficients"] is None:
             raise ParameterError(
                 "P030",
-                f"release {show(stored.name or stored.sequence)} holds no model: the method's test failed, nothing was released. "
+                f"release {show(stored.name or stored.sequence)} holds no model: its test failed, nothing was released. "
                 "Fit again under another name, with more rows, fewer features or another method.",
             )
         intercept, *coefficients = result["coefficients"]

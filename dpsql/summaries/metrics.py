@@ -46,6 +46,8 @@ SUMS = ("rows", "t", "t2", "e2", "abs_e")
 SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))
 # All intervals hold at once with this chance.
 _CONFIDENCE = 0.95
+# Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
+_WIDEST = 1 << 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,11 @@ class MetricsPlan(Plan):
             hint = "Give the largest error that is to count, in the unit of the target, or leave it out."
             bound = parameters.positive_float("error_bound", bound, code="P003", hint=hint)
         return {**own, "error_bound": bound}
+
+    def check_features(self, count: int) -> None:
+        """Raise when the noise on the number of rows would be wider than the sampler draws."""
+        if self.scales[0] > _WIDEST:
+            raise ParameterError("P001", "epsilon is too small for so many rows per privacy unit. Raise it.")
 
     @cached_property
     def half_width(self) -> float:
@@ -185,11 +192,11 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
       metrics at once: the noise of each sum exceeds ``scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
       nothing about other rows.
     """
-    noisy = [total + int(discrete_laplace(scale, 1)[0]) for total, scale in zip(sums, plan.scales, strict=True)]
+    epsilons = [plan.epsilon * share for share in SHARES]
+    noisy = [_noisy(total, *given) for total, *given in zip(sums, plan.scales, epsilons, strict=True)]
     units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
-    margin = math.log(len(SUMS) / (1 - _CONFIDENCE))
-    middle = [value / unit for value, unit in zip(noisy, units, strict=True)]
-    reach = [float(scale) * margin / unit for scale, unit in zip(plan.scales, units, strict=True)]
+    middle = [value / unit for (value, _), unit in zip(noisy, units, strict=True)]
+    reach = [by / unit for (_, by), unit in zip(noisy, units, strict=True)]
     low = [value - by for value, by in zip(middle, reach, strict=True)]
     high = [value + by for value, by in zip(middle, reach, strict=True)]
     bound = plan.largest_error / FIXED_POINT_ONE
@@ -208,6 +215,21 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
         ),
         ["rows", max(0.0, middle[0]), max(0.0, low[0]), max(0.0, high[0])],
     ]
+
+
+def _noisy(total: int, scale: Fraction, epsilon: Fraction) -> tuple[int, float]:
+    """Return a sum with Laplace noise of at least a scale, and how far it is off, but for a chance of about 1 %.
+
+    Notes
+    -----
+    - **Guarantee**: pure ``epsilon``-DP.
+    - **Sensitivity**: ``scale * epsilon``; of the sum in units, rounded down, one over the unit of that, plus one.
+    """
+    unit = 1 << (math.floor(scale) // _WIDEST).bit_length()
+    if unit > 1:
+        scale = scale / unit + 1 / epsilon
+    noisy = total // unit + int(discrete_laplace(scale, 1)[0])
+    return noisy * unit, float(scale) * math.log(len(SUMS) / (1 - _CONFIDENCE)) * unit + (unit - 1)
 
 
 def _share_explained(

@@ -37,12 +37,13 @@ def test_table_form_takes_what_the_plan_reads(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
-    rows = {"target", "features", "privacy_unit", "max_rows_per_unit", "row_id", "value"}
+    rows = {"target", "features", "prediction", "privacy_unit", "max_rows_per_unit", "row_id", "value"}
     if name == "dp_kendall":
         rows.add("blocks")  # rows are assigned by an id, and an aggregate has none
+    columns = {"dp_quantile": ["y"], "dp_bounds": ["y"], "dp_regression_metrics": ["y", "p"]}.get(name, ["x", "y"])
     aggregate = signature(name, "macro")
-    assert aggregate[:2] == ["x", "y"]
-    assert set(aggregate[2:]) == set(FUNCTIONS[name].plan.arguments) - rows
+    assert aggregate[: len(columns)] == columns
+    assert set(aggregate[len(columns) :]) == set(FUNCTIONS[name].plan.arguments) - rows
 
 
 @pytest.mark.parametrize(("exact", "name"), [("exact_xty", "dp_sis"), ("exact_discordant", "dp_kendall")])
@@ -58,7 +59,7 @@ def test_estimate_takes_what_it_reads() -> None:
 
 @pytest.mark.parametrize("name", sorted({row[0] for row in MACROS}))
 def test_every_function_is_in_the_readme(name: str) -> None:
-    assert name.startswith(("dp_", "exact_"))
+    assert name.startswith(("dp_", "exact_")) or name == "release"
     assert f"`{name}" in README or f"{name}(" in README
 
 
@@ -72,7 +73,7 @@ def test_private_functions_are_volatile_and_see_nulls() -> None:
     from dpsql.udfs import SPECS
 
     pure = {spec.name for spec in SPECS if spec.pure}
-    assert pure == {"dpsql_plan", "dpsql_key", "dpsql_estimate"}
+    assert pure == {"dpsql_plan", "dpsql_key", "dpsql_estimate", "dpsql_predict"}
     registered: list[dict[str, Any]] = []
 
     class Recorder:

@@ -23,10 +23,11 @@ def patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     with duckdb.connect("patients.duckdb") as con:
         con.execute(
-            "CREATE TABLE patients AS SELECT random() < 0.3 AS relapse, "
+            "CREATE TABLE patients AS SELECT random() < 0.3 AS relapse, 365 * random() AS days, "
             + ", ".join(f"16 * random() AS g{j}" for j in range(9))
             + " FROM range(400)"
         )
+        con.execute("CREATE TABLE held_out AS FROM patients LIMIT 40")
         con.execute("CREATE TABLE expression AS SELECT [g0, g1, g2]::FLOAT[3] AS x, relapse AS y FROM patients")
     return tmp_path / "patients.duckdb"
 
@@ -37,7 +38,7 @@ def test_sql_blocks_run(patients: Path) -> None:
         for block in blocks("sql"):
             for statement in con.extract_statements(block):
                 con.execute(statement).fetchall()
-        assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(1.5,)]
+        assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(1.6,)]
     finally:
         con.close()
 

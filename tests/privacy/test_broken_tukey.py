@@ -77,7 +77,7 @@ def test_a_broken_sampler_does_not_have_the_law(sampler: Callable[..., Any]) -> 
     law = right_law(models, epsilon_test=Fraction(1), epsilon_draw=Fraction(1), delta=Fraction(1, 4))
     draws = TukeyLaw(models, Fraction(1), law.density)
     source = SeededBits(1)
-    points = [sampler(np.array(models), epsilon_draw=Fraction(1), source=source) for _ in range(3000)]
+    points = [sampler(np.array(models), epsilon_draw=Fraction(1), source=source) for _ in range(1500)]
     assert not fit([draws.piece(point) for point in points], draws.pieces()).accepted
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.gram import gram_products
-from dpsql.mechanisms.ada_ssp import eigenvalue_error, least_eigenvalue
+from dpsql.mechanisms.ada_ssp import MOST_ROWS, eigenvalue_error, least_eigenvalue
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import (
     cross_sensitivity,
@@ -164,5 +164,6 @@ def test_the_error_of_an_eigenvalue_is_small_beside_the_bound() -> None:
         exact = hadamard.astype(object) @ np.diag(np.array(values, dtype=object)) @ hadamard.T.astype(object)
         error = abs(least_eigenvalue(exact) - width * min(values))
         assert error <= 1 + 8 * width * Fraction(width * sum(values), 1 << 53)
+    assert eigenvalue_error(width, R) >= 8 * width * Fraction(MOST_ROWS * R**2, 1 << 53)
     assert eigenvalue_error(90, R) < 1e-3 * R**2
     assert eigenvalue_error(2048, R) < 0.01 * R**2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InternalError, ParameterError
-from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
+from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms import ada_ssp as module
 from dpsql.mechanisms.ada_ssp import (
@@ -134,6 +134,8 @@ def test_boosting_clips_the_residuals_of_every_round(monkeypatch: pytest.MonkeyP
         theta = theta + np.linalg.solve(gram, x.T @ residual)
         fit = boosted_ada_ssp(rows, table.gram, radius=R, mu=EPSILON_1, neighbours="add_remove", rounds=rounds)
         assert fit.coefficients == pytest.approx(theta, abs=1e-5)
+        integers, bits = fixed_coefficients(fit.coefficients)
+        assert (integers * 2.0**-bits == fit.coefficients).all()
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
@@ -220,6 +222,26 @@ def test_covariance_of_the_noise_of_the_gram_matrix() -> None:
     assert release.sigma == pytest.approx(3.0 * S**2)
     assert found == pytest.approx(expected, abs=0.06 * expected.max())
     assert found != pytest.approx(np.eye(4) * float(theta @ theta), abs=0.06 * expected.max())
+
+
+def test_the_covariance_is_that_of_all_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The formula, with a ridge of 0, with one that the noisy least eigenvalue sets, and with the largest one."""
+    monkeypatch.setattr(module, "gaussian_release", silence)
+    for count, kind in ((30, "largest"), (700, "between"), (60_000, "none")):
+        table = Table(count, 3)
+        fit = ada_ssp(table.products, radius=R, mu=EPSILON_1, neighbours="replace")
+        norm = R / S
+        multiplier = math.sqrt(3) / float(EPSILON_1)
+        gram, least, cross = math.sqrt(2) * norm**2 * multiplier, norm**2 * multiplier, 2 * norm * multiplier
+        floor = np.linalg.eigvalsh(table.gram.astype(float) / S**2)[0] - least * NormalDist().inv_cdf(0.975)
+        threshold = gram * math.sqrt(3 * math.log(2 * 9 / 0.05))
+        assert kind == ("largest" if floor <= 0 else "between" if floor < threshold else "none")
+        ridge = max(0.0, threshold - max(0.0, floor))
+        inverse = np.linalg.inv(table.gram.astype(float) / S**2 + ridge * np.eye(3))
+        theta = inverse @ table.products[:-1, -1] / S**2
+        noise = cross**2 * np.eye(3) + gram**2 / 2 * (theta @ theta * np.eye(3) + np.outer(theta, theta))
+        noise += (least**2 if kind == "between" else 0.0) * np.outer(theta, theta)
+        assert fit.covariance == pytest.approx(inverse @ noise @ inverse, rel=1e-3, abs=1e-15)
 
 
 def test_progress_is_reported_and_may_stop() -> None:

@@ -169,6 +169,18 @@ def test_the_discrete_profile_is_within_the_margin(sigma: float) -> None:
     assert above
 
 
+@pytest.mark.parametrize("epsilon", ["1e-6", "1", "50"])
+def test_the_margins_are_kept(epsilon: str) -> None:
+    """A mu whose continuous profile needs the whole epsilon and delta is refused, one within the margins is not."""
+    mu, target = Fraction("0.3"), Fraction(epsilon)
+    exact = gaussian_delta(mu, target)
+    assert not gaussian_covers(mu, target, exact)
+    assert not gaussian_covers(mu, target, gaussian_delta(mu, target - EPSILON_MARGIN))
+    assert gaussian_covers(mu, target + EPSILON_MARGIN, exact * (1 + 2 * DELTA_MARGIN))
+    assert not gaussian_covers(mu, Fraction(LARGEST_EPSILON + 1), Fraction(1, 2))
+    assert not gaussian_covers(Fraction(1, 10**9), target, SMALLEST_DELTA / 2)
+
+
 def test_fine_noise_and_long_vectors_are_refused() -> None:
     assert len(gaussian_noise(Fraction(LEAST_VARIANCE), 3)) == 3
     for variance, size in ((Fraction(LEAST_VARIANCE) - 1, 3), (Fraction(LEAST_VARIANCE), MOST_COORDINATES + 1)):
@@ -200,16 +212,16 @@ def test_coarse_values_are_rounded_and_their_sensitivity_grows(monkeypatch: pyte
         return np.zeros(size, dtype=np.int64)
 
     monkeypatch.setattr(gaussian, "gaussian_noise", silent)
-    values = np.array([(3 << 69) + 5, -(1 << 69) - 1, 1 << 10], dtype=object)
+    values = np.array([(3 << 69) + 5, -(1 << 69) - 1, (7 << 14) + (1 << 13) + 1], dtype=object)
     twice = np.array([False, True, True])
     release = gaussian_release(values, sensitivity=1 << 60, squared_mu=Fraction(1, 4), twice=twice)
     unit = 1 << 14
-    assert release.values.tolist() == [float(3 << 69), -float(1 << 69), 0.0]
+    assert release.values.tolist() == [float(3 << 69), -float(1 << 69), float(8 << 14)]
     sensitivity = (1 << 60) / unit + math.sqrt(5)
     assert [float(variance) for variance in seen] == pytest.approx([4 * sensitivity**2, 2 * sensitivity**2], rel=1e-15)
     assert seen[0] >= 4 * Fraction((1 << 60) // unit + 2) ** 2
     fine = gaussian_release(values, sensitivity=1 << 40, squared_mu=Fraction(1, 4), twice=twice)
-    assert fine.values.tolist() == [float(3 << 69), -float(1 << 69), 1024.0]
+    assert fine.values.tolist() == [float(3 << 69), -float(1 << 69), float((7 << 14) + (1 << 13) + 1)]
     assert seen[2:] == [Fraction(1 << 82), Fraction(1 << 81)]
 
 
