@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.racing import race
+from racing import race
 from dpsql.kernels.block_gram import BlockGram, BlockRanges, warm_up
 from dpsql.mechanisms.tukey import tukey
 from dpsql.statistics.tukey import models_needed

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _instances: dict[str, _Instance] = {}
 _lock = threading.RLock()
-_EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql")
+_EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
 _PRIVATE = (
     "dp/exact_xty.sql",
     "dp/exact_discordant.sql",

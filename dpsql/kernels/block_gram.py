@@ -36,6 +36,7 @@ _CARRY_ROWS = 1 << 21
 _LOW_BITS = 32
 _BLOCKS_PER_JOB = 16
 _CACHE_LINE = 64
+_TILE_ROWS = 128  # that the compiled kernel has at hand as doubles
 
 compiled_kernels = Compiled("dpsql.kernels.block_gram_compiled", _WORTH_COMPILING)
 
@@ -256,14 +257,14 @@ class BlockGram(_Chunks):
     def _add_up(self, values: NDArray[np.float32], begin: Integers, end: Integers, fast: Any) -> None:
         """Add the Gram matrices of rows ``values[begin[b] : end[b]]``, at most 4096 rows of each block b."""
         first = threading.get_ident() // _CACHE_LINE % len(self._stripes)  # threads begin at different stripes
+        tile = _aligned((_TILE_ROWS, self._padded), np.float64)
         with one_thread():
             for stripe in self._stripes[first:] + self._stripes[:first]:
                 start, stop = stripe.start, stripe.stop
                 with stripe.lock:
                     self._make_room(stripe, int((end[start:stop] - begin[start:stop]).max()))
                     if fast is not None:
-                        tile = _aligned((8, self._padded), np.float64)
-                        fast.gram(values, begin, end, start, stop, self.width + 1, tile, self._partial)
+                        fast.gram(values, begin, end, start, stop, tile, self._partial)
                         continue
                     for block in np.flatnonzero(begin[start:stop] < end[start:stop]) + start:
                         rows = values[begin[block] : end[block]].astype(np.float64)

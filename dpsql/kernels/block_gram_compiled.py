@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 _ONE = float(FIXED_POINT_ONE)
 _LARGEST = 2.0**500
-_TILE = 8  # rows per update of a Gram matrix
-_LANE = 8
+_LANES = 8
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -47,40 +49,76 @@ def place(rows: Any, blocks: Any, places: Any, middle: Any, scale: Any, values: 
             out[j] = q if q == q else 0.0
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
-def _add_tile(tile: Any, sums: Any, width: int) -> None:
-    """Add the products of eight rows to the upper triangle of `sums`."""
-    end = (width + _LANE - 1) // _LANE * _LANE
-    for i in range(width):
-        start = i // _LANE * _LANE
-        a, b, c, d = tile[0, i], tile[1, i], tile[2, i], tile[3, i]
-        e, f, g, h = tile[4, i], tile[5, i], tile[6, i], tile[7, i]
-        into = sums[i, start:end]
-        ra, rb, rc, rd = tile[0, start:end], tile[1, start:end], tile[2, start:end], tile[3, start:end]
-        re, rf, rg, rh = tile[4, start:end], tile[5, start:end], tile[6, start:end], tile[7, start:end]
-        for j in range(len(into)):
-            into[j] += (
-                (a * ra[j] + b * rb[j]) + (c * rc[j] + d * rd[j]) + ((e * re[j] + f * rf[j]) + (g * rg[j] + h * rh[j]))
-            )
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_panel(typing_context: Any, tile: Any, rows: Any, width: Any, i: Any, j: Any, sums: Any, into: Any) -> Any:
+    """Add ``tile[:rows, i : i + 8].T @ tile[:rows, j : j + 16]`` to ``sums[into:]``; both are flat, of rows of `width`.
+
+    Sixteen vectors of eight sums stay in registers while the rows go by.
+    """
+    del typing_context
+    double, lanes = ir.DoubleType(), range(_LANES)
+    vector = ir.VectorType(double, _LANES)
+    exact = ("contract",)  # a fused product changes nothing, as every sum is an integer below 2**53
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def data(which: int) -> Any:
+            return context.make_array(signature.args[which])(context, builder, arguments[which]).data
+
+        def vector_at(pointer: Any) -> Any:
+            return builder.bitcast(pointer, vector.as_pointer())
+
+        _, count, stride, first, second, _, start = arguments
+        zero = ir.Constant(vector, [0.0] * _LANES)
+        held = [[cgutils.alloca_once_value(builder, zero) for _ in range(2)] for _ in lanes]
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [0] * _LANES)
+        with cgutils.for_range(builder, count) as loop:
+            row = builder.gep(data(0), [builder.mul(loop.index, stride)])
+            right = builder.gep(row, [second])
+            both = [
+                builder.load(vector_at(builder.gep(right, [ir.Constant(ir.IntType(64), half * _LANES)])), align=8)
+                for half in range(2)
+            ]
+            left = builder.gep(row, [first])
+            for lane in lanes:
+                value = builder.load(builder.gep(left, [ir.Constant(ir.IntType(64), lane)]))
+                one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+                spread = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), everywhere)
+                for half in range(2):
+                    product = builder.fmul(spread, both[half], flags=exact)
+                    slot = held[lane][half]
+                    builder.store(builder.fadd(builder.load(slot), product, flags=exact), slot)
+        for lane in lanes:
+            place = builder.add(start, builder.mul(ir.Constant(ir.IntType(64), lane), stride))
+            for half in range(2):
+                offset = builder.add(place, ir.Constant(ir.IntType(64), half * _LANES))
+                pointer = vector_at(builder.gep(data(5), [offset]))
+                total = builder.fadd(builder.load(pointer, align=8), builder.load(held[lane][half]))
+                builder.store(total, pointer, align=8)
+        return context.get_dummy_value()
+
+    place = types.intp
+    return types.void(tile, place, place, place, place, sums, place), generate
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def gram(values: Any, begin: Any, end: Any, first: int, last: int, width: int, tile: Any, sums: Any) -> None:
+def gram(values: Any, begin: Any, end: Any, first: int, last: int, tile: Any, sums: Any) -> None:
     """Add the Gram matrices of rows ``values[begin[b] : end[b]]`` to the upper triangles of ``sums[b]``.
 
-    `tile` is room for eight rows, of doubles.
+    The width is a multiple of 16; `tile` is room for some rows, of doubles.
     """
+    width = values.shape[1]
+    flat = tile.reshape(-1)
     for block in range(first, last):
-        into = sums[block]
-        for start in range(begin[block], end[block], _TILE):
-            filled = min(_TILE, end[block] - start)
-            for r in range(filled):
+        into = sums[block].reshape(-1)
+        for start in range(begin[block], end[block], len(tile)):
+            rows = min(len(tile), end[block] - start)
+            for r in range(rows):
                 target, source = tile[r], values[start + r]
                 for j in range(len(target)):
                     target[j] = source[j]
-            for r in range(filled, _TILE):
-                tile[r] = 0.0
-            _add_tile(tile, into, width)
+            for i in range(0, width, _LANES):
+                for j in range(i // (2 * _LANES) * (2 * _LANES), width, 2 * _LANES):
+                    _add_panel(flat, rows, width, i, j, into, i * width + j)
 
 
 def compile_all() -> None:
@@ -93,4 +131,4 @@ def compile_all() -> None:
     values = np.zeros((1, 16), dtype=np.float32)
     for given in (rows, np.ones((1, 1))):
         place(given, index, index, least, most, values)
-    gram(values, index, index + 1, 0, 1, 2, np.zeros((_TILE, 16)), np.zeros((1, 16, 16)))
+    gram(values, index, index + 1, 0, 1, np.zeros((1, 16)), np.zeros((1, 16, 16)))

@@ -98,7 +98,7 @@ def ada_ssp(
     Raises
     ------
     ParameterError
-        P028, depending on public values only: more than 2**22 numbers to release, or `failure` out of range.
+        P028, depending on public values only: more than 2**24 numbers to release, or `failure` out of range.
     InternalError
         I018, when `mu` is so large that the noise is finer than the calibration covers.
 
@@ -177,7 +177,7 @@ def boosted_ada_ssp(
     Raises
     ------
     ParameterError
-        P028, depending on public values only: rounds, split, or more than 2**22 numbers to release.
+        P028, depending on public values only: rounds, split, or more than 2**24 numbers to release.
     InternalError
         I018, when `mu` is so large that the noise is finer than the calibration covers.
 

@@ -25,10 +25,9 @@ event, with primes for the neighbouring table,::
 
     P <= exp(A) M <= exp(A) (exp(e) M' + delta(e)) <= exp(e + A + B) P' + exp(A) (delta(e) + exp(e) t)
 
-With ``d = 2**22``, ``s = 2**30``, ``r = 2**12``: A + B < 8e-13 < 2**-40, and t < exp(-2**20) by the tail of the
-chi-square law (Laurent and Massart 2000), so that for e up to 2**19 and a delta of at
-least 1e-300 the last term is far below ``2**-41 delta``. Rounds
-that depend on the results of earlier ones change nothing: the densities of the rounds multiply.
+With ``d = 2**24``, ``s = 2**30``, ``r = 2**13``: A + B < 3.1e-12 < 2**-38, and t < exp(-2**22) by the tail of the
+chi-square law (Laurent and Massart 2000), so that for e up to 2**19 and a delta of at least 1e-300 the last term is far
+below ``2**-39 delta``. Rounds that depend on the results of earlier ones change nothing: their densities multiply.
 
 References
 ----------
@@ -52,9 +51,9 @@ from dpsql.noise.discrete import discrete_gaussian
 from dpsql.noise.entropy import SYSTEM, BitSource
 
 LEAST_VARIANCE = 1 << 60
-MOST_COORDINATES = 1 << 22
-EPSILON_MARGIN = Fraction(1, 1 << 40)
-DELTA_MARGIN = Fraction(1, 1 << 40)
+MOST_COORDINATES = 1 << 24
+EPSILON_MARGIN = Fraction(1, 1 << 38)
+DELTA_MARGIN = Fraction(1, 1 << 38)
 LARGEST_EPSILON = 1 << 19
 SMALLEST_DELTA = Fraction(1, 10**300)
 MU_UNIT = 10**9
@@ -200,7 +199,7 @@ def gaussian_noise(variance: Fraction, size: int, *, source: BitSource = SYSTEM)
     - **Neighbouring relation**: the one that the sensitivity in `variance` was derived for.
     - **Sensitivity**: L2, over all coordinates and rounds of the release: their mu add up in squares.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
-    - **Assumes**: a release of at most 2**22 numbers, rounds included; no overflow of statistic plus noise.
+    - **Assumes**: a release of at most 2**24 numbers, rounds included; no overflow of statistic plus noise.
     - **Does not protect**: running time, which depends on the noise.
     """
     if not variance >= LEAST_VARIANCE or not size <= MOST_COORDINATES:
@@ -238,7 +237,7 @@ def gaussian_release(
     Parameters
     ----------
     values : ndarray of int64 or of Python ints, shape (k,)
-        The statistic.
+        The statistic; int64 only below ``2**62`` in absolute value, so that nothing overflows.
     sensitivity : int
         Bound, over neighbouring tables, on the L2 norm of the change, > 0.
     squared_mu : Fraction
@@ -272,7 +271,7 @@ def gaussian_release(
     shift = max(0, math.isqrt(math.ceil(variance)).bit_length() - _COARSE_BITS)
     rounded = values
     if shift:
-        rounded = (values + (1 << (shift - 1))) >> shift
+        rounded = (values.astype(object) + (1 << (shift - 1))) >> shift
         # Norms add: that of the exact change and that of a vector of ones, whose root is rounded up.
         ones = Fraction(math.isqrt(weight << 40) + 1, 1 << 20)
         variance = (Fraction(sensitivity, 1 << shift) + ones) ** 2 / squared_mu
@@ -282,9 +281,8 @@ def gaussian_release(
         size = int(np.count_nonzero(chosen))
         if size:
             noise[chosen] = gaussian_noise(part, size, source=source)
-    # Doubles from here on: the integer sum is the release. Exact values of any size have room in Python ints.
-    noisy = rounded.astype(object) + noise.astype(object)
-    return GaussianRelease(noisy.astype(np.float64) * 2.0**shift, math.sqrt(variance) * 2.0**shift)
+    # The integer sum is the release; doubles from here on.
+    return GaussianRelease((rounded + noise).astype(np.float64) * 2.0**shift, math.sqrt(variance) * 2.0**shift)
 
 
 def _context(digits: int) -> Context:

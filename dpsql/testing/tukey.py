@@ -46,7 +46,6 @@ class TukeyLaw:
         layers = volumes(self.models)
         return {i: float(value * (layers[i] - layers[i + 1])) for i, value in self.density.items()}
 
-
     @cached_property
     def _cuts(self) -> list[list[Fraction]]:
         """Where cells begin or end, for each coordinate."""

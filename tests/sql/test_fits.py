@@ -73,3 +73,684 @@ PASSES = {
     "bounds": 1,
     "metrics": 1,
 }
+
+
+def test_every_function_that_is_no_selection_is_here() -> None:
+    assert {name for name, _ in CASES.values()} == set(FUNCTIONS) - set(SELECTORS)
+    assert PASSES.keys() == CASES.keys()
+
+
+def sql(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def arguments(case: str, **more: Any) -> str:
+    given = {**CASES[case][1], **more}
+    return ", ".join(f"{key} := {sql(value)}" for key, value in given.items() if value is not None)
+
+
+def call(case: str, source: str = "t", **more: Any) -> str:
+    return f"{CASES[case][0]}('{source}', {arguments(case, **{'target': 'y', **more})})"
+
+
+def aggregate(case: str, **more: Any) -> str:
+    """Return the aggregate form of a call, whose features are a vector."""
+    name, given = CASES[case]
+    more = {"dataset": "t", **more}
+    if "features" in given:
+        return f"{name}([a, b, c, d], y, {arguments(case, features=None, n_features=4, **more)})"
+    second = "p, " if name == "dp_regression_metrics" else ""
+    return f"{name}(y, {second}{arguments(case, prediction=None, **more)})"
+
+
+def columns() -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(7)
+    x = rng.uniform(-3, 3, size=(ROWS, 4))
+    y = 1 + 1.5 * x[:, 0] - 0.8 * x[:, 2] + 0.05 * rng.normal(size=ROWS)
+    p = 1.1 + 1.4 * x[:, 0] - 0.8 * x[:, 2]
+    return {"id": np.arange(ROWS), **dict(zip(FEATURES, x.T, strict=True)), "y": y, "p": p}
+
+
+@pytest.fixture
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    """The target is 1 + 1.5 a - 0.8 c and a little noise."""
+    opened = dpsql.connect()
+    opened.register("frame", pl.DataFrame(columns()).to_arrow())
+    opened.execute("CREATE TABLE t AS FROM frame")
+    yield opened
+    opened.close()
+
+
+def charges(con: Any) -> list[tuple[str, str]]:
+    found = con.execute("SELECT function, status FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence").fetchall()
+    return [(row[0], row[1]) for row in found]
+
+
+def least_squares(found: dict[str, np.ndarray[Any, Any]], names: list[str]) -> np.ndarray[Any, Any]:
+    design = np.column_stack([np.ones(ROWS), *(found[name] for name in names)])
+    return np.linalg.lstsq(design, found["y"], rcond=None)[0]
+
+
+def assert_right(case: str, rows: list[tuple[Any, ...]], names: dict[str, str] | None = None) -> None:
+    """Compare an answer at a huge epsilon with the exact one."""
+    name, data = CASES[case][0], columns()
+    if name == "dp_quantile":
+        assert [row[0] for row in rows] == [0.25, 0.5, 0.75]
+        assert [row[1] for row in rows] == pytest.approx(np.quantile(data["y"], [0.25, 0.5, 0.75]), abs=0.02)
+    elif name == "dp_bounds":
+        [(lower, upper)] = rows
+        assert lower <= data["y"].min() <= 0.9 * lower
+        assert 0.9 * upper <= data["y"].max() <= upper
+    elif name == "dp_regression_metrics":
+        error = data["y"] - data["p"]
+        exact = {
+            "r2": 1 - (error**2).sum() / ((data["y"] - data["y"].mean()) ** 2).sum(),
+            "rmse": math.sqrt((error**2).mean()),
+            "mae": np.abs(error).mean(),
+            "rows": ROWS,
+        }
+        assert {row[0]: row[1] for row in rows} == pytest.approx(exact, rel=1e-3)
+        assert all(low <= exact[metric] <= high for metric, _, low, high in rows)
+    else:
+        chosen = [(names or {}).get(row[0], row[0]) for row in rows[1:]]
+        assert rows[0][0] == "intercept"
+        assert chosen == FEATURES if name == "dp_linear_regression" else set(chosen) == {"a", "c"}
+        assert [row[1] for row in rows] == pytest.approx(least_squares(data, chosen), abs=0.05)
+        # Only plain AdaSSP knows how far the noise may have moved each coefficient.
+        known = "ada_ssp" in case
+        assert all((row[2] is not None and 0 < row[2] < 0.01) == known for row in rows)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_answer_is_right_and_costs_what_it_says(con: Any, case: str) -> None:
+    assert_right(case, con.execute(f"FROM {call(case)}").fetchall())
+    [(epsilon, delta, guarantee, event)] = con.execute(
+        "SELECT epsilon, delta, guarantee, event FROM dp_ledger()"
+    ).fetchall()
+    given = CASES[case][1]
+    assert (epsilon, delta) == (given["epsilon"], given.get("delta", 0))
+    loss = f"({HUGE}, 1e-06)-DP" if "delta" in given else f"pure {HUGE}-DP"
+    assert guarantee == f"{loss}, add_remove of one row"
+    assert added_up(json.loads(event)) == (HUGE, Fraction(1, 10**6) if "delta" in given else 0)
+
+
+def added_up(event: dict[str, Any]) -> tuple[Fraction, Fraction]:
+    """Return the sums of the epsilons and deltas of an event's parts, read from its text alone."""
+    if "events" in event:
+        parts = [added_up(part) for part in event["events"]]
+        return sum((part[0] for part in parts), Fraction(0)), sum((part[1] for part in parts), Fraction(0))
+    return Fraction(event["epsilon"]), Fraction(event.get("delta", 0))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("epsilon", [0.3, 1 / 3, 7])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_parts_of_an_event_add_up(con: Any, case: str, epsilon: float, neighbours: str) -> None:
+    more = {"delta": 1e-5} if "delta" in CASES[case][1] else {}
+    name, given = CASES[case]
+    stated = {**given, "target": "y", "epsilon": epsilon, "neighbours": neighbours, **more}
+    plan = dpsql.install(con).plan(name, "t", stated)
+    assert added_up(plan.event) == (Fraction(repr(epsilon)), Fraction(1, 10**5) if more else 0)
+    con.execute("SELECT dp_protect('t', epsilon := 100, delta := 0.1)").fetchall()
+    con.execute(f"FROM {call(case, epsilon=epsilon, neighbours=neighbours, **more)}").fetchall()
+    [(spent, delta)] = con.execute("SELECT epsilon_spent, delta_spent FROM dp_budget()").fetchall()
+    refused = con.execute("SELECT status FROM dp_models()").fetchall()
+    if refused and refused[0][0] != "released" and "count_epsilon" in dir(plan):
+        assert spent < epsilon
+        assert delta == 0
+    elif not (refused and refused[0][0] != "released"):
+        assert spent == pytest.approx(epsilon, rel=1e-15)
+        assert delta == (1e-5 if more else 0)
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_every_layout(con: Any, case: str) -> None:
+    con.execute("CREATE TABLE vectors AS SELECT id, [a, b, c, d] AS x, y FROM t")
+    con.execute("CREATE TABLE arrays AS SELECT x::DOUBLE[4] AS x, y FROM vectors")
+    cells = " UNION ALL ".join(f"SELECT id, '{f}' AS feature, {f} AS v, y FROM t" for f in FEATURES)
+    con.execute(f"CREATE TABLE cells AS {cells}")
+    con.execute("CREATE VIEW numeric AS SELECT * EXCLUDE (id, p) FROM t")
+    index = {f"x[{place}]": name for place, name in enumerate(FEATURES, start=1)}
+    sources: list[tuple[str, dict[str, Any]]] = [
+        ("vectors", {"features": "x", "n_features": 4}),
+        ("vectors", {"features": "x", "names": FEATURES}),
+        ("arrays", {"features": "x"}),
+        ("cells", {"features": "feature", "row_id": "id", "value": "v", "names": FEATURES}),
+        ("numeric", {"features": None}),
+    ]
+    for source, more in sources:
+        assert_right(case, con.execute(f"FROM {call(case, source, **more)}").fetchall(), index)
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_the_features_of_an_earlier_selection(con: Any, case: str) -> None:
+    """By the name of its release: in every layout the fit reads what the selection chose, and it alone."""
+    con.execute("CREATE TABLE vectors AS SELECT id, [a, b, c, d] AS x, y FROM t")
+    con.execute("CREATE TABLE arrays AS SELECT x::DOUBLE[4] AS x, y FROM vectors")
+    cells = " UNION ALL ".join(f"SELECT id, '{f}' AS feature, {f} AS v, y FROM t" for f in FEATURES)
+    con.execute(f"CREATE TABLE cells AS {cells}")
+    index = {f"x[{place}]": name for place, name in enumerate(FEATURES, start=1)}
+    exact = {
+        name: value for name, value in zip(["intercept", "a", "c"], least_squares(columns(), ["a", "c"]), strict=True)
+    }
+    sources: list[tuple[str, dict[str, Any]]] = [
+        ("t", {"features": FEATURES}),
+        ("vectors", {"features": "x", "n_features": 4}),
+        ("vectors", {"features": "x", "names": FEATURES}),
+        ("arrays", {"features": "x"}),
+        ("cells", {"features": "feature", "row_id": "id", "value": "v", "names": FEATURES}),
+    ]
+    for number, (source, layout) in enumerate(sources):
+        given = ", ".join(f"{key} := {value!r}" for key, value in layout.items())
+        con.execute(
+            f"FROM dp_kendall('{source}', target := 'y', k := 2, epsilon := 1000, release := 's{number}', {given})"
+        ).fetchall()
+        more = arguments(case, features=None)
+        for key in (f"'s{number}'", str(2 * number + 1)):
+            rows = con.execute(
+                f"FROM dp_linear_regression('{source}', target := 'y', features := release({key}), {more})"
+            ).fetchall()
+            found = {index.get(row[0], row[0]): row[1] for row in rows}
+            assert found == pytest.approx(exact, abs=0.05), (source, layout)
+            if key.startswith("'"):  # the ledger has a selection and one fit of each layout, in turn
+                continue
+            con.execute("SELECT 1")
+        assert len(charges(con)) == 3 * (number + 1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_aggregate_form(con: Any, case: str) -> None:
+    form = aggregate(case)
+    index = {f"x[{place}]": name for place, name in enumerate(FEATURES, start=1)}
+    [(rows,)] = con.execute(f"SELECT {form} FROM t").fetchall()
+    assert_right(case, [tuple(row.values()) for row in rows], index)
+    groups = con.execute(f"SELECT id % 2 AS g, {form} FROM t GROUP BY g ORDER BY g").fetchall()
+    assert len(groups) == 2
+    assert len(charges(con)) == 3, "one release for each group"
+    [(empty,)] = con.execute(f"SELECT {form} FROM t WHERE id < 0").fetchall()
+    assert empty, "no rows are a table like any other"
+    assert len(charges(con)) == 4
+    for free in ("EXPLAIN SELECT {form} FROM t", "DESCRIBE SELECT {form} FROM t", "SELECT {form} FROM t LIMIT 0"):
+        con.execute(free.format(form=form)).fetchall()
+    assert len(charges(con)) == 4
+    named = aggregate(case, release="one")
+    again = [con.execute(f"SELECT {named} FROM t").fetchall() for _ in range(2)]
+    assert again[0] == again[1]
+    assert len(charges(con)) == 5
+    with pytest.raises(duckdb.Error, match="DPSQL-P013"):
+        con.execute(f"SELECT {named} FROM t GROUP BY id % 2").fetchall()
+    assert len(charges(con)) == 5
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", ["polars", "arrow", "pandas"])
+def test_python_form_on_a_frame(case: str, kind: str) -> None:
+    frame: Any = pl.DataFrame(columns())
+    if kind == "arrow":
+        frame = frame.to_arrow()
+    if kind == "pandas":
+        frame = pytest.importorskip("pandas").DataFrame(columns())
+    name, given = CASES[case]
+    with dpsql.Context() as context:
+        run = getattr(context, name)
+        release = run(frame, target="y", **given, release="r")
+        assert release.function == name
+        assert release.dataset == "default"
+        assert_right(case, [tuple(row.values()) for row in release.to_arrow().to_pylist()])
+        again = run(frame, target="y", **given, release="r")
+        assert again.replayed
+        assert again.to_arrow() == release.to_arrow()
+        assert len(context.dp_ledger()) == 1
+        with pytest.raises(dpsql.ParameterError, match="P014"):
+            run(frame, target="y", **{**given, "epsilon": 5}, release="r")
+        if "features" in given:
+            assert set(release.features) <= set(FEATURES)
+            assert context.model("r").coef_.tolist() == release.to_arrow().column("coefficient").to_pylist()[1:]
+        else:
+            with pytest.raises(AttributeError, match="no features"):
+                _ = release.features
+        assert f"of {name} on 'default'" in repr(release)
+
+
+def test_a_release_stands_for_its_features_in_python() -> None:
+    frame = pl.DataFrame(columns())
+    with dpsql.Context() as context:
+        chosen = context.dp_kendall(frame, target="y", features=FEATURES, k=2, epsilon=1000)
+        fitted = context.dp_linear_regression(frame, target="y", features=chosen, epsilon=1000, delta=DELTA)
+        assert set(fitted.features) == {"a", "c"}
+        assert context.select_then_fit(frame, target="y", k=2, epsilon=1000, delta=DELTA).function == "dp_pipeline"
+        with pytest.raises(dpsql.ParameterError, match="P030"):
+            context.dp_linear_regression(frame, target="y", features=fitted, epsilon=1, delta=DELTA)
+        with pytest.raises(dpsql.ParameterError, match="P030"):
+            context.dp_linear_regression(
+                frame, target="y", features=chosen, epsilon=1, delta=DELTA, dataset="another"
+            )
+        assert len(context.dp_ledger()) == 3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_charges(con: Any, case: str) -> None:
+    name, made = CASES[case][0], call(case)
+    for free in ("EXPLAIN FROM {c}", "DESCRIBE FROM {c}", "PREPARE p AS FROM {c}", "FROM {c} LIMIT 0"):
+        con.execute(free.format(c=made)).fetchall()
+    con.execute(f"CREATE TEMP VIEW v AS FROM {made}")
+    assert charges(con) == []
+    con.execute("EXECUTE p").fetchall()
+    con.execute("EXECUTE p").fetchall()
+    con.execute("FROM v").fetchall()
+    con.execute(f"WITH r AS (FROM {made}) SELECT * FROM r AS a, r AS b").fetchall()
+    con.execute(f"EXPLAIN ANALYZE FROM {made}").fetchall()
+    con.execute(f"SELECT count(*) FROM {made}").fetchall()
+    assert charges(con) == [(name, "released")] * 6
+    named = call(case, release="r")
+    first = con.execute(f"FROM {named}").fetchall()
+    assert con.execute(f"FROM {named}").fetchall() == first
+    assert len(charges(con)) == 7
+    with pytest.raises(duckdb.Error, match="DPSQL-P014"):
+        con.execute(f"FROM {call(case, release='r', epsilon=17)}").fetchall()
+    assert len(charges(con)) == 7
+
+
+CORRELATED = {
+    "scalar": "SELECT (SELECT count(*) + r.i FROM {call}) FROM range({n}) AS r(i)",
+    "exists": "SELECT i FROM range({n}) AS r(i) WHERE EXISTS (SELECT 1 FROM {call} AS s WHERE s.{column} <> r.i)",
+    "lateral": "SELECT * FROM range({n}) AS r(i), LATERAL (SELECT r.i AS z, s.{column} FROM {call} AS s) AS f",
+}
+NUMBER = {"dp_quantile": "value", "dp_bounds": "lower", "dp_regression_metrics": "value"}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("shape", CORRELATED)
+@pytest.mark.parametrize("n", [1, 2, 3000])
+@pytest.mark.parametrize("with_id", [False, True])
+def test_a_correlated_subquery_reads_every_row_once_in_every_pass(
+    con: Any, monkeypatch: pytest.MonkeyPatch, case: str, shape: str, n: int, with_id: bool
+) -> None:
+    """DuckDB 2.0 joins the outer rows to ours: such a call is refused, or right."""
+    read = []
+    reading = Call.read
+
+    def look(self: Any, rows: Any) -> Any:
+        read.append(len(rows))
+        return reading(self, rows)
+
+    monkeypatch.setattr(Call, "read", look)
+    column = NUMBER.get(CASES[case][0], "coefficient")
+    made = call(case, row_id="id" if with_id else None)
+    statement = CORRELATED[shape].format(call=made, n=n, column=column)
+    try:
+        con.execute(statement).fetchall()
+    except duckdb.Error as error:
+        assert "DPSQL-P019" in str(error)
+        assert n > 1
+        assert read == []
+        assert charges(con) == []
+    else:
+        assert charges(con) == [(CASES[case][0], "released")]
+        assert sum(read) == ROWS * PASSES[case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_passes(con: Any, case: str) -> None:
+    name, given = CASES[case]
+    assert dpsql.install(con).plan(name, "t", {"target": "y", **given}).passes == PASSES[case]
+
+
+ODD = {
+    "no row": "SELECT 1.0 AS a, 2.0 AS b, 3.0 AS y, 1.0 AS p WHERE false",
+    "one row": "SELECT 1.0 AS a, 2.0 AS b, 3.0 AS y, 1.0 AS p",
+    "NULL": "SELECT NULL::DOUBLE AS a, NULL::DOUBLE AS b, NULL::DOUBLE AS y, NULL::DOUBLE AS p FROM range(9)",
+    "no number": "SELECT 'nan'::DOUBLE AS a, 'inf'::DOUBLE AS b, '-inf'::DOUBLE AS y, 'nan'::FLOAT AS p FROM range(9)",
+    "some infinite": "SELECT CASE WHEN i = 7 THEN 'inf' ELSE i END::DOUBLE AS a, i AS b, "
+    "CASE WHEN i = 9 THEN '-inf' ELSE i END::DOUBLE AS y, i + 1 AS p FROM range(4000) AS r(i)",
+    "huge": "SELECT 1e300 * (i % 3 - 1) AS a, 1e-300 * i AS b, 1e300 * i AS y, -1e308 AS p FROM range(4000) AS r(i)",
+    "constant": "SELECT 1.0 AS a, 0.0 AS b, 1.0 AS y, 1.0 AS p FROM range(4000) AS r(i)",
+    "constant column": "SELECT 1.0 AS a, i AS b, 1.0 AS y, 0 AS p FROM range(4000) AS r(i)",
+    "collinear": "SELECT i AS a, 2 * i + 1 AS b, i AS y, i AS p FROM range(4000) AS r(i)",
+    "boolean": "SELECT i % 2 = 0 AS a, i % 3 = 0 AS b, i % 5 AS y, i % 5 > 1 AS p FROM range(4000) AS r(i)",
+    "types": "SELECT i::HUGEINT AS a, i::DECIMAL(18, 3) AS b, CASE WHEN i % 2 = 0 THEN i END AS y, "
+    "i::UTINYINT AS p FROM range(250) AS r(i)",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("rows", ODD)
+def test_whatever_the_rows_hold_a_call_answers(con: Any, case: str, rows: str) -> None:
+    con.execute(f"CREATE TABLE odd AS {ODD[rows]}")
+    more: dict[str, Any] = {"features": ["a", "b"], "k": 1} if "k" in CASES[case][1] else {}
+    if "features" in CASES[case][1]:
+        more["features"] = ["a", "b"]
+    for epsilon in (0.01, 1, 1000):
+        found = con.execute(f"FROM {call(case, 'odd', epsilon=epsilon, **more)}").fetchall()
+        assert found
+        if found == [("not released", None, None)]:
+            assert "tukey" in case
+            continue
+        numbers = [value for row in found for value in row if isinstance(value, float)]
+        assert all(map(math.isfinite, numbers))
+        # Errors of methods that do not know them, and R² where the noise leaves no spread, are NULL; nothing else is.
+        known = [value for row in found for value in row[: 2 if "features" in more else None]]
+        assert None not in known or CASES[case][0] == "dp_regression_metrics"
+        assert [row for row in found if None in row and row[0] in ("rmse", "mae", "rows")] == []
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_levels_of_a_text_target_and_a_boolean_one(con: Any, case: str) -> None:
+    """The first level is coded -1, the second 1; no bounds are needed."""
+    bounds = {"target_lower": None, "target_upper": None}
+    con.execute("CREATE TABLE texts AS SELECT * REPLACE (CASE WHEN y > 0 THEN 'yes' ELSE 'no' END AS y) FROM t")
+    con.execute("CREATE TABLE flags AS SELECT * REPLACE (y > 0 AS y) FROM t")
+    data = columns()
+    coded = np.where(data["y"] > 0, 1.0, -1.0)
+    for made in (
+        call(case, "texts", target_levels=["no", "yes"], **bounds),
+        call(case, "flags", **bounds),
+        call(case, "flags", target_levels=[False, True], **bounds),
+    ):
+        rows = con.execute(f"FROM {made}").fetchall()
+        names = [row[0] for row in rows[1:]]
+        assert "a" in names
+        design = np.column_stack([np.ones(ROWS), *(data[name] for name in names)])
+        exact = np.linalg.lstsq(design, coded, rcond=None)[0]
+        assert [row[1] for row in rows] == pytest.approx(exact, abs=0.15 if "tukey" in case else 0.05)
+    with pytest.raises(duckdb.Error, match="DPSQL-S005"):
+        con.execute(f"FROM {call(case, 'texts', **bounds)}").fetchall()
+    with pytest.raises(duckdb.Error, match="DPSQL-P012"):
+        con.execute(f"FROM {call(case, 'texts', target_levels=['no', 'yes'], target_lower=0, target_upper=1)}")
+    assert len(charges(con)) == 3
+
+
+@pytest.mark.parametrize("case", ["quantile", "bounds", "metrics"])
+def test_a_boolean_column_is_0_and_1_and_text_is_refused(con: Any, case: str) -> None:
+    con.execute("CREATE TABLE flags AS SELECT * REPLACE (id % 4 > 0 AS y, id % 4 > 0 AS p) FROM t")
+    rows = con.execute(f"FROM {call(case, 'flags')}").fetchall()
+    if case == "metrics":
+        assert {row[0]: row[1] for row in rows} == pytest.approx({"r2": 1, "rmse": 0, "mae": 0, "rows": ROWS}, abs=1e-2)
+    else:
+        assert rows[0][-1] == pytest.approx(1, abs=0.1)
+    con.execute("CREATE TABLE texts AS SELECT * REPLACE ('1' AS y) FROM t")
+    with pytest.raises(duckdb.Error, match="DPSQL-S003"):
+        con.execute(f"FROM {call(case, 'texts')}").fetchall()
+    assert len(charges(con)) == 1
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    *((case, {"epsilon": bad}, "P001") for case in CASES for bad in (None, 0, -1, "1")),
+    *((case, {"target": None}, "P011") for case in CASES),
+    *((case, {"target": "nowhere"}, "S002") for case in CASES),
+    *((case, {"neighbours": "both"}, "P007") for case in CASES),
+    *((case, {"privacy_unit": "id"}, "P009") for case in CASES),
+    *((case, {"max_rows_per_unit": 2}, "P009") for case in CASES),
+    *((case, {"release": ""}, "P013") for case in CASES),
+    *((case, {"delta": bad}, "P027") for case in MODELS for bad in (None, 0, 1, -1e-6, 0.5)),
+    *((case, {"method": "ols"}, "P028") for case in MODELS),
+    *((case, {"features": ["a", "nowhere"], "k": None if case in FITS else 1}, "S002") for case in MODELS),
+    *((case, {"features": ["a", "y"]}, "P011") for case in MODELS),
+    *((case, {"blocks": 0}, "P021") for case in MODELS),
+    *((case, {"n_rows": -5}, "P021") for case in MODELS),
+    *((case, {"rounds": 0}, "P028") for case in MODELS),
+    *((case, {"rounds": 10**9}, "P028") for case in MODELS),
+    *((case, {"split": "uneven"}, "P028") for case in MODELS),
+    *((case, {"row_norm": 0}, "P028") for case in MODELS),
+    *((case, {share: 1}, "P028") for case in MODELS for share in ("bounds_share", "scale_share", "count_share")),
+    *((case, {"lower": 3, "upper": -3}, "P003") for case in MODELS),
+    *((case, {"lower": [0, 0], "upper": [1, 1]}, "P003") for case in MODELS),
+    *((case, {"lower": 0, "upper": None}, "P003") for case in MODELS),
+    *((case, {"target_lower": 0, "target_upper": None}, "P004") for case in MODELS),
+    ("kendall, ada_ssp", {"k": 5}, "P002"),
+    ("kendall, ada_ssp", {"k": None}, "P002"),
+    ("kendall, ada_ssp", {"selector": "lasso"}, "P028"),
+    ("kendall, ada_ssp", {"selection_share": 0}, "P028"),
+    ("kendall, ada_ssp", {"selection_blocks": 0}, "P021"),
+    ("kendall, ada_ssp", {"selection_share": 0.5, "scale_share": 0.5, "method": "boosted_ada_ssp"}, "P028"),
+    ("kendall, ada_ssp", {"selector": "sis", "lower": None, "upper": None}, "P003"),
+    ("kendall, ada_ssp", {"selector": "best_subset", "target_lower": None, "target_upper": None}, "P004"),
+    ("quantile", {"lower": None}, "P003"),
+    ("quantile", {"lower": [0], "upper": [1]}, "P003"),
+    ("quantile", {"lower": 1, "upper": 1}, "P003"),
+    ("quantile", {"quantiles": 1}, "P029"),
+    ("quantile", {"quantiles": [0.5, 0.5]}, "P029"),
+    ("quantile", {"quantiles": [0.7, 0.2]}, "P029"),
+    ("quantile", {"quantiles": []}, "P029"),
+    ("quantile", {"cells": 0}, "P029"),
+    ("quantile", {"cells": 10**8}, "P029"),
+    ("quantile", {"lower": 1, "upper": 1 + 1e-13}, "P029"),
+    ("bounds", {"failure": 0}, "P029"),
+    ("metrics", {"prediction": None}, "P011"),
+    ("metrics", {"prediction": "y"}, "P011"),
+    ("metrics", {"prediction": "nowhere"}, "S002"),
+    ("metrics", {"upper": None}, "P003"),
+    ("metrics", {"lower": [0], "upper": [1]}, "P003"),
+    ("metrics", {"error_bound": 0}, "P003"),
+    ("metrics", {"epsilon": 1e-30}, "P001"),
+]
+
+
+@pytest.mark.parametrize(("case", "change", "code"), REFUSED, ids=lambda value: str(value))
+def test_refused_before_a_row_is_read(con: Any, case: str, change: dict[str, Any], code: str) -> None:
+    con.execute("CREATE VIEW bad AS SELECT * REPLACE (error('read')::DOUBLE AS y) FROM t")
+    with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
+        con.execute(f"FROM {call(case, 'bad', **change)}").fetchall()
+    assert charges(con) == []
+
+
+@pytest.mark.parametrize("features", ["release('nothing')", "release(99)", "release(NULL)", "release('fit')"])
+def test_features_of_a_release_that_is_no_selection_of_this_dataset(con: Any, features: str) -> None:
+    con.execute(f"FROM {call('ada_ssp', release='fit')}").fetchall()
+    made = f"dp_linear_regression('t', target := 'y', features := {features}, epsilon := 1, delta := 1e-6)"
+    with pytest.raises(duckdb.Error, match="DPSQL-P030"):
+        con.execute(f"FROM {made}").fetchall()
+    con.execute("FROM dp_kendall('t', target := 'y', k := 1, epsilon := 1, release := 'mine')").fetchall()
+    con.execute("CREATE TABLE other AS FROM t")
+    with pytest.raises(duckdb.Error, match="DPSQL-P030"):
+        con.execute(f"FROM {call('ada_ssp', 'other', features=None)[:-1]}, features := release('mine'))").fetchall()
+    assert len(charges(con)) == 2
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_budget_that_does_not_suffice_is_refused_before_the_scan(con: Any, case: str) -> None:
+    con.execute("SELECT dp_protect('t', epsilon := 5, delta := 1e-5)").fetchall()
+    con.execute("CREATE VIEW bad AS SELECT * REPLACE (error('read')::DOUBLE AS y) FROM t")
+    spends_delta = "delta" in CASES[case][1]
+    with pytest.raises(duckdb.Error, match="DPSQL-B001"):
+        con.execute(f"FROM {call(case, 'bad', dataset='t', epsilon=6)}").fetchall()
+    if spends_delta:
+        with pytest.raises(duckdb.Error, match="DPSQL-B001.*delta"):
+            con.execute(f"FROM {call(case, 'bad', dataset='t', epsilon=5, delta=2e-5)}").fetchall()
+    whole = {"delta": 1e-5, "blocks": 50} if spends_delta else {}
+    con.execute(f"FROM {call(case, epsilon=5, **whole)}").fetchall()
+    [(epsilon, delta)] = con.execute("SELECT epsilon_remaining, delta_remaining FROM dp_budget()").fetchall()
+    assert (epsilon, delta) == (0, 0 if spends_delta else 1e-5)
+    with pytest.raises(duckdb.Error, match="DPSQL-B001"):
+        con.execute(f"FROM {call(case, epsilon=0.1)}").fetchall()
+    with pytest.raises(duckdb.Error, match="DPSQL-B001"):
+        con.execute(f"SELECT {aggregate(case, epsilon=0.1)} FROM t").fetchall()
+    assert len(charges(con)) == 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_rho_budget_takes_what_has_a_rho(con: Any, case: str) -> None:
+    """A propose-test-release has none: its delta is the chance that the guarantee fails."""
+    con.execute("SELECT dp_protect('t', rho := 100)").fetchall()
+    made = f"FROM {call(case, epsilon=3)}"
+    if "tukey" in case:
+        with pytest.raises(duckdb.Error, match="DPSQL-B004"):
+            con.execute(made).fetchall()
+        assert charges(con) == []
+        return
+    con.execute(made).fetchall()
+    [(rho,)] = con.execute("SELECT rho_spent FROM dp_budget()").fetchall()
+    assert 0 < rho <= 4.5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_strict_connections_and_the_owners_policy(case: str) -> None:
+    with dpsql.Context(strict=True) as context:
+        context.connection.register("frame", pl.DataFrame(columns()).to_arrow())
+        context.sql("CREATE TABLE t AS SELECT *, id // 2 AS person FROM frame")
+        with pytest.raises(dpsql.BudgetError, match="B002"):
+            context.sql(f"FROM {call(case)}")
+        context.dp_protect(
+            "t", epsilon=10**6, delta=0.01, privacy_unit="person", max_rows_per_unit=2, neighbours="replace",
+            lower=-3, upper=3, target_lower=-8, target_upper=8,
+        )  # fmt: skip
+        with pytest.raises(dpsql.BudgetError, match="B003"):
+            context.sql(f"FROM {call(case, neighbours='add_remove')}")
+        left_out = {"lower": None, "upper": None} if case == "metrics" else {}
+        context.sql(f"FROM {call(case, **left_out)}")
+        guarantee = context.dp_ledger().column("guarantee")[-1].as_py()
+        assert "replace of all rows of one person, at most 2" in guarantee
+
+
+class PlantedError(Exception):
+    """Its text is secret."""
+
+
+PARTS = [
+    (case, part)
+    for case in CASES
+    for part in ("read", "prepare", "draw", *(f"turn {number}" for number in range(1, PASSES[case])))
+]
+
+
+@pytest.mark.parametrize(("case", "part"), PARTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    "error",
+    [PlantedError("SECRET-31337"), KeyboardInterrupt(), dpsql.ParameterError("P018", "SECRET-31337")],
+    ids=["own", "interrupt", "refusal behind the gate"],
+)
+@pytest.mark.parametrize("form", ["table", "aggregate"])
+def test_a_failure_after_the_gate_is_charged_once(
+    con: Any, monkeypatch: pytest.MonkeyPatch, case: str, part: str, error: BaseException, form: str
+) -> None:
+    name, given = CASES[case]
+    failing = FUNCTIONS[name].call
+    part, _, number = part.partition(" ")
+    turned = []
+    turn = failing.turn
+
+    def fail(self: Any, *given: Any) -> Any:
+        turned.append(1)
+        if part == "turn" and len(turned) < int(number):
+            return turn(self, *given)
+        raise error
+
+    def prepare_to_fail(self: Any, *given: Any) -> Any:
+        return lambda: fail(self)
+
+    monkeypatch.setattr(failing, "prepare" if part == "draw" else part, prepare_to_fail if part == "draw" else fail)
+    statement = f"FROM {call(case)}" if form == "table" else f"SELECT {aggregate(case)} FROM t"
+    with pytest.raises((duckdb.Error, KeyboardInterrupt)) as failure:
+        con.execute(statement).fetchall()
+    assert "31337" not in str(failure.value)
+    assert charges(con) == [(name, "charged, no result")]
+    [(epsilon, delta)] = con.execute("SELECT epsilon, delta FROM dp_ledger()").fetchall()
+    assert (epsilon, delta) == (given["epsilon"], given.get("delta", 0)), "the whole price, whatever was drawn"
+    monkeypatch.undo()
+    con.execute(statement).fetchall()
+    assert charges(con)[1:] == [(name, "released")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_failure_in_the_source_is_charged_in_python(con: Any, case: str) -> None:
+    """DuckDB tells us nothing when a scan fails; the Python form knows, and does not pass on what DuckDB says."""
+    con.execute("CREATE VIEW bad AS SELECT * REPLACE (CASE WHEN id = 2999 THEN error(y) ELSE y END AS y) FROM t")
+    name, given = CASES[case]
+    with dpsql.Context(con) as context, pytest.raises(dpsql.InternalError, match="I001") as failure:
+        getattr(context, name)("bad", target="y", **given)
+    last = columns()["y"][-1]
+    assert str(last)[:6] not in str(failure.value)
+    assert charges(con) == [(name, "charged, no result")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_that_does_not_come_back_once_is_refused(con: Any, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Were a batch read twice, its rows would count twice: each pass notices, whatever DuckDB does."""
+    session = dpsql.install(con)
+    running = session.running
+    for wrong in range(PASSES[case]):
+        done: list[int] = []
+
+        def miscount(*given: Any, wrong: int = wrong, done: list[int] = done, **more: Any) -> Any:
+            found = running(*given, **more)
+            if found.passed == wrong and found.batches and not done:
+                done.append(1)
+                found.batches += 1
+            return found
+
+        monkeypatch.setattr(session, "running", miscount)
+        with pytest.raises(duckdb.Error, match="DPSQL-I001"):
+            con.execute(f"FROM {call(case)}").fetchall()
+        assert charges(con)[wrong:] == [(CASES[case][0], "charged, no result")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_of_one_person_are_capped(con: Any, case: str) -> None:
+    """One person with a flood of rows that say the opposite moves nothing when one row counts."""
+    con.execute("CREATE TABLE people AS SELECT id AS person, * FROM t")
+    con.execute("INSERT INTO people SELECT -1, i, 3, 0, -3, 0, -7, 7 FROM range(20000) AS r(i)")
+    one = {"privacy_unit": "person", "max_rows_per_unit": 1}
+    assert_right(case, con.execute(f"FROM {call(case, 'people', **one)}").fetchall())
+    [(guarantee,)] = con.execute("SELECT guarantee FROM dp_ledger()").fetchall()
+    assert "all rows of one person" in guarantee
+    flooded = con.execute(f"FROM {call(case, 'people')}").fetchall()
+    if case == "bounds":
+        assert con.execute(f"FROM {call(case, 'people', **one)}").fetchall()[0][0] <= flooded[0][0]
+    elif case == "metrics":
+        assert flooded[1][1] > 5
+    elif "tukey" not in case or "two_stage" in case:  # a person's rows are in blocks of their own
+        with pytest.raises(AssertionError):
+            assert_right(case, flooded)
+
+
+@pytest.mark.parametrize("layout", ["wide", "long"])
+def test_too_few_rows_for_tukey_cost_only_the_count(con: Any, layout: str) -> None:
+    con.execute("CREATE TABLE few AS FROM t LIMIT 1000")
+    con.execute("SELECT dp_protect('few', epsilon := 10, delta := 1e-5)").fetchall()
+    more: dict[str, Any] = {"epsilon": 2, "count_share": 0.1, "release": "m", "dataset": "few"}
+    source = "few"
+    if layout == "long":
+        cells = " UNION ALL ".join(f"SELECT id, '{f}' AS feature, {f} AS v, y FROM few" for f in FEATURES)
+        con.execute(f"CREATE TABLE cells AS {cells}")
+        source = "cells"
+        more |= {"features": "feature", "row_id": "id", "value": "v", "names": FEATURES}
+    made = call("tukey", source, **more)
+    assert con.execute(f"FROM {made}").fetchall() == [("not released", None, None)]
+    [(epsilon, delta, status)] = con.execute(
+        "SELECT epsilon, delta, status FROM dp_ledger() WHERE kind = 'release'"
+    ).fetchall()
+    assert (epsilon, delta, status) == (0.2, 0, "released")
+    assert con.execute("SELECT epsilon_spent, delta_spent FROM dp_budget()").fetchall() == [(0.2, 0)]
+    [(model, shown, text)] = con.execute("SELECT model, status, json FROM dp_models()").fetchall()
+    assert (model, text) == ("m", None)
+    assert shown.startswith("not released: too few rows")
+    with pytest.raises(duckdb.Error, match="DPSQL-P030"):
+        con.execute("SELECT dp_predict('m', few) FROM few").fetchall()
+    assert con.execute(f"FROM {made}").fetchall() == [("not released", None, None)], "replayed"
+    assert len(charges(con)) == 1
+
+
+def test_a_pipeline_whose_fit_is_refused_costs_the_selection_and_the_count(con: Any) -> None:
+    con.execute("CREATE TABLE few AS FROM t LIMIT 1000")
+    made = call("kendall, ada_ssp", "few", method="tukey", epsilon=2, selection_share=0.25, count_share=0.1)
+    assert con.execute(f"FROM {made}").fetchall() == [("not released", None, None)]
+    [(epsilon, delta)] = con.execute("SELECT epsilon, delta FROM dp_ledger()").fetchall()
+    assert (epsilon, delta) == (0.7, 0)
+
+
+def test_a_test_that_fails_costs_everything(con: Any) -> None:
+    """Models that disagree are looked at with all of the budget, whether a model comes out or not."""
+    con.execute("CREATE TABLE wild AS SELECT a, b, tan(i) * 1e6 AS y FROM t, range(2) AS r(i)")
+    made = call("tukey", "wild", features=["a", "b"], epsilon=1, blocks=20)
+    assert con.execute(f"FROM {made}").fetchall() == [("not released", None, None)]
+    [(epsilon, delta)] = con.execute("SELECT epsilon, delta FROM dp_ledger()").fetchall()
+    assert (epsilon, delta) == (1, DELTA)
+    [(shown,)] = con.execute("SELECT status FROM dp_models()").fetchall()
+    assert shown.startswith("not released: the models of the blocks")
+
+
+def test_a_release_is_an_arrow_table_of_its_own_columns() -> None:
+    with dpsql.Context() as context:
+        release = context.dp_quantile(pl.DataFrame(columns()), target="y", epsilon=1, lower=-8, upper=8)
+        assert release.to_arrow().schema == pa.schema([("quantile", pa.float64()), ("value", pa.float64())])
+        assert release.to_polars().columns == ["quantile", "value"]

@@ -53,7 +53,7 @@ def cells(sigma: float) -> dict[int, float]:
 def check(draw: Callable[[float, int], np.ndarray]) -> None:
     """Accept ``draw(1, runs)``, standardised noise, and reject ``draw(factor, runs)``, the noise times factor."""
     law = cells(1.0)
-    runs = 3000
+    runs = 500
     for factor in FACTORS:
         needed = runs_needed(law, cells(factor), false_alarm=FALSE_ALARM, miss=MISS)
         wrong = draw(factor, needed)

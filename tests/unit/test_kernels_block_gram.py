@@ -227,5 +227,3 @@ def test_progress_is_reported_and_may_stop_the_work() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         fitted(values, assigned).models(stop)
-
-

@@ -127,15 +127,15 @@ def test_the_search_is_fast() -> None:
 
 def test_the_margins_cover_what_the_module_says() -> None:
     """A, B and t for the largest release of the finest noise."""
-    radius = 1 << 12
+    radius = 1 << 13
     both = Fraction(MOST_COORDINATES, 24 * LEAST_VARIANCE) + Fraction(radius**2, 24 * LEAST_VARIANCE)
     assert both < EPSILON_MARGIN - Fraction(1, 1 << 60)
     # Rounding moves a vector of noise by at most sqrt(d) / 2 units; P(chi2 > d + 2 sqrt(d x) + 2 x) <= exp(-x).
     inner = radius - math.sqrt(MOST_COORDINATES / LEAST_VARIANCE)
-    d, x = MOST_COORDINATES, 1 << 20
+    d, x = MOST_COORDINATES, 1 << 22
     assert d + 2 * math.sqrt(d * x) + 2 * x < inner**2
     assert LARGEST_EPSILON - x < math.log(SMALLEST_DELTA * DELTA_MARGIN / 2)
-    # exp(A) on a delta of 1 - 2**-40.
+    # exp(A) on delta (1 - 2**-38).
     assert Fraction(MOST_COORDINATES, 24 * LEAST_VARIANCE) * 2 < DELTA_MARGIN / 2
 
 
@@ -169,7 +169,7 @@ def test_the_discrete_profile_is_within_the_margin(sigma: float) -> None:
     assert above
 
 
-@pytest.mark.parametrize("epsilon", ["1e-6", "1", "50"])
+@pytest.mark.parametrize("epsilon", ["1e-6", "1", "5"])
 def test_the_margins_are_kept(epsilon: str) -> None:
     """A mu whose continuous profile needs the whole epsilon and delta is refused, one within the margins is not."""
     mu, target = Fraction("0.3"), Fraction(epsilon)

@@ -57,7 +57,9 @@ def test_cells_have_the_ends_of_their_definition() -> None:
 
 
 def test_cells_keep_the_order_and_the_sign() -> None:
-    values = np.sort(np.random.default_rng(1).normal(size=1000) * 10.0 ** np.random.default_rng(2).integers(-80, 80, 1000))
+    values = np.sort(
+        np.random.default_rng(1).normal(size=1000) * 10.0 ** np.random.default_rng(2).integers(-80, 80, 1000)
+    )
     assert (np.diff(cells(values)) >= 0).all()
     assert (cells(-values) == -cells(values)).all()
 

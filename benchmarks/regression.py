@@ -1,0 +1,206 @@
+"""Whole calls of the regression functions, beside what they cannot do without (kernel 6).
+
+    python benchmarks/regression.py calls       # dp_linear_regression beside its own statistics query, and its methods
+    python benchmarks/regression.py predict     # dp_predict, rows per second
+    python benchmarks/regression.py memory      # peak memory beyond the table, as rows grow
+    python benchmarks/regression.py neighbour   # with default BLAS threads, beside a busy process
+    python benchmarks/regression.py start       # first calls of new processes
+
+Options: --rows N, --features D, --repeats N.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from racing import race
+
+import dpsql
+from dpsql.models.linear_regression import RegressionPlan
+from dpsql.statements import statistic_sql
+
+BOUNDS = {"lower": -4, "upper": 4, "target_lower": -12, "target_upper": 12}
+BUDGET = {"epsilon": 1, "delta": 1e-6}
+
+
+def opened(options: argparse.Namespace, rows: int | None = None) -> dpsql.Context:
+    """Return a context with the table ``t`` of columns and the table ``a`` of arrays."""
+    rng = np.random.default_rng(1)
+    context = dpsql.Context()
+    con = context.connection
+    x = rng.normal(size=(rows or options.rows, options.features))
+    y = x @ np.linspace(1, 0, options.features) + rng.normal(size=len(x))
+    columns = {f"x{j}": x[:, j] for j in range(options.features)}
+    con.register("wide", pa.table({**columns, "y": y}))
+    con.execute("CREATE TABLE t AS SELECT row_number() OVER () AS id, * FROM wide")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), options.features)
+    con.register("arrays", pa.table({"x": vectors, "y": y}))
+    con.execute("CREATE TABLE a AS FROM arrays")
+    return context
+
+
+def given(context: dpsql.Context, layout: str) -> dict[str, Any]:
+    """Return the columns of a layout as arguments."""
+    if layout == "array":
+        return {"source": "a", "target": "y", "features": "x"}
+    names = [row[0] for row in context.connection.execute("DESCRIBE t").fetchall()]
+    return {"source": "t", "target": "y", "features": [name for name in names if name.startswith("x")]}
+
+
+def calls(options: argparse.Namespace) -> None:
+    with opened(options) as context:
+        for layout in ("wide", "array"):
+            columns = given(context, layout)
+            session = dpsql.install(context.connection)
+            arguments = {name: value for name, value in columns.items() if name != "source"}
+            plan: RegressionPlan = session.plan(
+                "dp_linear_regression", columns["source"], {**arguments, **BUDGET, **BOUNDS, "method": "ada_ssp"}
+            )
+            statistic = statistic_sql(plan, "dp_linear_regression", session.catalog)
+            query = f"{statistic}\nSELECT count(*) FROM __dpsql__statistic"
+
+            def statistics_query(query: str = query) -> None:
+                context.connection.execute(query).fetchall()
+
+            def fit(method: str, columns: dict[str, Any] = columns, **more: Any) -> None:
+                context.dp_linear_regression(**columns, **BUDGET, method=method, **more)
+
+            times = race(
+                {
+                    "statistics query": statistics_query,
+                    "ada_ssp": lambda: fit("ada_ssp", **BOUNDS),
+                    "ada_ssp, private bounds": lambda: fit("ada_ssp"),
+                    "boosted_ada_ssp, 50 rounds": lambda: fit("boosted_ada_ssp", rounds=50, **BOUNDS),
+                    "tukey, bounds and blocks": lambda: fit("tukey", blocks=1000, **BOUNDS),
+                    "tukey": lambda: fit("tukey"),
+                },
+                options.repeats,
+            )
+            print(f"{options.rows} rows, {options.features} features, {layout}")
+            for name, seconds in times.items():
+                print(f"  {name:28}{seconds:8.3f} s  {seconds / times['statistics query']:6.2f} x")
+
+
+def predict(options: argparse.Namespace) -> None:
+    with opened(options) as context:
+        con = context.connection
+        for layout, release in (("wide", "m"), ("array", "ma")):
+            columns = given(context, layout)
+            context.dp_linear_regression(**columns, **BUDGET, **BOUNDS, method="ada_ssp", release=release)
+        names = given(context, "wide")["features"]
+        struct = "{" + ", ".join(f"{name}: {name}" for name in names) + "}"
+        columns = np.column_stack([con.execute(f"SELECT {name} FROM t").fetchnumpy()[name] for name in names])
+        model = context.model("m")
+        times = race(
+            {
+                "struct of columns": lambda: con.execute(f"SELECT sum(dp_predict('m', {struct})) FROM t").fetchall(),
+                "whole row": lambda: con.execute("SELECT sum(dp_predict('m', t)) FROM t").fetchall(),
+                "array": lambda: con.execute("SELECT sum(dp_predict('ma', x)) FROM a").fetchall(),
+                "LinearModel.predict, NumPy": lambda: model.predict(columns),
+                "sum of the columns": lambda: con.execute(f"SELECT sum({' + '.join(names)}) FROM t").fetchall(),
+            },
+            options.repeats,
+        )
+        for name, seconds in times.items():
+            print(f"{name:28}{seconds:8.3f} s  {options.rows / seconds / 1e6:7.1f} million rows/s")
+
+
+def memory(options: argparse.Namespace) -> None:
+    for method in ("ada_ssp", "tukey", "boosted_ada_ssp"):
+        for rows in (options.rows, 4 * options.rows):
+            command = [sys.executable, __file__, "peak", "--rows", str(rows), "--features", str(options.features)]
+            done = subprocess.run([*command, "--method", method], check=True, capture_output=True, text=True)
+            print(f"{method:16}{rows:10d} rows  {done.stdout.strip()}")
+
+
+def peak(options: argparse.Namespace) -> None:
+    """Print how far a call raises this process's peak memory; rows come from range(), not from a table in memory."""
+    with dpsql.Context() as context:
+        context.connection.execute("SET threads = 2")
+        columns = ", ".join(f"hash(i + {j}) / 2e19 AS x{j}" for j in range(options.features))
+        source = f"CREATE VIEW v AS SELECT {columns}, hash(i) / 2e19 AS y FROM range(%d) AS r(i)"
+        call = {"source": "v", "target": "y", **BUDGET, "method": options.method}
+        context.connection.execute(source % 50_000)
+        context.dp_linear_regression(**call)
+        context.connection.execute("DROP VIEW v; " + source % options.rows)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        context.dp_linear_regression(**call)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        print(f"{grown / 1024:8.1f} MiB beyond a call on 50,000 rows")
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def neighbour(options: argparse.Namespace) -> None:
+    with opened(options) as context:
+        columns = given(context, "array")
+        methods = ("ada_ssp", "boosted_ada_ssp", "tukey")
+
+        def timed() -> dict[str, float]:
+            contenders = {
+                method: lambda method=method: context.dp_linear_regression(**columns, **BUDGET, method=method)
+                for method in methods
+            }
+            return race(contenders, options.repeats)
+
+        alone = timed()
+        busy = multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
+        busy.start()
+        try:
+            time.sleep(1)
+            beside = timed()
+        finally:
+            busy.kill()
+        for method in methods:
+            ratio = beside[method] / alone[method]
+            print(
+                f"{method:16} alone {alone[method]:7.3f} s  beside a busy process {beside[method]:7.3f} s  {ratio:5.2f} x"
+            )
+
+
+def start(options: argparse.Namespace) -> None:
+    for method in ("ada_ssp", "boosted_ada_ssp", "tukey"):
+        code = (
+            "import time, dpsql\n"
+            "context = dpsql.Context()\n"
+            "context.connection.execute('CREATE TABLE t AS SELECT i % 17 AS a, i * 13 % 101 AS b, i % 7 AS c, "
+            "i % 17 * 2 + i % 7 AS y FROM range(20000) AS r(i)')\n"
+            "start = time.perf_counter()\n"
+            "context.dp_linear_regression('t', target='y', features=['a', 'b', 'c'], epsilon=1, delta=1e-6, "
+            f"method='{method}')\n"
+            "print(time.perf_counter() - start)"
+        )
+        command = [sys.executable, "-c", code]
+        times = [
+            float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            for _ in range(options.repeats)
+        ]
+        print(f"{method:16}{statistics.median(times):7.3f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    choices = {work.__name__: work for work in (calls, predict, memory, neighbour, start, peak)}
+    parser.add_argument("what", choices=choices)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--features", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--method", default="ada_ssp")
+    options = parser.parse_args()
+    choices[options.what](options)
+
+
+if __name__ == "__main__":
+    main()
