@@ -34,11 +34,12 @@ def predict(session: Session) -> Callable[..., pa.Array]:
 
     def run(models: Any, rows: Any, datasets: Any) -> pa.Array:
         keys, named = single_chunk(models), single_chunk(datasets)
-        if pc.count_distinct(keys, mode="all").as_py() != 1:
+        if not pc.all(pc.equal(keys, keys[0]), skip_nulls=False).as_py():
             raise ParameterError("P030", "dp_predict takes one model per statement. Give its name as a constant.")
         model = session.model(keys[0].as_py(), named[0].as_py())
         predictions = model.predict_rows(single_chunk(rows))
-        return pa.array(predictions, mask=np.isnan(predictions))
+        missing = np.isnan(predictions)
+        return pa.array(predictions, mask=missing) if missing.any() else pa.array(predictions)
 
     return run
 

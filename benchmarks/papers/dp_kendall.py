@@ -96,7 +96,8 @@ class Cell:
         A key of `METHODS`, 'auto', or a reference: 'OLS', 'BAS unscaled', 'Tukey unsafe'.
     settings : tuple of pairs
         Arguments of the call that are not the defaults. A `row_norm` is a multiple of d, under a root; 0 stands for 1; `bounds`
-        is 'range' for the least and the largest value of the whole set, as public bounds.
+        is 'range' for the least and the largest value of the whole set, as public bounds. A `block_size` is the
+        number of rows per block of the Tukey mechanism, as a multiple of d + 1.
     """
 
     set: str
@@ -204,6 +205,8 @@ def call(split: Split, cell: Cell) -> dict[str, Any]:
     arguments["method"] = METHODS.get(cell.method, cell.method)
     if (norm := arguments.get("row_norm")) is not None:
         arguments["row_norm"] = math.sqrt(norm * count) or 1.0
+    if (size := arguments.pop("block_size", None)) is not None:
+        arguments["blocks"] = len(split.fit) // (size * (count + 1))
     if arguments.pop("bounds", None) == "range":
         arguments |= {"lower": table.features.min(axis=0).tolist(), "upper": table.features.max(axis=0).tolist()}
         arguments |= {"target_lower": float(table.target.min()), "target_upper": float(table.target.max())}
@@ -359,7 +362,10 @@ def tuning_settings() -> Iterator[tuple[str, Settings]]:
             yield method, (("row_norm", norm), ("bounds", "range"))
         for share in (0.05, 0.2, 0.3):
             yield method, (("bounds_share", share),)
-    for rounds in (10, 30, 100):
+    for size in (1, 2, 3, 5, 10, 20):
+        for epsilon in (EPSILON, 3.0):
+            yield "Tukey", (("block_size", size), ("epsilon", epsilon))
+    for rounds in (1, 3, 10, 30, 100):
         for split in ("even", "thirds"):
             if (rounds, split) != (100, "even"):
                 yield "BAS", (("rounds", rounds), ("split", split))

@@ -282,6 +282,7 @@ def write_report(folder: Path, *, figures: bool = True) -> None:
             ("Budgets and public bounds", {"epsilon", "bounds"}),
             ("Longest row", {"row_norm", "bounds"}),
             ("Share of private bounds", {"bounds_share"}),
+            ("Rows per block", {"block_size", "epsilon"}),
             ("Rounds and their budget", {"rounds", "split"}),
             ("Share of the target's scale", {"scale_share"}),
         ):

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from dpsql.ledger_rows import StoredRelease
 
 
+# Rows that are worked on at once, in the nearest cache.
+_BLOCK = 4096
+
+
 @dataclass(frozen=True)
 class LinearModel:
     """``prediction = intercept_ + coef_ . features``, features outside of the fit's bounds counting as the bound.
@@ -69,7 +73,7 @@ class LinearModel:
         if result["coefficients"] is None:
             raise ParameterError(
                 "P030",
-                f"release {show(stored.name or stored.sequence)} holds no model: its test failed, nothing was released. "
+                f"release {show(stored.name or stored.sequence)} holds no model: its test failed. "
                 "Fit again under another name, with more rows, fewer features or another method.",
             )
         intercept, *coefficients = result["coefficients"]
@@ -186,9 +190,13 @@ class LinearModel:
 
     def _combined(self, columns: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Return the predictions from features of shape (d, rows)."""
-        if self._limits is not None:
-            columns = np.clip(columns, *self._limits)
-        predictions: NDArray[np.float64] = self.coef_ @ columns
+        predictions = np.empty(columns.shape[1])
+        for first in range(0, len(predictions), _BLOCK):
+            block = columns[:, first : first + _BLOCK]
+            if self._limits is not None:
+                block = np.maximum(block, self._limits[0])
+                np.minimum(block, self._limits[1], out=block)
+            np.dot(self.coef_, block, out=predictions[first : first + _BLOCK])
         predictions += self.intercept_
         return predictions
 
@@ -206,18 +214,14 @@ class LinearModel:
 
     def _positions(self, kind: pa.StructType) -> list[int]:
         """Return where the features stand in a struct, by name in any case."""
-        found = self._places.get(kind)
-        if found is None:
+        found = [kind.get_field_index(name) for name in self.feature_names_in_]
+        if min(found) < 0:
             places = {fold(field.name): position for position, field in enumerate(kind)}
             for name in self.feature_names_in_:
                 if fold(name) not in places:
                     raise SourceError("S002", f"feature {show(name)} is not a column of the row. Check the name.")
-            found = self._places[kind] = [places[fold(name)] for name in self.feature_names_in_]
+            found = [places[fold(name)] for name in self.feature_names_in_]
         return found
-
-    @cached_property
-    def _places(self) -> dict[Any, list[int]]:
-        return {}
 
 
 def _pairs(bounds: Any) -> tuple[tuple[float, float], ...] | None:

@@ -122,7 +122,7 @@ def reach(models: Models, growth: Fraction, delta: Fraction) -> int:
 
 
 def passing_probability(score: int, scale: Fraction, threshold: Fraction) -> Fraction:
-    """Return ``P(score + Z > threshold)``, Z discrete Laplace noise with ``P(z)`` proportional to ``e**(-|z|/scale)``."""
+    """Return ``P(score + Z > threshold)``, Z discrete Laplace: ``P(z)`` proportional to ``e**(-|z| / scale)``."""
     ratio = exponential(-1 / scale)
     least = math.floor(threshold) + 1 - score
     return ratio**least / (1 + ratio) if least > 0 else 1 - ratio ** (1 - least) / (1 + ratio)

@@ -16,7 +16,7 @@ import pytest
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms import ada_ssp as module
-from dpsql.mechanisms.ada_ssp import ada_ssp, boosted_ada_ssp
+from dpsql.mechanisms.ada_ssp import ada_ssp, boosted_ada_ssp, release_least_eigenvalue
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_mu, gaussian_release
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import row_radius
@@ -85,14 +85,14 @@ def noise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[np.ndarray]]:
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("part", ["diagonal", "off the diagonal", "least eigenvalue", "cross"])
+@pytest.mark.parametrize("part", ["diagonal", "off the diagonal", "cross"])
 def test_the_releases_of_ada_ssp(noise: Callable[..., list[np.ndarray]], neighbours: str, part: str) -> None:
     """Each release at mu / sqrt(3): the scales are written down here, from the sensitivities of the relation."""
-    width = 3 if part == "least eigenvalue" else 40
+    width = 40
     rows, target = table(200, width)
     products = gram_products(np.column_stack((rows, target)))
     multiplier = math.sqrt(3) / float(MU)
-    gram, least, cross = GRAM[neighbours] * R**2, float(R) ** 2, CROSS[neighbours] * float(R) * S
+    gram, cross = GRAM[neighbours] * R**2, CROSS[neighbours] * float(R) * S
     upper = np.triu_indices(width)
     diagonal = upper[0] == upper[1]
 
@@ -104,11 +104,23 @@ def test_the_releases_of_ada_ssp(noise: Callable[..., list[np.ndarray]], neighbo
                 {
                     "diagonal": noisy[0][diagonal] / (gram * multiplier),
                     "off the diagonal": noisy[0][~diagonal] / (gram * multiplier / math.sqrt(2)),
-                    "least eigenvalue": noisy[1] / (least * multiplier),
                     "cross": noisy[2] / (cross * multiplier),
                 }[part]
             )
         return np.concatenate(found)
+
+    check(draw)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_the_least_eigenvalue(noise: Callable[..., list[np.ndarray]], neighbours: str) -> None:
+    """One number per release, hence without the rest of the fit; the same sensitivity for both relations."""
+    gram = gram_products(table(200, 3)[0])
+    options = {"neighbours": neighbours, "radius": R, "squared_mu": MU**2 / 3}
+
+    def draw(factor: float, runs: int) -> np.ndarray:
+        noisy = noise(factor, lambda: [release_least_eigenvalue(gram, **options) for _ in range(runs)])
+        return np.concatenate(noisy) / (float(R) ** 2 * math.sqrt(3) / float(MU))
 
     check(draw)
 
@@ -149,8 +161,8 @@ def standardised(width: int, factor: float, runs: int) -> tuple[np.ndarray, np.n
 
 
 def test_standard_errors_against_simulation() -> None:
-    """800 fits: the spread has an error of 2.5 % itself, and the bound is five times that."""
-    spread, stated = standardised(4, 1.0, 800)
+    """500 fits: the spread has an error of 3.2 % itself, and the bound is four times that."""
+    spread, stated = standardised(4, 1.0, 500)
     assert spread == pytest.approx(stated, rel=0.125)
     for factor in FACTORS:
-        assert (abs(standardised(4, factor, 800)[0] / stated - 1) > 0.125).all()
+        assert (abs(standardised(4, factor, 500)[0] / stated - 1) > 0.125).all()

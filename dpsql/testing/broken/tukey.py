@@ -12,7 +12,16 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.tukey import DepthBoxes, cell_at, draw_depth, growth_per_level, midpoint, tail_weights
+from dpsql.mechanisms.tukey import (
+    DepthBoxes,
+    cell_at,
+    cells,
+    draw_depth,
+    growth_per_level,
+    lower_end,
+    midpoint,
+    tail_weights,
+)
 from dpsql.noise.entropy import BitSource, WordReader
 from dpsql.testing.tukey import (
     Models,
@@ -34,7 +43,8 @@ def inverted_noise_law(models: Models, *, epsilon_test: Fraction, epsilon_draw: 
     -----
     - **What is wrong**: the scale should be ``1 / epsilon_test``; the test costs ``1 / epsilon_test`` per step of K.
     - **Caught by**: `hockey_stick`.
-    - **Counter-example**: epsilon 0.4 and 0.4, delta 0.075; the integers 0 to 147, of which the first moves to 74.5: K is 5 and 4.
+    - **Counter-example**: epsilon 0.4 and 0.4, delta 0.075; the integers from 0 to 147, of which the first moves
+      to 74.5: K is 5 and 4.
     """
     growth = exponential(epsilon_draw / 2)
     return tukey_law(models, epsilon_test=epsilon_test, delta=delta, growth=growth, noise=epsilon_test)
@@ -141,9 +151,7 @@ def inner_slabs_point(models: NDArray[np.float64], *, epsilon_draw: Fraction, so
 
 
 def _ends(values: NDArray[np.float64], depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Ends of the outer and of the inner interval of a coordinate, in units of the finest cell."""
-    from dpsql.mechanisms.tukey import cells, lower_end
-
+    """Return the ends of the outer and of the inner interval of a coordinate, in units of the finest cell."""
     ordered = sorted(cells(values).tolist())
 
     def interval(i: int) -> tuple[int, int]:
