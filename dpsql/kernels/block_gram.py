@@ -28,6 +28,8 @@ CHUNK_CELLS = 1 << 23
 LARGEST = 2.0**500
 # A direction in which standardised features vary by less than this share of the widest is noise of the quantisation.
 NEGLIGIBLE = 1e-9
+# Share of a feature's variance from which on the other features do not make it doubtful.
+COLLINEAR = 1e-6
 # Cells that a process handles before the compiled kernels are worth loading: about half a second of NumPy.
 _WORTH_COMPILING = 20_000_000
 _STRIPES = 16  # locks of one table: blocks are shared out among them
@@ -352,13 +354,16 @@ def _least_squares(gram: Doubles, middle: Doubles, scale: Doubles) -> Doubles:
     varies = spread > 1e-12 * gram.diagonal()[1:]
     with np.errstate(all="ignore"):
         if varies[-1] and varies[:-1].any():
-            unit = np.sqrt(np.where(varies, spread, np.inf))
-            standard /= unit
-            standard /= unit[:, None]
+            unit = 1.0 / np.sqrt(np.where(varies, spread, np.inf))
+            standard *= unit
+            standard *= unit[:, None]
             # A feature that does not vary becomes one that is uncorrelated with all others.
             standard.ravel()[:: len(unit) + 1][~varies] = 1.0
-            slopes = _solve(standard[:-1, :-1], standard[:-1, -1])
-            model[1:] = np.where(varies[:-1], slopes * (unit[-1] / scale[-1]) / (unit[:-1] / scale[:-1]), 0.0)
+            try:
+                slopes = _solve(standard[:-1, :-1], standard[:-1, -1])
+            except np.linalg.LinAlgError:  # an iteration that does not converge: whether a call fails must not tell
+                return model
+            model[1:] = np.where(varies[:-1], slopes * (unit[:-1] * scale[:-1]) / (unit[-1] * scale[-1]), 0.0)
         centres = middle + np.where(scale > 0.0, means / scale, 0.0)
         model[0] = centres[-1] - model[1:] @ centres[:-1]
     return model if np.isfinite(model).all() else np.zeros(len(middle))
@@ -366,11 +371,11 @@ def _least_squares(gram: Doubles, middle: Doubles, scale: Doubles) -> Doubles:
 
 def _solve(matrix: Doubles, target: Doubles) -> Doubles:
     """Solve a system of correlations, given by the upper triangle: least norm, without negligible directions."""
-    from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+    from scipy.linalg.lapack import dpotrf, dpotrs
 
-    factor, failed = dpotrf(matrix)
-    # No column has a larger sum than len(target).
-    if failed == 0 and dpocon(factor, float(len(target)))[0] > NEGLIGIBLE:
+    factor, failed = dpotrf(matrix, clean=0)
+    # The square on the diagonal is the share of a feature's variance that the features before it leave unexplained.
+    if failed == 0 and factor.diagonal().min() ** 2 > COLLINEAR:
         return np.asarray(dpotrs(factor, target)[0])
     values, vectors = np.linalg.eigh(matrix, UPLO="U")
     kept = values > NEGLIGIBLE * values[-1]

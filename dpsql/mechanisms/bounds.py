@@ -25,13 +25,14 @@ from dpsql.kernels.cells import (
     fine_cells_of,
     fine_edges,
 )
-from dpsql.noise.discrete import discrete_gaussian, discrete_laplace
+from dpsql.mechanisms.gaussian import LEAST_VARIANCE, gaussian_noise
+from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 
 DEFAULT_FAILURE = Fraction(1, 1000)
-# One row counts as at least this many units of Gaussian noise, and the standard deviation is at least as many.
-_COUNT_UNIT_BITS = 20
+# Noise of a fraction of a row is as good as none; less would only need more bits.
+_LARGEST_MU = Fraction(8)
 # Totals that are compared with a threshold when both ends are trimmed.
 _TOTALS = 2 * (SUBCELLS - 1)
 
@@ -189,8 +190,7 @@ def gaussian_bounds(
     - **Sensitivity**: L2, ``m sqrt(2 width)`` or, under replace, ``m sqrt(4 width)``: two histograms per column
       (`dpsql.statistics.counts`).
     - **Randomness**: exact integer sampler, operating-system entropy, no seed. Counts are multiplied by a power of
-      two, so that the standard deviation of the noise is at least ``2**20`` of its steps, where the discrete
-      Gaussian has the privacy profile of the continuous one.
+      two, so that the noise is as fine as the calibration assumes (`dpsql.mechanisms.gaussian`).
     - **Assumes**: every row is in one cell of each column, by its values alone, or in none.
     - **Does not protect**: the cells, which are public; the number of columns; running time.
     """
@@ -201,17 +201,17 @@ def gaussian_bounds(
     squared = squared_l2_sensitivity(neighbours, histograms=2 * width, max_rows_per_unit=max_rows_per_unit)
     if width == 0:
         return []
-    variance = squared / mu**2
-    bits = _COUNT_UNIT_BITS
-    while variance * 4**bits < 4**_COUNT_UNIT_BITS:
+    variance = squared / min(mu, _LARGEST_MU) ** 2
+    bits = 0
+    while variance * 4**bits < LEAST_VARIANCE:
         bits += 1
     variance *= 4**bits
     deviation = math.sqrt(variance)
     thresholds = _thresholds(lambda log, cells: deviation * math.sqrt(2 * cells * log), chance)
     bounds = []
     for column in counts:
-        coarse = (coarse_counts(column) << bits) + discrete_gaussian(variance, COARSE_CELLS, source=source)
-        fine = (column << bits) + discrete_gaussian(variance, FINE_CELLS, source=source)
+        coarse = (coarse_counts(column) << bits) + gaussian_noise(variance, COARSE_CELLS, source=source)
+        fine = (column << bits) + gaussian_noise(variance, FINE_CELLS, source=source)
         bounds.append(interval_from_counts(fine, coarse, thresholds))
     return bounds
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.call import Batch, Collector
-from dpsql.kernels.cells import GridCounts, MagnitudeCounts
+from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS, GridCounts, MagnitudeCounts
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
@@ -239,6 +239,14 @@ class StoredRows(_Rows):
         if not third > first:
             return self._scales
         return replace(self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first)))
+
+
+def released_numbers(plan: Any, n_features: int) -> int:
+    """Return how many numbers with Gaussian noise a call releases, at most."""
+    columns = n_features + 1
+    bounds = (COARSE_CELLS + FINE_CELLS) * columns if plan.draws_bounds else 0
+    rounds = plan.rounds if plan.method == "boosted_ada_ssp" else 1
+    return bounds + columns * (columns + 1) // 2 + 1 + rounds * columns
 
 
 def noise(plan: Any, n_features: int, n_rows: int | None) -> list[Quantity]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from dpsql import parameters
 from dpsql.call import Call, Collector, Draw
 from dpsql.errors import ParameterError
-from dpsql.mechanisms.gaussian import gaussian_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.models import least_squares, tukey
 from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
@@ -153,6 +153,12 @@ class RegressionPlan(Plan):
             )
         if self.lower is not None:
             affine_maps(self.lower, self.upper, count, "the call")
+        if self.method != "tukey" and least_squares.released_numbers(self, count) > MOST_COORDINATES:
+            raise ParameterError(
+                "P026",
+                f"{count} features in {self.rounds} rounds are more noisy numbers than one call releases. "
+                "Give bounds, or take fewer features or rounds.",
+            )
 
     @property
     def target_is_bounded(self) -> bool:

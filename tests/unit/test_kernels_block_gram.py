@@ -216,6 +216,15 @@ def test_no_rows_at_all(path: str) -> None:
     assert (models(nothing, np.zeros(5, dtype=np.int64)) == 0).all()
 
 
+def test_a_failed_decomposition_leaves_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(np.linalg, "eigh", fail)
+    values = np.random.default_rng(11).normal(size=(3, 6))  # too few rows for the Cholesky factor
+    assert (models(values, np.zeros(3, dtype=np.int64), 1) == 0).all()
+
+
 def test_progress_is_reported_and_may_stop_the_work() -> None:
     values, assigned = table(200, 3)
     said: list[float] = []

@@ -104,8 +104,7 @@ def too_deep_law(models: Models, *, epsilon_test: Fraction, epsilon_draw: Fracti
     mass = dict.fromkeys(right.density, Fraction(0))
     for i, density in right.density.items():
         mass[min(i + 1, deepest)] += density * (layers[i] - layers[i + 1])
-    density = {i: mass[i] / (layers[i] - layers[i + 1]) for i in mass}
-    return TukeyLaw(models, right.passing, density)
+    return TukeyLaw(models, right.passing, {i: mass[i] / (layers[i] - layers[i + 1]) for i in mass})
 
 
 def too_deep_point(models: NDArray[np.float64], *, epsilon_draw: Fraction, source: BitSource) -> NDArray[np.float64]:
