@@ -119,7 +119,7 @@ def test_gaussian_noise_of_the_counts(monkeypatch, neighbours, rows, width):
                 width,
             )
             for column, (fine, coarse) in zip(counts, noise, strict=True):
-                unit = 2.0**20
+                unit = 2.0 ** math.ceil(30 - math.log2(sensitivity / float(mu)))  # 2**30 steps or more
                 added = [coarse - coarse_counts(column) * unit, (fine - column * unit)[:COARSE_CELLS]]
                 found += np.searchsorted(edges, np.concatenate(added) / unit / sensitivity).tolist()
         return found
