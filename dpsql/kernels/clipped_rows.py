@@ -39,6 +39,11 @@ _MOST_BITS = 24
 compiled_kernels = Compiled("dpsql.kernels.clipped_rows_compiled", _WORTH_COMPILING)
 
 
+def warm_up() -> None:
+    """Load the compiled kernels now, and wait for them."""
+    compiled_kernels.start().join()
+
+
 def clip_rows(matrix: NDArray[np.float64], radius: int) -> None:
     """Shorten the rows that are longer than `radius`, in place.
 
