@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpsql.mechanisms.tukey import DepthBoxes, growth_per_level, stable_reach, tail_weights
+from dpsql.statistics.tukey import row_budget
 from dpsql.testing.tukey import Model, Models, common_volumes, hockey_stick, tukey_law
 
 KINDS = ("integers", "gaussian", "wide", "plateaus", "equal")
@@ -91,3 +92,23 @@ def test_unsafe_tables_pass_with_probability_delta_at_most() -> None:
         law = tukey_law([(0.0,)] * 6 + [(1.0,)] * 2, epsilon_test=Fraction(test), delta=delta, growth=Fraction(2))
         assert law.passing <= delta
         assert law.passing > delta / 50
+
+
+def test_two_models_of_a_replaced_row_need_the_row_budget() -> None:
+    values = [0.1 * i for i in range(122)] + [12.0 + i for i in range(1, 119)]
+    first: Models = [(value,) for value in values]
+    second: Models = [(value,) for value in [*values[2:], 140.0, 141.0]]
+    delta = Fraction(1, 1000)
+
+    def loss(test: Fraction, draw: Fraction, share: Fraction) -> float:
+        factor, shift = growth_per_level(draw)
+        growth = Fraction(factor, 1 << shift)
+        one, other = (
+            tukey_law(models, epsilon_test=test, delta=share, growth=growth) for models in (first, second)
+        )
+        assert one.passing > 0.5
+        return max(hockey_stick(one, other, Fraction(3)), hockey_stick(other, one, Fraction(3)))
+
+    epsilon, share = row_budget("replace", Fraction(3), delta)
+    assert loss(epsilon / 3, 2 * epsilon / 3, share) <= delta
+    assert loss(Fraction(1), Fraction(2), delta) > 10 * delta
