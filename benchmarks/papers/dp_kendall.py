@@ -55,7 +55,7 @@ DATA = HERE.parents[1].parent / "shared" / "data"
 EPSILON = 1.0986
 DELTA = 1e-5
 SPLITS = 10
-TUNING_SPLITS = 3
+TUNING_SPLITS = 5
 SEED = 20240607  # of the splits, and of the noise of the references; the product draws from the operating system
 # A sample recoded to integers, in place of the set of the paper's suite: measured, and in no count.
 SUBSTITUTE = "black_friday_sample100k"

@@ -50,6 +50,8 @@ STYLES = {
     "AdaSSP": ("#31a354", "s"),
     "Tukey": ("#d94801", "^"),
 }
+# The upper, the middle and the lower row of marks of a set.
+LANES: dict[str, dict[str, Any]] = {"": {"markerfacecolor": "white"}, "L-": {"alpha": 0.45}, "K-": {}}
 
 Line = dict[str, Any]
 
@@ -226,31 +228,24 @@ def figure(study: Study, path: Path) -> None:
         names = study.with_k(k)
         for row, name in enumerate(names):
             reference = study.median(name, "OLS", k)
-            axis.plot([reference, reference], [row - 0.4, row + 0.4], color="black", label="OLS, not private")
-            for lane, (selector, fill) in enumerate((("", "none"), ("L-", "half"), ("K-", "full"))):
+            axis.plot([reference, reference], [row - 0.4, row + 0.4], color="black")
+            for lane, selector in enumerate(LANES):
                 for method, (colour, marker) in STYLES.items():
                     value = study.median(name, selector + method, k)
-                    if value is None:
-                        continue
-                    shown = max(value, low)
-                    face = {"none": "white", "half": colour, "full": colour}[fill]
-                    axis.plot(
-                        shown,
-                        row + (lane - 1) * 0.24,
-                        marker="x" if value < low else marker,
-                        color=colour,
-                        markerfacecolor=face,
-                        alpha=0.45 if fill == "half" else 1.0,
-                        linestyle="none",
-                        label=selector + method,
-                    )
+                    if value is not None:
+                        shown = marker if value >= low else "x"
+                        axis.plot(max(value, low), row + (lane - 1) * 0.24, shown, color=colour, **LANES[selector])
         axis.set_yticks(range(len(names)), [f"{name}*" if name in SUBSTITUTES else name for name in names])
         axis.invert_yaxis()
         axis.axvline(0.0, color="grey", linewidth=0.7)
         axis.set(title=f"k = {k}", xlabel=f"median R² of 10 splits (× at {low}: below, or not released)")
         axis.grid(axis="x", alpha=0.3)
-    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    sheet.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5)
+    marks = [pyplot.Line2D([], [], color="black", label="OLS, not private")]
+    for selector, look in LANES.items():
+        for method, (colour, marker) in STYLES.items():
+            style = {"color": colour, "marker": marker, "linestyle": "none", **look}
+            marks.append(pyplot.Line2D([], [], label=selector + method, **style))
+    sheet.legend(handles=marks, loc="outside lower center", ncols=5)
     save_small(sheet, path)
     pyplot.close(sheet)
 

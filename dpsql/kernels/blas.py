@@ -20,6 +20,7 @@ def one_thread() -> Iterator[None]:
     with _lock:
         if _users == 0:
             if _controller is None:
+                import scipy.linalg  # noqa: F401 - brings a BLAS of its own, and the controller sees what is loaded
                 from threadpoolctl import ThreadpoolController
 
                 _controller = ThreadpoolController()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -206,6 +207,7 @@ class BlockGram(_Chunks):
     def __init__(self, middle: Doubles, scale: Doubles) -> None:
         blocks, width = middle.shape
         super().__init__(blocks, width)
+        import_module("scipy.linalg")  # its BLAS must be there when all BLAS is held to one thread
         self._middle = np.ascontiguousarray(middle)
         self._scale = np.ascontiguousarray(scale)
         self._padded = -(-(width + 1) // 16) * 16

@@ -65,7 +65,7 @@ def tukey(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P027 (delta), P030 (models).
+        Depends on public parameters only: P001 (epsilon), P027 (delta), P021 (models).
 
     Notes
     -----
@@ -322,7 +322,7 @@ def _check(models: NDArray[np.float64], epsilon_test: Fraction, epsilon_draw: Fr
         raise ParameterError("P027", f"delta must be a Fraction in (0, 1/2]; got {delta}. Give a small probability.")
     if models.ndim != 2 or not models.shape[1] >= 1 or not len(models) <= LARGEST_MODELS:
         raise ParameterError(
-            "P030",
+            "P021",
             f"models must have the shape (m, p), m <= {LARGEST_MODELS} and p >= 1; got {models.shape}. "
             "Use fewer blocks.",
         )

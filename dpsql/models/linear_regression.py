@@ -14,19 +14,21 @@ from dpsql.call import Call, Collector, Draw
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
+from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.models import least_squares, tukey
 from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
 from dpsql.progress import Progress
 from dpsql.source import Layout
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.regression import row_radius
-from dpsql.statistics.tukey import row_budget
+from dpsql.statistics.tukey import models_needed, row_budget
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
 SPLITS = ("even", "thirds")
 # Products of this many columns are held at once, several times.
 MOST_FEATURES = 2000
 _MOST_ROUNDS = 100_000
+_LARGEST_MODEL_EPSILON = Fraction(200)
 # Noise of so many rows on every sum: of no use, and below this the samplers' range ends.
 LEAST_MU = Fraction(1, 10**6)
 # Parts of a mu are rounded down to a multiple of this.
@@ -134,6 +136,8 @@ class RegressionPlan(Plan):
             raise ParameterError(
                 "P027", "delta must be at most 0.1: it is the chance that the guarantee fails. 1e-6 is usual."
             )
+        if own["blocks"] is not None and own["blocks"] > LARGEST_MODELS:
+            raise ParameterError("P021", f"blocks must be at most {LARGEST_MODELS} for a model. About 1000 are enough.")
         if given["lower"] is not None or given["upper"] is not None:
             own |= feature_bounds(given)
         if own["row_norm"] is not None:
@@ -153,6 +157,8 @@ class RegressionPlan(Plan):
             )
         if self.lower is not None:
             affine_maps(self.lower, self.upper, count, "the call")
+        if self.method == "tukey" and self.blocks is None:
+            models_needed(count + 1, *self.model_budget)  # raises where no number of blocks would do
         if self.method != "tukey" and least_squares.released_numbers(self, count) > MOST_COORDINATES:
             raise ParameterError(
                 "P026",
@@ -221,7 +227,9 @@ class RegressionPlan(Plan):
     @cached_property
     def model_budget(self) -> tuple[Fraction, Fraction]:
         """The (epsilon, delta) of the Tukey mechanism when one of its models is replaced."""
-        return row_budget(self.neighbours, self.epsilon - self.count_epsilon, self.delta)
+        # It draws the deepest point long before the cap, which keeps its integers short; to use less is no loss.
+        epsilon = min(self.epsilon - self.count_epsilon, _LARGEST_MODEL_EPSILON)
+        return row_budget(self.neighbours, epsilon, self.delta)
 
     @cached_property
     def count_event(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dpsql.selectors.kendall import KendallCall, KendallPlan
 from dpsql.selectors.sis import CollectedSisCall, SisPlan
 from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.source import Layout
-from dpsql.statistics.fixed_point import quantise
+from dpsql.statistics.fixed_point import affine_maps, quantise
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,9 @@ class PipelinePlan(Plan):
     def check_features(self, count: int) -> None:
         """Raise when the arguments of either part do not fit the number of features."""
         self.selection.check_features(count)
-        self.regression.check_features(self.k if not isinstance(self.lower, tuple) else len(self.lower))
+        if self.lower is not None:
+            affine_maps(self.lower, self.upper, count, "the call")  # a list has one bound per feature, selected or not
+        replace(self.regression, lower=None, upper=None).check_features(self.k)
 
     @cached_property
     def event(self) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
     Raises
     ------
     ParameterError
-        P030, when more models would be needed than the mechanism takes.
+        P028, when more models would be needed than the mechanism takes.
 
     Notes
     -----
@@ -96,7 +96,7 @@ def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
     target = passing_score(test, delta) + math.ceil(-math.log(2 * _FAILURE) / float(test)) + _SPREAD
     if typical_reach(LARGEST_MODELS, p, epsilon / 2, delta) < target:
         raise ParameterError(
-            "P030",
+            "P028",
             f"with epsilon {float(epsilon):.3g} the Tukey mechanism would need more than {LARGEST_MODELS} blocks. "
             "Raise epsilon, or use another method.",
         )
@@ -124,5 +124,5 @@ def typical_reach(models: int, p: int, epsilon_draw: Fraction, delta: Fraction) 
     k = np.arange(max(0, longest_reach(models) + 1))
     # Entry i - 1 belongs to depth i.
     kappa = volumes[start - k - 2] + rate * (start + k + 1) - tails[start + k]
-    least = math.log(delta) - np.logaddexp(0.0, math.log(2.0) + 2.0 * rate)
+    least = math.log(delta.numerator) - math.log(delta.denominator) - np.logaddexp(0.0, math.log(2.0) + 2.0 * rate)
     return int(np.count_nonzero(kappa <= least)) - 1

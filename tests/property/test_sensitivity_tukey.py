@@ -103,9 +103,7 @@ def test_two_models_of_a_replaced_row_need_the_row_budget() -> None:
     def loss(test: Fraction, draw: Fraction, share: Fraction) -> float:
         factor, shift = growth_per_level(draw)
         growth = Fraction(factor, 1 << shift)
-        one, other = (
-            tukey_law(models, epsilon_test=test, delta=share, growth=growth) for models in (first, second)
-        )
+        one, other = (tukey_law(models, epsilon_test=test, delta=share, growth=growth) for models in (first, second))
         assert one.passing > 0.5
         return max(hockey_stick(one, other, Fraction(3)), hockey_stick(other, one, Fraction(3)))
 

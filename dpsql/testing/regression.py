@@ -1,0 +1,539 @@
+"""What one SQL call releases, seen at its samplers: an accountant that trusts only the arguments, and replays.
+
+`observe` runs a call and records every private release that it makes: the exact statistic, the noise that the sampler
+was asked for, and the answer. From these,
+
+- `worst_case` composes what the call costs, with sensitivities derived here from its arguments alone;
+- `pair_loss` composes what it costs on two given tables, when the second call was given the answers of the first.
+
+With the same answers everything else must agree, too: the number of releases, the noise, and the rows of the result.
+Whatever depends on the table without being a release shows as a difference between them.
+
+Functions of the product are replaced while a call is observed, wherever they are imported, so only one call at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dpsql.mechanisms import bounds, gaussian, quantile, select, tukey
+from dpsql.noise import discrete, race
+from dpsql.selectors import sis
+from dpsql.statistics import votes
+from dpsql.summaries import metrics
+
+_UNIT = 1 << 20
+# Floats below compare at this relative distance.
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True)
+class Release:
+    """One private release within a call.
+
+    Attributes
+    ----------
+    kind : {'gaussian', 'laplace', 'choice', 'models', 'stray'}
+        The mechanism; 'stray' is noise that nothing observed took in.
+    role : str
+        What is released, such as ``'gram'`` or ``'cells'``.
+    statistic : tuple
+        Exact integers in the sampler's unit; for 'models' the bytes of every model.
+    spread : tuple of Fraction
+        Of each number, the variance ('gaussian') or the scale ('laplace'), 0 for no noise. For 'choice' the coefficient
+        of the scores and the number of winners, for 'models' epsilon and delta per replaced model.
+    answer : object
+        What the call goes on with.
+    shift : int
+        The sampler's unit is ``2**shift`` units of the statistic, which was rounded to it.
+    """
+
+    kind: str
+    role: str
+    statistic: tuple[Any, ...]
+    spread: tuple[Fraction, ...]
+    answer: Any = None
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A call that was observed.
+
+    Attributes
+    ----------
+    result : object
+        What the call returned.
+    releases : list of Release
+        In order.
+    """
+
+    result: Any
+    releases: list[Release]
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the arguments of a call say about its releases.
+
+    Attributes
+    ----------
+    neighbours : {'add_remove', 'replace'}
+    rows : int
+        Rows of the table that is observed, none of them missing anything, after the cap per unit.
+    max_rows_per_unit : int
+    features : int
+        d, that are fitted.
+    row_norm : float or None
+    quantiles : tuple of Fraction
+        Of the target.
+    error_bound : float
+        In half widths of the bounds.
+    selector : {'kendall', 'two_stage', 'sis'}
+        Of a pipeline.
+    """
+
+    neighbours: str
+    rows: int
+    max_rows_per_unit: int = 1
+    features: int = 1
+    row_norm: float | None = None
+    quantiles: tuple[Fraction, ...] = ()
+    error_bound: float = 2.0
+    selector: str = "kendall"
+
+
+@dataclass
+class Loss:
+    """Privacy losses of a call by the role of their releases.
+
+    Attributes
+    ----------
+    squared_mu : dict
+        Of Gaussian releases: square of how far the statistic moves, in standard deviations. inf without noise.
+    epsilon : dict
+        Of pure releases.
+    models : (float, float)
+        epsilon and delta of the propose-test-release.
+    """
+
+    squared_mu: dict[str, float] = field(default_factory=dict)
+    epsilon: dict[str, float] = field(default_factory=dict)
+    models: tuple[float, float] = (0.0, 0.0)
+
+    def add(self, losses: dict[str, float], role: str, amount: float) -> None:
+        """Add to the loss of a role."""
+        losses[role] = losses.get(role, 0.0) + amount
+
+    def within(self, epsilon: float, delta: float) -> bool:
+        """Whether all releases together are (epsilon, delta)-DP."""
+        rest = epsilon * (1 + _CLOSE) - math.fsum(self.epsilon.values()) - self.models[0]
+        left = delta * (1 + _CLOSE) - self.models[1]
+        squared = math.fsum(self.squared_mu.values())
+        if not rest >= 0 or not left >= 0:
+            return False
+        return squared == 0 or (math.isfinite(squared) and gaussian_profile(math.sqrt(squared), rest) <= left)
+
+    def exceeds(self, other: Loss) -> list[str]:
+        """Return the roles that lose more here than in `other`."""
+        found = [
+            role
+            for mine, theirs in ((self.squared_mu, other.squared_mu), (self.epsilon, other.epsilon))
+            for role, amount in mine.items()
+            if not amount <= theirs.get(role, 0.0) * (1 + _CLOSE)
+        ]
+        pairs = zip(self.models, other.models, strict=True)
+        return found + ["models"] * any(mine > theirs * (1 + _CLOSE) for mine, theirs in pairs)
+
+
+def gaussian_profile(mu: float, epsilon: float) -> float:
+    """Return the least delta of a mu-GDP release at epsilon >= 0, in doubles."""
+    from scipy.special import log_ndtr
+
+    above, below = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+    return math.exp(log_ndtr(above)) * -math.expm1(epsilon + float(log_ndtr(below)) - float(log_ndtr(above)))
+
+
+def observe(run: Callable[[], Any], answers: Sequence[Release] | None = None) -> Observation:
+    """Run a call and record its releases.
+
+    Parameters
+    ----------
+    run : callable
+        Executes one SQL call and returns its rows.
+    answers : sequence of Release, optional
+        Releases of an earlier observation: the call is given their answers, in order, in place of its own.
+
+    Raises
+    ------
+    AssertionError
+        A release is not its statistic plus the sampler's noise.
+    """
+    spy = _Spy(answers)
+    with _replaced(spy.hooks()):
+        result = run()
+    spy.settle("end")
+    return Observation(result, spy.releases)
+
+
+def worst_case(seen: Observation, stated: Stated) -> Loss:
+    """Return what a call costs on the worst pair of neighbours, by the noise that was drawn and the arguments alone.
+
+    Parameters
+    ----------
+    seen : Observation
+        Of a table of ``stated.rows`` rows without missing values.
+    stated : Stated
+
+    Notes
+    -----
+    The sensitivities are those of the tables in `dpsql.statistics`, written down anew:
+
+    - rows have norm ``R = S sqrt(1 + min(d, row_norm**2))``; a unit moves the Gram matrix by m R², sqrt(2) times that
+      under replace, its least eigenvalue by m R², and the cross products by m R S, twice that under replace;
+    - cells: m rows in a coarse and a fine cell of each column, twice that under replace;
+    - ranks: see `_quantile_loss`; sums of the metrics: see `_sum_moves`;
+    - one model is replaced, two under replace.
+    """
+    loss = Loss()
+    m, both = stated.max_rows_per_unit, 2 if stated.neighbours == "replace" else 1
+    longest = stated.features if stated.row_norm is None else min(stated.features, stated.row_norm**2)
+    radius = _UNIT * math.sqrt(1 + longest)
+    width = stated.features + 1
+    moves = {
+        "gram": (m * radius**2 * math.sqrt(both), width),
+        "least eigenvalue": (m * radius**2, 1.0),
+        "cross products": (m * radius * _UNIT * both, math.sqrt(width)),
+    }
+    loss.epsilon |= _quantile_loss([one for one in seen.releases if one.role == "rank"], stated)
+    sums = iter(_sum_moves(stated))
+    selected = 0
+    for one in seen.releases:
+        if one.kind == "gaussian" and one.role in moves:
+            exact, rounding = moves[one.role]
+            moved = exact / 2.0**one.shift + (rounding if one.shift else 0.0)
+            least = min(_weighted(one, width)) if one.role == "gram" else min(map(float, one.spread))
+            loss.add(loss.squared_mu, one.role, _share(moved**2, least))
+        elif one.role == "cells":
+            coarse = one.statistic[: bounds.COARSE_CELLS]
+            unit = Fraction(sum(coarse), stated.rows)
+            first, last = one.spread[0], one.spread[-1]
+            if one.kind == "gaussian":
+                moved = float(both * m**2 * unit**2)
+                loss.add(loss.squared_mu, one.role, _share(moved, float(first)) + _share(moved, float(last)))
+            else:
+                loss.add(loss.epsilon, one.role, _share(both * m, float(first)) + _share(both * m, float(last)))
+        elif one.role == "count":
+            loss.add(loss.epsilon, one.role, _share(m, float(one.spread[0])))
+        elif one.role == "centre":
+            # S + t and S - t add up to 2 S for every row.
+            loss.add(loss.epsilon, one.role, _share(2 * _UNIT * m * both, float(one.spread[0])))
+        elif one.role == "sum":
+            moved = next(sums) / 2**one.shift + (1 if one.shift else 0)
+            loss.add(loss.epsilon, one.role, _share(moved, float(one.spread[0])))
+        elif one.role == "selection":
+            coefficient, winners = one.spread
+            loss.add(loss.epsilon, one.role, float(coefficient * winners) * _score_range(stated, selected))
+            selected += 1
+        elif one.kind == "models":
+            loss.models = _replaced_models(one, both)
+        elif one.role != "rank":
+            loss.add(loss.epsilon, one.role, math.inf)
+    return loss
+
+
+def pair_loss(first: Observation, second: Observation) -> Loss:
+    """Return what a call costs on two tables, the second observed with the answers of the first.
+
+    Raises
+    ------
+    AssertionError
+        Something differs that no release accounts for: the releases, the noise, or the result.
+    """
+    assert len(first.releases) == len(second.releases), "the number of releases depends on the table"
+    loss = Loss()
+    for one, other in zip(first.releases, second.releases, strict=True):
+        assert (one.kind, one.role, one.shift) == (other.kind, other.role, other.shift), "releases differ in kind"
+        assert len(one.statistic) == len(other.statistic), f"the length of the {one.role} depends on the table"
+        if one.kind == "choice":  # scores may be counted in a unit that follows the rows: what counts is their weight
+            moved = [
+                other.spread[0] * b - one.spread[0] * a for a, b in zip(one.statistic, other.statistic, strict=True)
+            ]
+            assert one.spread[1] == other.spread[1], "the number of winners depends on the table"
+            loss.add(loss.epsilon, one.role, float(one.spread[1] * (max(moved) - min(moved))))
+            continue
+        assert one.spread == other.spread, f"the noise of the {one.role} depends on the table"
+        if one.kind == "models":
+            changed = sum(a != b for a, b in zip(one.statistic, other.statistic, strict=True))
+            loss.models = _replaced_models(one, changed)
+            continue
+        moves = [int(b) - int(a) for a, b in zip(one.statistic, other.statistic, strict=True)]
+        pairs = zip(moves, one.spread, strict=True)
+        if one.kind == "gaussian":
+            loss.add(loss.squared_mu, one.role, math.fsum(_share(float(by * by), float(v)) for by, v in pairs))
+        else:
+            loss.add(loss.epsilon, one.role, math.fsum(_share(float(abs(by)), float(b)) for by, b in pairs))
+    assert first.result == second.result, "the result depends on the table beyond what was released"
+    return loss
+
+
+def _share(moved: float, spread: float) -> float:
+    if moved == 0:
+        return 0.0
+    return moved / spread if spread else math.inf
+
+
+def _weighted(gram: Release, width: int) -> list[float]:
+    """Return the variances of a released triangle as if every entry counted once in the Frobenius norm."""
+    upper = np.triu_indices(width)
+    assert len(gram.spread) == len(upper[0]), "the triangle has another size"
+    triangle = zip(upper[0].tolist(), upper[1].tolist(), gram.spread, strict=True)
+    return [float(variance) * (1 if i == j else 2) for i, j, variance in triangle]
+
+
+def _replaced_models(one: Release, changed: int) -> tuple[float, float]:
+    epsilon, delta = map(float, one.spread)
+    return changed * epsilon, math.fsum(delta * math.exp(i * epsilon) for i in range(changed))
+
+
+def _score_range(stated: Stated, selected: int) -> float:
+    """Return the range of the scores of a selection, when so many features were selected before."""
+    both = 2 if stated.neighbours == "replace" else 1
+    if stated.selector == "sis":  # every |s_j| moves by a product of two numbers in [-S, S], either way
+        return 2.0 * both * stated.max_rows_per_unit * _UNIT**2
+    if stated.selector == "two_stage":  # a block turns from one set of features to another
+        return 2.0 * both
+    # Kendall: in units of 1 / (2 (n - 1) (features selected before)), and twice the range after the first.
+    units = 2 * (stated.rows - 1) * (2 * selected if selected else 1)
+    return (4.0 if both == 2 else 2.5) * stated.max_rows_per_unit * units
+
+
+def _sum_moves(stated: Stated) -> list[float]:
+    """Return how far a unit moves the five sums of the metrics."""
+    both = 2 if stated.neighbours == "replace" else 1
+    bound = min(2.0, stated.error_bound) * _UNIT
+    # Squares and sizes are not negative: one row taken away and one brought move them by no more than one row.
+    moves = (1.0, both * float(_UNIT), float(_UNIT) ** 2, bound**2, bound)
+    return [stated.max_rows_per_unit * move for move in moves]
+
+
+def _quantile_loss(choices: list[Release], stated: Stated) -> dict[str, float]:
+    """Return the loss of the levels of recursive halving.
+
+    A row moves ``left - q n`` by at most ``max(q, 1 - q)``, so the scores of a sub-range by twice that. Under replace
+    the whole table keeps its n, and left moves by 1; below that, a row may leave one sub-range and enter another.
+    """
+    if not choices:
+        return {}
+    levels: dict[int, list[float]] = {}
+    rest = iter(choices)
+    # Sub-ranges in the order in which they are divided: the whole, then what is above the cut, then what is below.
+    pending = [(0, len(choices[0].statistic) - 1, 0, len(stated.quantiles), Fraction(0), Fraction(1), 0)]
+    while pending:
+        low, high, first, stop, start, end, level = pending.pop()
+        if first == stop:
+            continue
+        middle = (first + stop) // 2
+        at = stated.quantiles[middle]
+        local = (at - start) / (end - start)
+        cut = low
+        if high > low:
+            one = next(rest)
+            assert len(one.statistic) == high - low + 1, "sub-ranges overlap"
+            coefficient = float(one.spread[0] * one.spread[1]) * local.denominator * stated.max_rows_per_unit
+            larger = float(max(local, 1 - local))
+            whole = stated.neighbours == "replace" and level == 0
+            levels.setdefault(level, []).append(coefficient * (2 if whole else 2 * larger))
+            cut += int(one.answer[0])
+        pending.append((low, cut, first, middle, start, at, level + 1))
+        pending.append((cut, high, middle + 1, stop, at, end, level + 1))
+    assert next(rest, None) is None, "more sub-ranges than quantiles"
+    # Under replace the first entry stands for the one sub-range that a row leaves, the second for the one it enters.
+    entered = 2 if stated.neighbours == "replace" else 1
+    found = {}
+    for level, costs in levels.items():
+        largest = max(costs)
+        found[f"rank {level}"] = largest if level == 0 else entered * largest
+    return {"rank": math.fsum(found.values())}
+
+
+class _Spy:
+    """Stands in for samplers and for what takes their noise in."""
+
+    def __init__(self, answers: Sequence[Release] | None) -> None:
+        self.releases: list[Release] = []
+        self._answers = None if answers is None else iter(answers)
+        self._drawn: list[tuple[str, Fraction, Any]] = []
+        self._scope = "selection"
+        self._matrices = 0
+
+    def hooks(self) -> list[tuple[Any, Any]]:
+        """Return pairs of a function and what is to replace it."""
+        return [
+            (discrete.discrete_gaussian, self._sampler("gaussian", discrete.discrete_gaussian)),
+            (discrete.discrete_laplace, self._sampler("laplace", discrete.discrete_laplace)),
+            (race.top_k, self._choice(race.top_k)),
+            (quantile.quantiles, self._scoped("rank", quantile.quantiles)),
+            (gaussian.gaussian_release, self._matrix(gaussian.gaussian_release)),
+            (bounds.interval_from_counts, self._cells(bounds.interval_from_counts)),
+            (votes.blocks_from_count, self._count(votes.blocks_from_count)),
+            (sis.mean_from_sums, self._centre(sis.mean_from_sums)),
+            (metrics._noisy, self._sum(metrics._noisy)),
+            (tukey.tukey, self._models(tukey.tukey)),
+        ]
+
+    def settle(self, where: str) -> None:
+        """Record noise that nothing took in."""
+        for kind, spread, noise in self._drawn:
+            self.releases.append(Release("stray", f"{kind} noise before {where}", (), (spread,) * len(noise)))
+        self._drawn = []
+
+    def _record(self, release: Release) -> Any:
+        """Record a release; return what the call is to go on with."""
+        if self._answers is not None:
+            forced = next(self._answers, None)
+            assert forced is not None, "the number of releases depends on the table"
+            release = Release(
+                release.kind, release.role, release.statistic, release.spread, forced.answer, release.shift
+            )
+        self.releases.append(release)
+        return release.answer
+
+    def _take(self, count: int) -> list[tuple[str, Fraction, Any]]:
+        """Return the last draws, and count what came before as stray; without noise nothing, and spread 0."""
+        taken = self._drawn[-count:] if count else []
+        self._drawn = self._drawn[: len(self._drawn) - len(taken)]
+        self.settle("another release")
+        return taken
+
+    def _sampler(self, kind: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(spread: Fraction, size: int, **options: Any) -> Any:
+            noise = real(spread, size, **options)
+            self._drawn.append((kind, spread, noise))
+            return noise
+
+        return draw
+
+    def _scoped(self, role: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            before, self._scope = self._scope, role
+            try:
+                return real(*arguments, **options)
+            finally:
+                self._scope = before
+
+        return run
+
+    def _choice(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def choose(utility: Any, coefficient: Fraction, k: int, **options: Any) -> Any:
+            winners = real(utility, coefficient, k, **options)
+            scores = tuple(int(score) for score in np.asarray(utility, dtype=object))
+            return self._record(Release("choice", self._scope, scores, (coefficient, Fraction(k)), np.asarray(winners)))
+
+        return choose
+
+    def _matrix(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def release(values: Any, *, twice: Any = None, **options: Any) -> Any:
+            self.settle("a matrix")
+            answer = real(values, twice=twice, **options)
+            drawn, self._drawn = self._drawn, []
+            size = len(values)
+            halved = np.zeros(size, dtype=bool) if twice is None else np.asarray(twice)
+            noise, spread = np.zeros(size), [Fraction(0)] * size
+            parts = [chosen for chosen in (~halved, halved) if chosen.any()]
+            assert all(kind == "gaussian" for kind, _, _ in drawn)
+            for chosen, (_, variance, part) in zip(parts, drawn, strict=False):
+                noise[chosen] = part
+                for at in np.flatnonzero(chosen):
+                    spread[at] = variance
+            shift = round(math.log2(answer.sigma / math.sqrt(spread[0]))) if spread[0] else 0
+            rounded = [round(float(value) * 2.0**-shift - by) for value, by in zip(answer.values, noise, strict=True)]
+            for found, exact in zip(rounded, values, strict=True):
+                assert abs((found << shift) - int(exact)) <= (1 << shift) // 2, "more than statistic and noise"
+            role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
+            self._matrices += 1
+            return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift))
+
+        return release
+
+    def _cells(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def interval(fine: Any, coarse: Any, thresholds: Any) -> Any:
+            drawn = self._take(2)
+            statistic, spread = [], []
+            for found, (_, scale, noise) in zip((coarse, fine), drawn or [("", Fraction(0), 0)] * 2, strict=True):
+                statistic += (found - noise).tolist()
+                spread += [scale] * len(found)
+            kind = drawn[0][0] if drawn else "laplace"
+            answer = real(fine, coarse, thresholds)
+            return self._record(Release(kind, "cells", tuple(statistic), tuple(spread), answer))
+
+        return interval
+
+    def _count(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def blocks(noisy: int, **options: Any) -> Any:
+            [(_, scale, noise)] = self._take(1) or [("", Fraction(0), [0])]
+            answer = real(noisy, **options)
+            return self._record(Release("laplace", "count", (noisy - int(noise[0]),), (scale,), answer))
+
+        return blocks
+
+    def _centre(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def mean(high: int, low: int) -> Any:
+            [(_, scale, noise)] = self._take(1) or [("", Fraction(0), [0, 0])]
+            statistic = high - int(noise[0]), low - int(noise[1])
+            return self._record(Release("laplace", "centre", statistic, (scale, scale), real(high, low)))
+
+        return mean
+
+    def _sum(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def noisy(total: int, scale: Fraction, epsilon: Fraction) -> Any:
+            self.settle("a sum")
+            answer = real(total, scale, epsilon)
+            [(_, spread, noise)] = self._take(1) or [("", Fraction(0), [0])]
+            by = int(noise[0])
+            shifts = [shift for shift in range(60) if answer[0] == ((total >> shift) + by) << shift]
+            assert shifts, "more than statistic and noise"
+            statistic = (total >> shifts[0],)
+            return self._record(Release("laplace", "sum", statistic, (spread,), answer, shifts[0]))
+
+        return noisy
+
+    def _models(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(models: Any, *, epsilon_test: Fraction, epsilon_draw: Fraction, delta: Fraction) -> Any:
+            self.settle("the models")
+            exact = tuple(row.tobytes() for row in np.asarray(models, dtype=np.float64) + 0.0)
+            answer = real(models, epsilon_test=epsilon_test, epsilon_draw=epsilon_draw, delta=delta)
+            drawn, self._drawn = self._drawn, []
+            # One draw for the test, none where there are too few models for any.
+            assert len(drawn) <= 1
+            test = 1 / drawn[0][1] if drawn else epsilon_test
+            return self._record(Release("models", "models", exact, (test + epsilon_draw, delta), answer))
+
+        return draw
+
+
+@contextmanager
+def _replaced(hooks: Sequence[tuple[Any, Any]]) -> Iterator[None]:
+    """Replace functions in every module of the package that has imported them."""
+    found = [
+        (module, name, real, stand_in)
+        for module in [module for key, module in sys.modules.items() if key.split(".")[0] == "dpsql"]
+        for name, value in list(vars(module).items())
+        for real, stand_in in hooks
+        if value is real
+    ]
+    for module, name, _, stand_in in found:
+        setattr(module, name, stand_in)
+    try:
+        yield
+    finally:
+        for module, name, real, _ in found:
+            setattr(module, name, real)

@@ -1,0 +1,390 @@
+"""What fits and summaries hand to their mechanisms through SQL, what noise they draw, and what neighbours can change.
+
+Every sampler call of one SQL call is recorded (`dpsql.testing.regression`). Its cost is composed anew from the
+arguments of the call, and compared with the ledger.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.models import least_squares
+from dpsql.testing.neighbours import Table, random_pairs, random_unit_pairs, to_arrow
+from dpsql.testing.regression import Observation, Stated, observe, pair_loss, worst_case
+from dpsql.testing.sql import load
+
+EXACT = Path(__file__).resolve().parents[2] / "sql" / "exact"
+Case = dict[str, Any]
+BOUNDS = {"lower": -1.0, "upper": 1.0}
+TARGET = {"target_lower": -2.0, "target_upper": 2.0}
+PUBLIC = {**BOUNDS, **TARGET}
+ROWS = 2400
+UNITS = ROWS // 3
+
+
+def fit(**more: Any) -> Case:
+    return {"features": ["a", "b"], "epsilon": 0.7, "delta": 1e-5, **more}
+
+
+LINEAR = "dp_linear_regression"
+ADA, BOOSTED, TUKEY = ({"method": name} for name in ("ada_ssp", "boosted_ada_ssp", "tukey"))
+QUARTILES = [0.25, 0.5, 0.75]
+CASES: dict[str, tuple[str, Case]] = {
+    "ada_ssp": (LINEAR, fit(**ADA, **PUBLIC)),
+    "ada_ssp, row norm": (LINEAR, fit(**ADA, **PUBLIC, row_norm=0.6)),
+    "ada_ssp, long row norm": (LINEAR, fit(**ADA, **PUBLIC, row_norm=5, epsilon=6)),
+    "ada_ssp, private bounds": (LINEAR, fit(**ADA)),
+    "ada_ssp, private target bounds": (LINEAR, fit(**ADA, **BOUNDS, bounds_share=0.3, row_norm=1)),
+    "ada_ssp, levels": (LINEAR, fit(**ADA, target="flag", epsilon=3)),
+    "boosted": (LINEAR, fit(**BOOSTED, **PUBLIC, rounds=7)),
+    "boosted, thirds": (LINEAR, fit(**BOOSTED, **PUBLIC, rounds=6, split="thirds", scale_share=0.2)),
+    "boosted, private bounds": (LINEAR, fit(**BOOSTED, rounds=3, bounds_share=0.4, epsilon=5)),
+    "boosted, levels": (LINEAR, fit(**BOOSTED, **BOUNDS, target="flag", target_levels=[False, True], rounds=4)),
+    "boosted, levels by type": (LINEAR, fit(**BOOSTED, **BOUNDS, target="flag", rounds=4)),
+    "tukey": (LINEAR, fit(**TUKEY, epsilon=4)),
+    "tukey, public rows": (LINEAR, fit(**TUKEY, **PUBLIC, n_rows=1000, epsilon=4)),
+    "tukey, public blocks": (LINEAR, fit(**TUKEY, blocks=40)),
+    "quantile": ("dp_quantile", {"epsilon": 0.4, "lower": -2, "upper": 2, "quantiles": 0.9}),
+    "quantiles": ("dp_quantile", {"epsilon": 3, "lower": -2, "upper": 2, "quantiles": QUARTILES}),
+    "uneven quantiles": (
+        "dp_quantile",
+        {"epsilon": 2, "lower": -2, "upper": 2, "quantiles": [0.1, 0.3, 0.6, 0.65, 0.95], "cells": 5000},
+    ),
+    "bounds": ("dp_bounds", {"epsilon": 0.3}),
+    "metrics": ("dp_regression_metrics", {"epsilon": 0.9, "prediction": "a", "lower": -2, "upper": 2}),
+    "metrics, error bound": (
+        "dp_regression_metrics",
+        {"epsilon": 0.9, "prediction": "a", "lower": -2, "upper": 2, "error_bound": 0.5},
+    ),
+    "metrics, wide noise": ("dp_regression_metrics", {"epsilon": 1e-4, "prediction": "a", "lower": -2, "upper": 2}),
+}
+K = {"k": 2, "features": ["a", "b", "c"], "epsilon": 1.3, "delta": 1e-5}
+PIPELINES: dict[str, tuple[str, Case]] = {
+    "kendall, ada_ssp": ("dp_pipeline", {**K, **PUBLIC}),
+    "kendall, boosted": ("dp_pipeline", {**K, **BOOSTED, "rounds": 4, "selection_share": 0.3}),
+    "two_stage, tukey": ("dp_pipeline", {**K, **TUKEY, "selector": "two_stage", "selection_blocks": 20, "epsilon": 5}),
+    "sis, ada_ssp": ("dp_pipeline", {**K, **PUBLIC, "selector": "sis"}),
+}
+ALL = {**CASES, **PIPELINES}
+# The releases of each call, by role.
+ROLES: dict[str, list[str]] = {
+    "ada_ssp": ["gram", "least eigenvalue", "cross products"],
+    "ada_ssp, private bounds": ["cells"] * 3 + ["gram", "least eigenvalue", "cross products"],
+    "ada_ssp, private target bounds": ["cells", "gram", "least eigenvalue", "cross products"],
+    "ada_ssp, levels": ["cells"] * 2 + ["gram", "least eigenvalue", "cross products"],
+    "boosted": ["rank"] * 3 + ["gram", "least eigenvalue"] + ["cross products"] * 7,
+    **dict.fromkeys(
+        ("boosted, levels", "boosted, levels by type"), ["gram", "least eigenvalue"] + ["cross products"] * 4
+    ),
+    "tukey": ["count", "models"],
+    "tukey, public rows": ["models"],
+    "tukey, public blocks": ["models"],
+    "bounds": ["cells"],
+    "metrics": ["sum"] * 5,
+    "kendall, ada_ssp": ["selection"] * 2 + ["gram", "least eigenvalue", "cross products"],
+    "kendall, boosted": ["selection"] * 2
+    + ["cells"] * 3
+    + ["rank"] * 3
+    + ["gram", "least eigenvalue"]
+    + ["cross products"] * 4,
+    "two_stage, tukey": ["selection", "count", "models"],
+    "sis, ada_ssp": ["centre", "selection", "gram", "least eigenvalue", "cross products"],
+}
+# That the target has levels is known too late here for what its scale would cost to go to the fit.
+SPENT = {"boosted, levels by type": 0.8}
+UNIT = {"privacy_unit": "owner", "max_rows_per_unit": 3}
+
+
+def named(case: Case) -> str:
+    return ", ".join(
+        f"{key} := {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in case.items()
+    )
+
+
+def call(name: str, source: str = "t", **more: Any) -> str:
+    function, given = ALL[name]
+    return f"FROM {function}('{source}', {named({'target': 'y', **given, **more})})"
+
+
+def stated(name: str, neighbours: str, rows: int, max_rows_per_unit: int = 1) -> Stated:
+    _, given = ALL[name]
+    half = (given.get("upper", 1) - given.get("lower", -1)) / 2
+    quantiles = given.get("quantiles", QUARTILES)
+    return Stated(
+        neighbours,
+        rows,
+        max_rows_per_unit=max_rows_per_unit,
+        features=given.get("k", len(given.get("features", ()))),
+        row_norm=given.get("row_norm"),
+        quantiles=tuple(Fraction(str(q)) for q in (quantiles if isinstance(quantiles, list) else [quantiles])),
+        error_bound=given.get("error_bound", 2 * half) / half,
+        selector=given.get("selector", "kendall"),
+    )
+
+
+def seen(connection: Any, name: str, source: str = "t", answers: Observation | None = None, **more: Any) -> Observation:
+    sql = call(name, source, **more)
+    return observe(lambda: connection.execute(sql).fetchall(), None if answers is None else answers.releases)
+
+
+def charged(connection: Any) -> tuple[Any, ...]:
+    found = connection.execute("SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence")
+    return tuple(found.fetchall()[-1])
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Any]:
+    """A table of 2400 rows, three to an owner, nothing missing."""
+    opened = dpsql.connect()
+    opened.execute(
+        "CREATE TABLE t AS SELECT i AS id, i % ? AS owner, ((i * 37) % 101) / 50 - 1 AS a, ((i * 53) % 97) / 48 - 1 AS b, "
+        "((i * 71) % 89) / 44 - 1 AS c, a - b / 2 + ((i * 13) % 31) / 100 AS y, y > 0 AS flag FROM range(?) AS r(i)",
+        [UNITS, ROWS],
+    )
+    yield opened
+    opened.close()
+
+
+# --- what the call costs, from what it drew
+
+
+@pytest.mark.parametrize("unit", [{}, UNIT], ids=["rows", "units"])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("name", ALL)
+def test_noise_is_worth_what_the_ledger_says(connection: Any, name: str, neighbours: str, unit: Case) -> None:
+    """With sensitivities from the arguments alone, all noise that was drawn costs what was charged, and hardly less."""
+    given = ALL[name][1]
+    found = seen(connection, name, neighbours=neighbours, **unit)
+    roles = [one.role for one in found.releases]
+    assert roles == ROLES.get(name, roles)
+    loss = worst_case(found, stated(name, neighbours, ROWS, 3 if unit else 1))
+    epsilon, delta = charged(connection)
+    assert (epsilon, delta) == (given["epsilon"], given.get("delta", 0))
+    assert loss.within(epsilon, delta), loss
+    assert not loss.within(SPENT.get(name, 0.99) * epsilon, delta), loss
+
+
+def test_a_refusal_after_the_count_costs_the_count(connection: Any) -> None:
+    connection.execute("CREATE OR REPLACE TABLE few AS FROM t LIMIT 300")
+    found = seen(connection, "tukey", "few", count_share=0.125)
+    assert [one.role for one in found.releases] == ["count"]
+    loss = worst_case(found, stated("tukey", "add_remove", 300))
+    assert charged(connection) == (0.5, 0)
+    assert loss.within(0.5, 0)
+    assert not loss.within(0.499, 0)
+
+
+# --- the products, in every layout
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[dict[tuple[int, int], int]]:
+    """The sums that every fit hands to AdaSSP, upper triangles."""
+    found: list[dict[tuple[int, int], int]] = []
+    draw = least_squares.ada_ssp
+
+    def recorded(sums: Any, **options: Any) -> Any:
+        found.append({(i, j): int(sums[i, j]) for i in range(len(sums)) for j in range(i, len(sums))})
+        return draw(sums, **options)
+
+    monkeypatch.setattr(least_squares, "ada_ssp", recorded)
+    return found
+
+
+@pytest.fixture
+def exact(connection: Any) -> Any:
+    """The same by SQL alone, of the rows that a condition lets through."""
+    for name in ("fixed_point.sql", "gram.sql"):
+        connection.execute((EXACT / name).read_text(encoding="utf-8"))
+
+    def sums(where: str = "true", row_norm: float | None = None) -> dict[tuple[int, int], int]:
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW chosen AS FROM odd WHERE {where}")
+        rows = connection.execute(
+            "FROM exact_gram_sql('chosen', 'x', 'y', -1.5, 2.0, -3, 3, row_norm := $1)", [row_norm]
+        ).fetchall()
+        return {(i, j): int(product) for i, j, product in rows}
+
+    return sums
+
+
+@pytest.fixture
+def odd(connection: Any) -> None:
+    """Forty rows with values missing, not finite, and far outside of the bounds, in all layouts."""
+    generator = random.Random(3)
+    values = [None, float("nan"), float("inf"), float("-inf"), 1e300, -0.0, 5e-324]
+
+    def value() -> Any:
+        return generator.choice(values) if generator.random() < 0.2 else generator.gauss(0, 1)
+
+    rows = tuple((i, i // 5 if i % 7 else None, *(value() for _ in range(4))) for i in range(40))
+    load(connection, to_arrow(rows, ["id", "owner", "a", "b", "c", "y"], ["int64", "int64", *["double"] * 4]), "plain")
+    connection.execute("CREATE OR REPLACE TABLE odd AS SELECT *, [a, b, c] AS x FROM plain")
+    connection.execute("CREATE OR REPLACE VIEW fixed AS SELECT * REPLACE (x::DOUBLE[3] AS x) FROM odd")
+    cells = " UNION ALL ".join(f"SELECT id, owner, '{f}' AS f, {f} AS v, y FROM odd" for f in "abc")
+    connection.execute(f"CREATE OR REPLACE TABLE cells AS {cells}")
+
+
+LAYOUTS: list[tuple[str, Case]] = [
+    ("odd", {"features": ["a", "b", "c"]}),
+    ("odd", {"features": "x", "n_features": 3}),
+    ("fixed", {"features": "x"}),
+    ("cells", {"features": "f", "names": ["a", "b", "c"], "row_id": "id", "value": "v"}),
+]
+
+
+def regress(connection: Any, source: str, **more: Any) -> None:
+    given = {"lower": -1.5, "upper": 2, "target_lower": -3, "target_upper": 3, "epsilon": 1, "delta": 1e-6, **more}
+    connection.execute(f"FROM dp_linear_regression('{source}', target := 'y', {named(given)})").fetchall()
+
+
+@pytest.mark.parametrize("row_norm", [None, 0.4, 1.0])
+def test_products_are_those_of_plain_sql_in_every_layout(
+    connection: Any, odd: None, products: list[Any], exact: Any, row_norm: float | None
+) -> None:
+    more = {} if row_norm is None else {"row_norm": row_norm}
+    for source, layout in LAYOUTS:
+        regress(connection, source, **layout, **more)
+    assert products == [exact(row_norm=row_norm)] * len(LAYOUTS)
+
+
+def test_products_of_an_empty_table(connection: Any, odd: None, products: list[Any]) -> None:
+    connection.execute("CREATE OR REPLACE VIEW none AS FROM odd WHERE false")
+    regress(connection, "none", features="x", n_features=3)
+    assert set(products[0].values()) == {0}
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+def test_products_of_capped_rows(
+    connection: Any, odd: None, products: list[Any], exact: Any, layout: int, most: int
+) -> None:
+    """Of one owner's five rows that many, of every owner; rows that nobody owns are left out."""
+    source, given = LAYOUTS[layout]
+    connection.execute(f"CREATE OR REPLACE VIEW two AS FROM {source} WHERE owner IN (1, 2) OR owner IS NULL")
+    regress(connection, "two", **given, privacy_unit="owner", max_rows_per_unit=most)
+    ids = [
+        [row for (row,) in connection.execute("SELECT id FROM odd WHERE owner = ?", [owner]).fetchall()]
+        for owner in (1, 2)
+    ]
+    options = [list(itertools.combinations(owned, min(most, len(owned)))) for owned in ids]
+    possible = [exact(f"id IN {(*first, *second)}") for first, second in itertools.product(*options)]
+    assert len(possible) >= 4
+    assert possible.count(products[0]) == 1
+
+
+# --- neighbours
+
+
+def pairs(relation: Any, kind: str, seed: int, count: int) -> Iterator[tuple[Table, Table]]:
+    """Yield neighbouring tables with columns id, owner, a, b, c, y."""
+    if kind == "units":
+        for pair in random_unit_pairs(seed, relation, columns=4, count=count):
+            yield tuple(tuple((None, *row) for row in table) for table in pair)  # type: ignore[misc]
+        return
+    generator = random.Random(seed)
+    for first, second in random_pairs(seed, relation, columns=4, count=count):
+        if kind == "rows":
+            yield tuple(tuple((None, None, *row) for row in table) for table in (first, second))  # type: ignore[misc]
+            continue
+        # Rows that both tables hold have the same id; repr tells NULL, NaN and -0.0 apart.
+        ids = {key: generator.randrange(10**9) for key in {repr(row) for row in (*first, *second)}}
+        yield tuple(tuple((ids[repr(row)], None, *row) for row in table) for table in (first, second))  # type: ignore[misc]
+
+
+def columns(table: Table) -> Any:
+    return to_arrow(table, ["id", "owner", "a", "b", "c", "y"], ["int64", "int64", *["double"] * 4])
+
+
+KINDS: dict[str, Case] = {"rows": {}, "ids": {"row_id": "id"}, "units": UNIT}
+ON_DOUBLES = [name for name in ALL if "levels" not in name]
+
+
+def check_neighbours(connection: Any, name: str, relation: str, kind: str, seed: int, count: int) -> None:
+    more = {"neighbours": relation, **KINDS[kind]}
+    worst = worst_case(seen(connection, name, **more), stated(name, relation, ROWS, 3 if kind == "units" else 1))
+    epsilon, delta = ALL[name][1]["epsilon"], ALL[name][1].get("delta", 0)
+    for first, second in pairs(relation, kind, seed, count):
+        load(connection, columns(first), "one")
+        load(connection, columns(second), "other")
+        answered = seen(connection, name, "one", **more)
+        again = seen(connection, name, "other", answers=answered, **more)
+        loss = pair_loss(answered, again)
+        assert loss.exceeds(worst) == [], (first, second)
+        assert loss.within(epsilon, delta)
+
+
+ROTATION = [
+    (name, relation, (*KINDS, *KINDS)[number % 3 + shift])
+    for number, name in enumerate(ON_DOUBLES)
+    for shift, relation in enumerate(("add_remove", "replace"))
+]
+
+
+@pytest.mark.parametrize(("name", "relation", "kind"), ROTATION)
+def test_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str, relation: str, kind: str) -> None:
+    """And by nothing else: given the same releases, neighbours have the same noise and the same result."""
+    check_neighbours(connection, name, relation, kind, 5, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@pytest.mark.parametrize("name", ON_DOUBLES)
+def test_many_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str, relation: str, kind: str) -> None:
+    check_neighbours(connection, name, relation, kind, 6, 60)
+
+
+# --- the models of blocks
+
+BLOCKS = {"method": "tukey", "blocks": 30, "features": ["a", "b"], "epsilon": 1, "delta": 1e-5}
+OUTLIER = "SELECT {id} AS id, {owner} AS owner, 1e6 AS a, -3.0 AS b, 0.0 AS c, -1e7 AS y, false AS flag"
+
+
+def models(connection: Any, source: str, **more: Any) -> tuple[Any, ...]:
+    sql = f"FROM dp_linear_regression('{source}', target := 'y', {named({**BLOCKS, **more})})"
+    [release] = observe(lambda: connection.execute(sql).fetchall()).releases
+    assert (release.role, len(release.statistic)) == ("models", 30)
+    return release.statistic
+
+
+def changed(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
+    return sum(a != b for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("bounds", [{}, PUBLIC], ids=["ranges", "public"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row_or_unit_changes_the_model_of_one_block(connection: Any, kind: str, bounds: Case) -> None:
+    """All others keep theirs to the last bit, whatever the order of the rows and the number of threads."""
+    more = {**KINDS[kind], **bounds}
+    connection.execute("CREATE OR REPLACE TABLE shuffled AS FROM t ORDER BY hash(id)")
+    connection.execute("CREATE OR REPLACE VIEW less AS FROM shuffled WHERE owner <> 17 OR id <> 17")
+    connection.execute("CREATE OR REPLACE VIEW ownerless AS FROM shuffled WHERE owner <> 17")
+    connection.execute(f"CREATE OR REPLACE TABLE more AS {OUTLIER.format(id=10**6, owner=10**6)} UNION ALL FROM t")
+    one_less = "ownerless" if kind == "units" else "less"
+    before = models(connection, "t", **more)
+    assert len(set(before)) == 30
+    for threads in (1, 3):
+        connection.execute(f"SET threads = {threads}")
+        assert models(connection, "shuffled", **more) == before
+        assert changed(before, models(connection, one_less, **more)) == 1
+        assert changed(before, models(connection, "more", **more)) == 1
+    connection.execute("RESET threads")
+
+
+def test_a_replaced_row_changes_the_models_of_two_blocks_at_most(connection: Any) -> None:
+    counts = set()
+    for number in range(12):
+        connection.execute(
+            f"CREATE OR REPLACE TABLE other AS {OUTLIER.format(id=10**6 + number, owner=0)} UNION ALL FROM t WHERE id > 0"
+        )
+        counts.add(changed(models(connection, "t", row_id="id"), models(connection, "other", row_id="id")))
+    assert 2 in counts
+    assert counts <= {1, 2}
