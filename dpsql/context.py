@@ -152,7 +152,11 @@ class Context:
             names = found.feature_names_in_
             fields = ", ".join(f"{quote_text(feature)}: {quote_identifier(feature)}" for feature in names)
             row = f"{{{fields}}}" if found.vector is None else quote_identifier(found.vector)
-            return self.sql(f"SELECT *, dp_predict({found.ledger_id}, {row}) AS prediction FROM {source_sql(name)}")
+            try:
+                return self.sql(f"SELECT *, dp_predict({found.ledger_id}, {row}) AS prediction FROM {source_sql(name)}")
+            except _NAMING_ERRORS as error:
+                reason = str(error).splitlines()[0]
+                raise SourceError("S002", f"source {show(source)}: {reason} Check the source's columns.") from None
 
     def _release_of(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
         """Run one release: what the SQL function of that name does."""

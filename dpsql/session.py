@@ -354,6 +354,8 @@ class Session:
 
     def release(self, plan: Plan, function: str, draw: Draw) -> Entry:
         """Charge and draw in one durable transaction."""
+        if function in MODELS:
+            self._models.clear()  # a name without a dataset may stand for two models from now on
         return self.ledger.charge(
             plan.dataset,
             event=draw.event,

@@ -34,7 +34,7 @@ def predict(session: Session) -> Callable[..., pa.Array]:
 
     def run(models: Any, rows: Any, datasets: Any) -> pa.Array:
         keys, named = single_chunk(models), single_chunk(datasets)
-        if not pc.all(pc.equal(keys, keys[0]), skip_nulls=False).as_py():
+        if keys.null_count or not pc.all(pc.equal(keys, keys[0]), skip_nulls=False).as_py():
             raise ParameterError("P030", "dp_predict takes one model per statement. Give its name as a constant.")
         model = session.model(keys[0].as_py(), named[0].as_py())
         predictions = model.predict_rows(single_chunk(rows))

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 _lock = threading.Lock()
 _users = 0
-_controller: Any = None
-_limit: Any = None
+_limits = ExitStack()
+_limited: frozenset[str] = frozenset()
+_controllers: dict[frozenset[str], Any] = {}
+# Each brings a BLAS of its own, which can be limited once it is loaded.
+_BRINGERS = ("numpy", "scipy.linalg")
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Hold NumPy's BLAS to one thread in the whole process, until the last of those who asked for it is done."""
-    global _controller, _limit, _users
-    with _lock:
-        if _users == 0:
-            if _controller is None:
-                import scipy.linalg  # noqa: F401 - brings a BLAS of its own, and the controller sees what is loaded
-                from threadpoolctl import ThreadpoolController
+    """Hold the BLAS of NumPy and SciPy to one thread in the whole process, until the last user is done.
 
-                _controller = ThreadpoolController()
-            _limit = _controller.limit(limits=1, user_api="blas")
-            _limit.__enter__()
+    SciPy is limited where it was imported before the block is entered.
+    """
+    global _limited, _users
+    with _lock:
+        loaded = frozenset(name for name in _BRINGERS if name in sys.modules)
+        if loaded != _limited:
+            _limits.enter_context(_controller(loaded).limit(limits=1, user_api="blas"))
+            _limited = loaded
         _users += 1
     try:
         yield
@@ -33,4 +36,14 @@ def one_thread() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                _limit.__exit__(None, None, None)
+                _limits.close()
+                _limited = frozenset()
+
+
+def _controller(loaded: frozenset[str]) -> Any:
+    """Return the controller of what is loaded: it knows the libraries of the moment it was made."""
+    if loaded not in _controllers:
+        from threadpoolctl import ThreadpoolController
+
+        _controllers[loaded] = ThreadpoolController()
+    return _controllers[loaded]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.kernels.blas import one_thread
 from dpsql.kernels.xty import BLOCK_ROWS
 
 # Rows whose sums fit an int64 with room to spare.
@@ -58,7 +59,8 @@ class GramAccumulator:
         """Add the Gram matrix of quantised rows of shape (rows, width), any number of rows."""
         for start in range(0, len(matrix), _BATCH_ROWS):
             batch = matrix[start : start + _BATCH_ROWS]
-            products = gram_products(batch)
+            with one_thread():  # DuckDB brings the threads
+                products = gram_products(batch)
             with self._lock:
                 self.rows += len(batch)
                 self._low += products

@@ -170,12 +170,16 @@ class LinearModel:
         """Return one prediction per row of a struct column (by name) or of vectors (by place); NaN stands for NULL."""
         import pyarrow as pa
 
-        from dpsql.kernels.columns import is_vector, to_doubles
+        from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, to_doubles
         from dpsql.kernels.xty import vectors_to_matrix
 
         if pa.types.is_struct(rows.type):
             columns = np.empty((len(self.coef_), len(rows)))
             for row, position in enumerate(self._positions(rows.type)):
+                kind = rows.type.field(position).type
+                if not (is_numeric(kind) or is_boolean(kind) or pa.types.is_null(kind)):
+                    name = show(self.feature_names_in_[row])
+                    raise SourceError("S003", f"feature {name} is not numeric. Cast it in the row.")
                 columns[row] = to_doubles(rows.field(position))
             out = self._combined(columns)
             if rows.null_count:
