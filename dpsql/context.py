@@ -156,7 +156,8 @@ class Context:
                 return self.sql(f"SELECT *, dp_predict({found.ledger_id}, {row}) AS prediction FROM {source_sql(name)}")
             except _NAMING_ERRORS as error:
                 reason = str(error).splitlines()[0]
-                raise SourceError("S002", f"source {show(source)}: {reason} Check the source's columns.") from None
+                shown = show(source if isinstance(source, str) else type(source).__name__)
+                raise SourceError("S002", f"source {shown}: {reason} Check the source's columns.") from None
 
     def _release_of(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
         """Run one release: what the SQL function of that name does."""

@@ -354,9 +354,7 @@ class Session:
 
     def release(self, plan: Plan, function: str, draw: Draw) -> Entry:
         """Charge and draw in one durable transaction."""
-        if function in MODELS:
-            self._models.clear()  # a name without a dataset may stand for two models from now on
-        return self.ledger.charge(
+        entry = self.ledger.charge(
             plan.dataset,
             event=draw.event,
             function=function,
@@ -367,6 +365,9 @@ class Session:
             row=_row_text(plan),
             **_protection(plan),
         )
+        if function in MODELS:
+            self._models.clear()  # a name without a dataset may stand for two models from now on
+        return entry
 
     def _charge_failure(self, running: RunningCall) -> None:
         with self._lock:  # several threads read rows of one call; it is charged once

@@ -2,7 +2,7 @@
 
     python benchmarks/papers/dp_kendall_report.py [DIR]
 
-Written beside them: ``table.md``, ``medians.csv`` and, with matplotlib, ``r2.png``.
+Written beside them: ``table.md``, ``medians.csv`` and, with matplotlib, ``r2.png``; ``tuning.md`` from the latter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,6 +50,15 @@ STYLES = {
     "AdaSSP": ("#31a354", "s"),
     "Tukey": ("#d94801", "^"),
 }
+TUNED = {
+    "Budgets and public bounds": frozenset({"epsilon", "bounds"}),
+    "Longest row": frozenset({"row_norm", "bounds"}),
+    "Share of private bounds": frozenset({"bounds_share"}),
+    "Rounds of boosting, and how they share the budget": frozenset({"rounds", "split"}),
+    "Rounds of boosting at other budgets": frozenset({"rounds", "epsilon"}),
+    "Share of the target's scale": frozenset({"scale_share"}),
+    "Rows per block of the Tukey mechanism": frozenset({"block_size"}),
+}
 # The upper, the middle and the lower row of marks of a set.
 LANES: dict[str, dict[str, Any]] = {"": {"markerfacecolor": "white"}, "L-": {"alpha": 0.45}, "K-": {}}
 
@@ -69,21 +78,23 @@ def score(line: Line, measure: str = "r2") -> float:
 
 
 def label(line: Line) -> str:
-    return f"{line['selector']}-{line['method']}" if line["selector"] else str(line["method"])
+    """Return the column of a line; with a shifted target it is one of its own."""
+    moved = " shifted" if any(name == "shift" for name, _ in line["settings"]) else ""
+    return (f"{line['selector']}-{line['method']}" if line["selector"] else str(line["method"])) + moved
 
 
 class Study:
     """Lines of the study by set, method and k; a fit without selection has k = 0."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self._lines: dict[tuple[str, str, int], list[Line]] = defaultdict(list)
+        self.groups: dict[tuple[str, str, int], list[Line]] = defaultdict(list)
         for line in lines:
-            self._lines[line["set"], label(line), line["k"]].append(line)
-        self.sets = list(dict.fromkeys(name for name, _, _ in self._lines))
+            self.groups[line["set"], label(line), line["k"]].append(line)
+        self.sets = list(dict.fromkeys(name for name, _, _ in self.groups))
 
     def lines(self, name: str, method: str, k: int) -> list[Line]:
         """Return the lines of a method; k counts only after a selection."""
-        return self._lines.get((name, method, k if method[:2] in ("K-", "L-") else 0), [])
+        return self.groups.get((name, method, k if method[:2] in ("K-", "L-") else 0), [])
 
     def median(self, name: str, method: str, k: int, measure: str = "r2") -> float | None:
         """Return the median over the splits; None where nothing was measured."""
@@ -150,7 +161,9 @@ def ranking(study: Study, k: int) -> str:
 
     rows = []
     for method, (_, first, second) in nine.items():
-        ours = [part(number, sets) for number in six[method]] if method in six else [part(nine[method][0], sets), "", ""]
+        ours = (
+            [part(number, sets) for number in six[method]] if method in six else [part(nine[method][0], sets), "", ""]
+        )
         theirs = [part(number, PAPER_SETS[k]) for number in PAPER_COUNTS[k][method]] if method in six else [""] * 3
         rows.append([method, *ours, *theirs, part(first, sets), part(second, sets)])
     return markdown(head, rows)
@@ -158,7 +171,16 @@ def ranking(study: Study, k: int) -> str:
 
 def stability(study: Study) -> str:
     """Show how often the test of the Tukey mechanism passes."""
-    head = ["set", "features", "models, theirs", "ours", "passes, theirs", "ours on the same", "ours on ours", "released"]
+    head = [
+        "set",
+        "features",
+        "models, theirs",
+        "ours",
+        "passes, theirs",
+        "ours on the same",
+        "ours on ours",
+        "released",
+    ]
     head += ["R², theirs", "R², ours"]
     rows = []
     for name in study.sets:
@@ -188,19 +210,32 @@ def automatic(study: Study) -> str:
     return markdown(["set", "auto", "R²", "K-auto, k = 5", "R²"], rows)
 
 
-def tuned(lines: Sequence[Line], chosen: Callable[[Line], bool]) -> str:
-    """Show median R² by method, features and settings, one column per set."""
-    sets = list(dict.fromkeys(line["set"] for line in lines))
-    groups: dict[tuple[str, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines:
-        if chosen(line):
-            settings = ", ".join(f"{key} {value}" for key, value in line["settings"])
-            groups[label(line), settings][line["set"]].append(score(line))
+def shifted(study: Study) -> str:
+    """Show what a constant added to the target does."""
     rows = []
-    for (method, settings), values in groups.items():
-        found = [median(values[name]) if values[name] else None for name in sets]
-        held = [max(value, 0.0) for value in found if value is not None]
-        rows.append([method, settings, *map(show, found), f"{sum(held) / len(held):.3f}"])
+    for name in study.sets:
+        if study.lines(name, "BAS shifted", 0):
+            methods = ("BAS", "BAS shifted", "BAS unscaled", "BAS unscaled shifted")
+            rows.append([name, *(show(study.median(name, method, 0)) for method in methods)])
+    return markdown(["set", "BAS", "target + 2000", "BAS unscaled", "target + 2000"], rows)
+
+
+def tuned(lines: Sequence[Line], names: frozenset[str]) -> str:
+    """Show median R² by method, features and settings, one column per set; those with the given settings, and none."""
+    sets = list(dict.fromkeys(line["set"] for line in lines))
+    groups: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        settings = dict(line["settings"])
+        if not settings or (set(settings) <= names and settings.keys() & names - {"bounds"}):
+            told = ", ".join(f"{key} {value}" for key, value in settings.items()) or "none"
+            groups[label(line), told][line["set"]].append(score(line))
+    methods = {method for method, told in groups if told != "none"}
+    rows = []
+    for (method, told), values in groups.items():
+        if method in methods:
+            found = [median(values[name]) for name in sets if name in values]
+            held = sum(max(value, 0.0) for value in found) / len(found)
+            rows.append([method, told, *map(show, found), f"{held:.3f}"])
     return markdown(["method", "settings", *sets, "mean of max(R², 0)"], sorted(rows))
 
 
@@ -208,7 +243,7 @@ def write_medians(study: Study, path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["set", "method", "k", "splits", "released", "median_r2", "seconds"])
-        for (name, method, k), lines in sorted(study._lines.items()):
+        for (name, method, k), lines in sorted(study.groups.items()):
             values = [score(line) for line in lines]
             released = sum(value > -math.inf for value in values)
             seconds = median(line["seconds"] for line in lines)
@@ -220,7 +255,7 @@ def figure(study: Study, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import lines, pyplot
 
     sheet, axes = pyplot.subplots(1, 2, figsize=(13, 5.5), sharex=True, layout="constrained")
     low = -0.25
@@ -240,11 +275,11 @@ def figure(study: Study, path: Path) -> None:
         axis.axvline(0.0, color="grey", linewidth=0.7)
         axis.set(title=f"k = {k}", xlabel=f"median R² of 10 splits (× at {low}: below, or not released)")
         axis.grid(axis="x", alpha=0.3)
-    marks = [pyplot.Line2D([], [], color="black", label="OLS, not private")]
+    marks = [lines.Line2D([], [], color="black", label="OLS, not private")]
     for selector, look in LANES.items():
         for method, (colour, marker) in STYLES.items():
             style = {"color": colour, "marker": marker, "linestyle": "none", **look}
-            marks.append(pyplot.Line2D([], [], label=selector + method, **style))
+            marks.append(lines.Line2D([], [], label=selector + method, **style))
     sheet.legend(handles=marks, loc="outside lower center", ncols=5)
     save_small(sheet, path)
     pyplot.close(sheet)
@@ -254,45 +289,34 @@ def write_report(folder: Path, *, figures: bool = True) -> None:
     """Write the tables and the figure from what the files of lines hold."""
     study = Study(read_lines(folder / "results.jsonl"))
     tuning = read_lines(folder / "tuning.jsonl")
-    text = ["# Private regression after private selection: tables"]
-    text.append("Written by `benchmarks/papers/dp_kendall.py`; read `benchmarks/papers/README.md` first.")
     if study.sets:
+        text = ["# Private regression after private selection: tables"]
+        text.append("Written by `benchmarks/papers/dp_kendall.py`; read `benchmarks/papers/README.md` first.")
         for k in (5, 10):
             text += [
                 f"## k = {k}: median R² on the rows left out",
-                "Bold: the best private one. OLS, OLS on the columns that L or K chose, BAS unscaled and Tukey unsafe are "
-                "NOT PRIVATE. −∞: not released in half of the splits. Empty: not measured, or not known.",
+                "Bold: the best private one. OLS, OLS on the columns that L or K chose, BAS unscaled and Tukey unsafe "
+                "are NOT PRIVATE. −∞: not released in half of the splits. Empty: not measured, or not known.",
                 medians(study, k),
                 f"## k = {k}: counts, beside the paper's {PAPER_SETS[k]} sets",
                 ranking(study, k),
             ]
         text += ["## What auto stands for", automatic(study)]
-        text += ["## How often the test of the Tukey mechanism passes, by the paper's rules and by ours", stability(study)]
+        text += ["## How often the test of the Tukey mechanism passes, by the paper's rules and by ours"]
+        text += [stability(study), "## A constant added to the target", shifted(study)]
+        (folder / "table.md").write_text("\n\n".join(text) + "\n")
         write_medians(study, folder / "medians.csv")
         if figures:
             figure(study, folder / "r2.png")
     if tuning:
-        text += ["## Public defaults: median R² of three splits"]
-        for title, names in (
-            ("Budgets and public bounds", {"epsilon", "bounds"}),
-            ("Longest row", {"row_norm", "bounds"}),
-            ("Share of private bounds", {"bounds_share"}),
-            ("Rows per block", {"block_size", "epsilon"}),
-            ("Rounds and their budget", {"rounds", "split"}),
-            ("Share of the target's scale", {"scale_share"}),
-        ):
-            text.append(f"### {title}")
-
-            def chosen(line: Line, names: set[str] = names) -> bool:
-                settings = dict(line["settings"])
-                base = settings == {"epsilon": 1.0986} and line["method"] != "Tukey"
-                return base or (set(settings) <= names and bool(set(settings) - {"bounds"}))
-
-            text.append(tuned(tuning, chosen))
-    (folder / "table.md").write_text("\n\n".join(text) + "\n")
+        splits = len({line["split"] for line in tuning})
+        text = [f"# Public settings: median R² of {splits} splits"]
+        text.append("Written by `benchmarks/papers/dp_kendall.py --tune`. `none`: as in the study.")
+        for title, names in TUNED.items():
+            text += [f"## {title}", tuned(tuning, names)]
+        (folder / "tuning.md").write_text("\n\n".join(text) + "\n")
 
 
 if __name__ == "__main__":
-    write_report(
-        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent / "results" / "dp_kendall"
-    )
+    default = Path(__file__).resolve().parent / "results" / "dp_kendall"
+    write_report(Path(sys.argv[1]) if len(sys.argv) > 1 else default)

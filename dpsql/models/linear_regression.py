@@ -88,11 +88,11 @@ class RegressionPlan(Plan):
     # What every function that fits a linear model takes beside columns, budget, bounds and protection.
     fitting: ClassVar[dict[str, Any]] = {
         "row_norm": None,
-        "rounds": 100,
+        "rounds": 10,
         "split": "even",
         "blocks": None,
         "n_rows": None,
-        "bounds_share": 0.1,
+        "bounds_share": 0.25,
         "scale_share": 0.05,
         "count_share": 0.05,
         "count_failure": 0.0001,
@@ -116,7 +116,7 @@ class RegressionPlan(Plan):
             "upper": None,
             "row_norm": given["row_norm"],
             "rounds": parameters.positive_integer(
-                "rounds", given["rounds"], code="P028", hint="100 is the usual value."
+                "rounds", given["rounds"], code="P028", hint="10 is the usual value."
             ),
             "split": parameters.choice("split", given["split"], SPLITS, code="P028"),
             **{
@@ -131,7 +131,7 @@ class RegressionPlan(Plan):
             },
         }
         if own["rounds"] > _MOST_ROUNDS:
-            raise ParameterError("P028", f"rounds must be at most {_MOST_ROUNDS}. 100 is the usual value.")
+            raise ParameterError("P028", f"rounds must be at most {_MOST_ROUNDS}. 10 is the usual value.")
         if own["delta"] > Fraction(1, 10):
             raise ParameterError(
                 "P027", "delta must be at most 0.1: it is the chance that the guarantee fails. 1e-6 is usual."
@@ -144,8 +144,22 @@ class RegressionPlan(Plan):
             hint = "Give the longest row of features that is to count in full, or leave it out."
             own["row_norm"] = parameters.positive_float("row_norm", own["row_norm"], code="P028", hint=hint)
         if own["method"] == "auto":
-            own["method"] = automatic(own["blocks"])
+            own["method"] = automatic(
+                cls._columns(given, layout),
+                own["blocks"],
+                own["n_rows"],
+                parameters.positive_number("epsilon", given["epsilon"], code="P001", hint="1.0 is usual."),
+                own["delta"],
+            )
         return own
+
+    @classmethod
+    def _columns(cls, given: Mapping[str, Any], layout: Layout) -> int | None:
+        """Return how many features the call is known to fit before the types are; None where only they tell."""
+        if "n_fitted" in given:  # a pipeline says how many it will have selected
+            return int(given["n_fitted"])
+        listed = layout.features if isinstance(layout.features, tuple) else layout.chosen or layout.names
+        return len(listed) if listed else layout.n_features
 
     def check_features(self, count: int) -> None:
         """Raise when there are too many features, or not as many bounds as features."""
@@ -279,9 +293,34 @@ class RegressionPlan(Plan):
 _public_hint = "Give a public number, not one from the table."
 
 
-def automatic(blocks: int | None) -> str:
-    """Return the method that 'auto' stands for: a rule on public arguments alone."""
-    return "ada_ssp" if blocks is None else "tukey"
+def automatic(
+    n_features: int | None, blocks: int | None, n_rows: int | None, epsilon: Fraction, delta: Fraction
+) -> str:
+    """Return the method that 'auto' stands for: a rule on public arguments alone.
+
+    Parameters
+    ----------
+    n_features : int or None
+        None where only the types of the source tell.
+    blocks : int or None
+        Whoever gives them means the Tukey mechanism.
+    n_rows : int or None
+        Public lower bound on the number of rows.
+    epsilon, delta : Fraction
+
+    Notes
+    -----
+    Boosting is the most accurate where noise matters (`benchmarks/papers/dp_kendall.py`), and holds the rows in memory.
+    Where the noise on a sum of squares is surely below a thousandth of the rows it gains nothing: then AdaSSP, which
+    reads the rows once and states its errors.
+    """
+    if blocks is not None:
+        return "tukey"
+    if n_rows is not None and n_features is not None:
+        noise = math.sqrt(3) / float(gaussian_mu(epsilon, delta)) * (n_features + 1)
+        if noise < n_rows / 1000:
+            return "ada_ssp"
+    return "boosted_ada_ssp"
 
 
 class RegressionCall(Call):

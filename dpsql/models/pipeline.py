@@ -104,9 +104,10 @@ class PipelinePlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        fit = RegressionPlan._own(given, layout)
+        selection = SelectionPlan._own(given, layout)
+        fit = RegressionPlan._own({**given, "n_fitted": selection["k"]}, layout)
         return {
-            **SelectionPlan._own(given, layout),
+            **selection,
             **{name: fit[name] for name in ("delta", "method", "lower", "upper")},
             "selector": parameters.choice("selector", given["selector"], tuple(SELECTORS), code="P028"),
             "selection_share": parameters.open_unit_interval(

@@ -30,9 +30,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_sulfur_is_measured_and_resumed(
-    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sulfur_is_measured_and_resumed(study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not (study.DATA / "regression" / "sulfur.parquet").exists():
         pytest.skip("the data are not in ../shared/data")
     arguments = ["--quick", "--only", "sulfur", "--out", str(tmp_path), "--no-figure"]
@@ -107,7 +105,7 @@ def test_ranks(study: ModuleType) -> None:
     values = {"BAS": 0.2, "K-BAS": 0.5, "K-Tukey": 0.5, "Tukey": None, "L-BAS": -1.0}
     made = [
         {"set": "one", "selector": name[0] if "-" in name else "", "k": 5 if "-" in name else 0}
-        | {"method": name.split("-")[-1], "r2": value}
+        | {"method": name.split("-")[-1], "settings": [], "r2": value}
         for name, value in values.items()
     ]
     counts = report.counts(report.Study(made), report.PAPER_COLUMNS, 5)

@@ -460,17 +460,17 @@ def test_functions_behind_the_macros_refuse_what_is_not_theirs(con: Any) -> None
     released = seen[-1]
     before = charges(con)
     for call in (
-        f"dpsql_release({exact_ticket}, [1::HUGEINT])",
+        f"dpsql_release_ranked({exact_ticket}, [1::HUGEINT])",
         f"dpsql_center({exact_ticket}, [1::HUGEINT, 2::HUGEINT])",
         f"dpsql_target_sums({exact_ticket}, {{'y': true, 'a': 1.0}})",
         f"dpsql_exact_xty({released}, [1::HUGEINT, 2::HUGEINT])",
         f"dpsql_center({released}, [1::HUGEINT, 2::HUGEINT])",
-        "dpsql_release('made up', [1::HUGEINT])",
-        "dpsql_release(NULL, NULL)",
+        "dpsql_release_ranked('made up', [1::HUGEINT])",
+        "dpsql_release_ranked(NULL, NULL)",
     ):
         with pytest.raises(duckdb.Error, match="DPSQL-I002"):
             con.execute(f"SELECT {call}").fetchall()
-    rows = con.execute(f"SELECT dpsql_release({released}, [7::HUGEINT, 9::HUGEINT, 1::HUGEINT])").fetchall()
+    rows = con.execute(f"SELECT dpsql_release_ranked({released}, [7::HUGEINT, 9::HUGEINT, 1::HUGEINT])").fetchall()
     assert len(rows) == 1, "a ticket that has released gives that release again"
     assert charges(con) == before
 

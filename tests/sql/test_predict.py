@@ -244,7 +244,7 @@ def test_python_form() -> None:
             assert table.column("prediction").to_pylist() == pytest.approx([0.5, None], abs=0.05)
         assert context.dp_predict("m", "t").num_rows == 500
         assert context.dp_models().column("model").to_pylist() == ["m"]
-        with pytest.raises(dpsql.SourceError, match=r"S002.*\"b\""):
+        with pytest.raises(dpsql.SourceError, match=r'S002.*"b"'):
             context.dp_predict("m", pl.DataFrame({"a": [1.0]}))
         with pytest.raises(dpsql.SourceError, match="S003"):
             context.dp_predict("m", pl.DataFrame({"a": ["one"], "b": [1.0]}))

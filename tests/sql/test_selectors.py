@@ -324,9 +324,9 @@ def test_rows_of_one_person_are_capped(con: Any, name: str) -> None:
     assert "all rows of one person" in guarantee
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", NEEDS)
 def test_estimate(con: Any, name: str) -> None:
-    more = "".join(f", {key} := {value}" for key, value in NEEDS.get(name, {}).items() if key == "blocks")
+    more = "".join(f", {key} := {value}" for key, value in NEEDS[name].items() if key == "blocks")
     rows = dict(
         con.execute(
             f"SELECT quantity, value FROM dp_estimate('{name}', n_features := 50, k := 3, epsilon := 2, n_rows := 1000{more})"

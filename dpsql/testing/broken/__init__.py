@@ -5,6 +5,7 @@ Nothing outside the tests imports this package, and no connection has its functi
 of a counter-example.
 """
 
+from dpsql.testing.broken.fits import BROKEN_FITS, BrokenFit, broken_fit
 from dpsql.testing.broken.functions import BROKEN_FUNCTIONS, BrokenFunctions, install_broken
 from dpsql.testing.broken.kendall import (
     install_broken_kendall,
@@ -24,11 +25,14 @@ from dpsql.testing.broken.selection import (
 from dpsql.testing.broken.selectors import BROKEN_SELECTORS, install_broken_selectors, pruned_by_products
 
 __all__ = [
+    "BROKEN_FITS",
     "BROKEN_FUNCTIONS",
     "BROKEN_SELECTORS",
+    "BrokenFit",
     "BrokenFunctions",
     "algorithm_1_law",
     "algorithm_1_scores",
+    "broken_fit",
     "float_sum",
     "half_scale_laplace",
     "half_scale_law",

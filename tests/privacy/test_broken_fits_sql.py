@@ -1,0 +1,178 @@
+"""Planted faults of fits and summaries: each is caught through SQL, and the right function passes the same check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.testing import AuditReport, audit_sql
+from dpsql.testing.broken import BROKEN_FITS, broken_fit
+from dpsql.testing.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
+
+CONFIDENCE = 1 - 1e-6
+ROWS = 240
+PUBLIC = "lower := -1, upper := 1, target_lower := -2, target_upper := 2"
+FIT = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 1, delta := 1e-6"
+ADA = f"{FIT}, method := 'ada_ssp', {PUBLIC}"
+FREE = f"{FIT}, method := 'ada_ssp'"
+BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
+TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
+METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
+QUANTILE = "dp_quantile('{table}', target := 'y', epsilon := 1, lower := -2, upper := 2"
+PIPELINE = f"dp_pipeline('{{table}}', target := 'y', features := ['a', 'b', 'c'], k := 2, epsilon := 1, delta := 1e-6, {PUBLIC}"
+UNEVEN = tuple(map(Fraction, ("1/10", "1/5", "9/10")))
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Any]:
+    """A table, and the same with one row less, more, or other."""
+    opened = dpsql.connect()
+    opened.execute(
+        f"CREATE TABLE t AS SELECT i AS id, i % {ROWS // 3} AS owner, ((i * 37) % 101) / 50 - 1 AS a, "
+        "((i * 53) % 97) / 48 - 1 AS b, ((i * 71) % 89) / 44 - 1 AS c, "
+        f"a - b / 2 + ((i * 13) % 31) / 100 AS y FROM range({ROWS}) AS r(i)"
+    )
+    opened.execute("CREATE TABLE less AS FROM t WHERE id > 0")
+    opened.execute("CREATE TABLE more AS SELECT 10**6 AS id, 10**6 AS owner, 1e6 AS a, -1e6 AS b, 0 AS c, 1e9 AS y UNION ALL FROM t")
+    opened.execute("CREATE TABLE many AS SELECT t.* REPLACE (id + 1000 * i AS id) FROM t, range(25) AS r(i)")
+    opened.execute(
+        "CREATE TABLE lone AS SELECT i AS id, list_transform(range(100), lambda j: 0.2)::DOUBLE[100] AS x, 0.0 AS y "
+        "FROM range(1) AS r(i)"
+    )
+    opened.execute("CREATE TABLE far AS SELECT -1.0 AS y FROM range(3) UNION ALL SELECT 1.0 FROM range(37)")
+    opened.execute("CREATE TABLE farther AS FROM far UNION ALL SELECT -1.0")
+    opened.execute("CREATE TABLE steps AS SELECT unnest([-1.5, -0.5, 0.5, 1.5, 1.5, 1.5, 1.5, 1.5]) AS y")
+    opened.execute("CREATE TABLE higher AS FROM steps UNION ALL SELECT 0.5")
+    opened.execute("CREATE TABLE nobody AS FROM lone WHERE false")
+    yield opened
+    opened.close()
+
+
+def seen(connection: Any, sql: str, table: str, answers: Observation | None = None) -> Observation:
+    text = f"FROM {sql.format(table=table)})"
+    return observe(lambda: connection.execute(text).fetchall(), None if answers is None else answers.releases)
+
+
+# --- faults that the noise itself shows
+
+COSTS: dict[str, tuple[str, Stated]] = {
+    "pasted multiplier": (ADA, Stated("add_remove", ROWS, features=2)),
+    "sigma is mu": (f"{BOOSTED}", Stated("add_remove", ROWS, features=2, quantiles=tuple(map(Fraction, ("1/4", "1/2", "3/4"))))),
+    "share counted twice": (ADA, Stated("add_remove", ROWS, features=2)),
+    "bounds not paid for": (FREE, Stated("add_remove", ROWS, features=2)),
+    "count not paid for": (TUKEY, Stated("add_remove", 25 * ROWS, features=2)),
+    "pipeline pays twice": (PIPELINE, Stated("add_remove", ROWS, features=2)),
+    "whole epsilon per sum": (METRICS, Stated("add_remove", ROWS)),
+    "one-sided fit": (f"{ADA}, neighbours := 'replace'", Stated("replace", ROWS, features=2)),
+    "one-sided cells": ("dp_bounds('{table}', target := 'y', epsilon := 1, neighbours := 'replace'", Stated("replace", ROWS)),
+    "one-sided sums": (f"{METRICS}, neighbours := 'replace'", Stated("replace", ROWS)),
+    "one-sided models": (
+        f"{TUKEY}, neighbours := 'replace', blocks := 20",
+        Stated("replace", ROWS, features=2),
+    ),
+    "noise for one row": (
+        f"{ADA}, privacy_unit := 'owner', max_rows_per_unit := 3",
+        Stated("add_remove", ROWS, max_rows_per_unit=3, features=2),
+    ),
+    "constant of the median": (
+        f"{QUANTILE}, quantiles := 0.9",
+        Stated("add_remove", ROWS, quantiles=(Fraction(9, 10),)),
+    ),
+    "constant of the whole": (
+        f"{QUANTILE}, quantiles := [0.1, 0.2, 0.9], neighbours := 'replace'",
+        Stated("replace", ROWS, quantiles=UNEVEN),
+    ),
+    "free count": (TUKEY, Stated("add_remove", 25 * ROWS, features=2)),
+}
+COSTS["forgotten rounds"] = COSTS["sigma is mu"]
+
+
+def claim(connection: Any) -> tuple[float, float]:
+    [(epsilon, delta)] = connection.execute(
+        "SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence DESC LIMIT 1"
+    ).fetchall()
+    return epsilon, delta
+
+
+def cost(connection: Any, name: str) -> Loss:
+    sql, stated = COSTS[name]
+    return worst_case(seen(connection, sql, "many" if stated.rows > ROWS else "t"), stated)
+
+
+@pytest.mark.parametrize("fault", COSTS)
+def test_noise_is_worth_more_than_the_ledger_says(connection: Any, fault: str) -> None:
+    assert cost(connection, fault).within(*claim(connection))
+    with broken_fit(fault):
+        loss = cost(connection, fault)
+        assert not loss.within(*claim(connection)), loss
+
+
+# --- faults that a neighbour shows
+
+ROUNDED = (
+    "dp_linear_regression('{table}', target := 'y', features := 'x', epsilon := 1, delta := 1e-6, method := 'ada_ssp', "
+    f"{PUBLIC}, row_norm := 1"
+)
+ONE_BLOCK_OF_TEN = f"{TUKEY}, blocks := 10"
+PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
+    "free bounds": (FREE, ("t", "more"), Stated("add_remove", ROWS, features=2)),
+    "free scale": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
+    "free radius": (ADA, ("t", "more"), Stated("add_remove", ROWS, features=2)),
+    "free count": (TUKEY, ("t", "more"), Stated("add_remove", ROWS, features=2)),
+    "rounded rows": (ROUNDED, ("lone", "nobody"), Stated("add_remove", 1, features=100, row_norm=1)),
+    "unclipped residuals": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
+    "blocks by position": (ONE_BLOCK_OF_TEN, ("t", "less"), Stated("add_remove", ROWS, features=2)),
+    "fixed rank": (QUANTILE, ("far", "farther"), Stated("add_remove", 40, quantiles=(Fraction(1, 2),))),
+}
+
+
+def replayed(
+    connection: Any, sql: str, tables: tuple[str, str], first: Observation | None = None
+) -> Loss | str:
+    """Return what a call costs on two tables, or what differs between them beside its releases."""
+    first = first or seen(connection, sql, tables[0])
+    try:
+        return pair_loss(first, seen(connection, sql, tables[1], first))
+    except AssertionError as difference:
+        return str(difference)
+
+
+@pytest.mark.parametrize("fault", PAIRS)
+def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault: str) -> None:
+    sql, tables, stated = PAIRS[fault]
+    worst = worst_case(seen(connection, sql, tables[0]), stated)
+    right = replayed(connection, sql, tables)
+    assert isinstance(right, Loss), right
+    assert right.exceeds(worst) == []
+    with broken_fit(fault):
+        wrong = replayed(connection, sql, tables)
+    assert isinstance(wrong, str) or wrong.exceeds(worst) != []
+
+
+@pytest.mark.parametrize(("fault", "loss"), [(None, 1.0), ("closed cells", 1.5)])
+def test_a_row_at_a_cut_is_on_one_side(connection: Any, fault: str | None, loss: float) -> None:
+    """A row in the cell above the first cut: with closed cells it moves both halves."""
+    sql = f"{QUANTILE}, quantiles := [0.25, 0.5, 0.75], cells := 4"
+    with nullcontext() if fault is None else broken_fit(fault):
+        for _ in range(400):  # one draw in five or so has the first cut at 0
+            first = seen(connection, sql, "steps")
+            if first.releases[0].answer[0] == 2:
+                break
+        found = replayed(connection, sql, ("steps", "higher"), first)
+    assert isinstance(found, Loss)
+    assert sum(found.epsilon.values()) == pytest.approx(loss)
+    assert found.within(1, 0) == (fault is None)
+
+
+def test_a_mu_that_is_rounded_up_is_refused(connection: Any) -> None:
+    before = connection.execute("SELECT count(*) FROM dp_ledger()").fetchall()
+    with broken_fit("mu rounded up"), pytest.raises(duckdb.Error, match="P016"):
+        connection.execute(f"FROM {ADA.format(table='t')})").fetchall()
+    assert connection.execute("SELECT count(*) FROM dp_ledger()").fetchall() == before
+    connection.execute(f"FROM {ADA.format(table='t')})").fetchall()
