@@ -1,0 +1,143 @@
+"""What a regression's plan settles before a row is read: method, shares, events, limits."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from dpsql.accountant import cost_of
+from dpsql.errors import ParameterError
+from dpsql.functions import plan_from_json
+from dpsql.models.linear_regression import RegressionPlan, automatic
+from dpsql.models.pipeline import PipelinePlan
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+
+FEATURES = ["a", "b", "c"]
+BOUNDS = {"lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}
+
+
+def plan(**more: Any) -> RegressionPlan:
+    given = {"target": "y", "features": FEATURES, "epsilon": 1, "delta": 1e-6, **more}
+    found: RegressionPlan = RegressionPlan.from_arguments("t", given)
+    return found
+
+
+def pipeline(**more: Any) -> PipelinePlan:
+    given = {"target": "y", "features": FEATURES, "k": 2, "epsilon": 1, "delta": 1e-6, **more}
+    found: PipelinePlan = PipelinePlan.from_arguments("t", given)
+    return found
+
+
+def test_auto_is_a_rule_of_public_numbers() -> None:
+    one, delta = Fraction(1), Fraction(1, 10**6)
+    assert automatic(3, None, None, one, delta) == "boosted_ada_ssp"
+    assert automatic(3, 500, None, one, delta) == "tukey"
+    # sqrt(3) / 0.2367 * 4 = 29.3
+    assert automatic(3, None, 29_000, one, delta) == "boosted_ada_ssp"
+    assert automatic(3, None, 30_000, one, delta) == "ada_ssp"
+    assert automatic(3, None, 30_000, one / 10, delta) == "boosted_ada_ssp"
+    assert automatic(30, None, 30_000, one, delta) == "boosted_ada_ssp"
+    assert automatic(None, None, 10**9, one, delta) == "boosted_ada_ssp"
+    assert plan(n_rows=30_000).method == "ada_ssp"
+    assert plan(features="x", n_features=3, n_rows=30_000).method == "ada_ssp"
+    assert plan(features=None, n_rows=30_000).method == "boosted_ada_ssp"
+    # A pipeline fits k features, whatever the number of candidates.
+    assert pipeline(features=[f"x{j}" for j in range(200)], n_rows=30_000).regression.method == "ada_ssp"
+
+
+EVERY = [
+    *({"method": "ada_ssp", **more} for more in ({}, BOUNDS, {"lower": 0, "upper": 1})),
+    *(
+        {"method": "boosted_ada_ssp", **more}
+        for more in ({}, BOUNDS, {"split": "thirds"}, {"target_levels": ["a", "b"]})
+    ),
+    *({"method": "tukey", **more} for more in ({}, BOUNDS, {"blocks": 600}, {"n_rows": 10_000})),
+    {"method": "tukey", "neighbours": "replace"},
+    {"bounds_share": 0.9, "scale_share": 0.3, "epsilon": 0.123456789},
+]
+
+
+@pytest.mark.parametrize("more", EVERY, ids=str)
+def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
+    found = plan(**more)
+    cost = cost_of(found.event)
+    assert (cost.epsilon, cost.delta) == (found.epsilon, found.delta)
+    assert found.mu**2 >= found.bounds_mu**2 + found.fit_mu**2 > found.mu**2 * (1 - Fraction(1, 10**8))
+    assert plan_from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize("selector", ["kendall", "two_stage", "sis", "best_subset"])
+@pytest.mark.parametrize(
+    "more", [{"method": "ada_ssp"}, {"method": "tukey"}, {"selection_share": 0.4, "count_share": 0.3}]
+)
+def test_a_pipeline_costs_what_it_says(selector: str, more: dict[str, Any]) -> None:
+    bounds = BOUNDS if selector in ("sis", "best_subset") else {}
+    found = pipeline(selector=selector, **bounds, **more)
+    cost = cost_of(found.event)
+    assert (cost.epsilon, cost.delta) == (found.epsilon, found.delta)
+    assert found.selection.epsilon == found.epsilon * found.selection_share
+    assert found.regression.count_epsilon in (0, found.epsilon * Fraction(found.fitting["count_share"]))
+    assert found.passes == found.selection.passes + found.regression.passes
+    assert plan_from_json(found.to_json()) == found
+
+
+def test_passes_follow_from_what_is_missing() -> None:
+    assert plan(method="ada_ssp", **BOUNDS).passes == 1
+    assert plan(method="ada_ssp").passes == 2
+    assert plan(method="boosted_ada_ssp", lower=0, upper=1).passes == 2
+    assert plan(method="tukey", blocks=600, **BOUNDS).passes == 1
+    assert plan(method="tukey", blocks=600).passes == 2
+    assert plan(method="tukey").passes == 3
+
+
+@pytest.mark.parametrize("row_norm", [None, 0.25, 1, 1.7, 10])
+def test_the_longest_row_holds_features_and_intercept(row_norm: float | None) -> None:
+    radius, whole = plan(row_norm=row_norm).radii(3)
+    longest = 3 * FIXED_POINT_ONE**2 if radius is None else radius**2
+    assert whole**2 >= longest + FIXED_POINT_ONE**2 > (whole - 1) ** 2
+    assert (radius is None) == (row_norm is None or row_norm > math.sqrt(3))
+
+
+@pytest.mark.parametrize(
+    ("more", "count", "code"),
+    [
+        ({"method": "ada_ssp"}, 2001, "P026"),
+        ({"method": "ada_ssp", "lower": [0, 0], "upper": 1}, 3, "P003"),
+        ({"method": "boosted_ada_ssp", "rounds": 50_000}, 400, "P026"),
+        ({"method": "tukey", "epsilon": 0.001}, 3, "P028"),
+    ],
+    ids=str,
+)
+def test_what_the_number_of_features_refuses(more: dict[str, Any], count: int, code: str) -> None:
+    with pytest.raises(ParameterError, match=code):
+        plan(**more).check_features(count)
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"delta": 0.2}, "P027"),
+        ({"delta": 0}, "P027"),
+        ({"rounds": 10**6}, "P028"),
+        ({"blocks": 20_000}, "P021"),
+        ({"lower": 0}, "P003"),
+        ({"row_norm": -1}, "P028"),
+        ({"method": "ols"}, "P028"),
+    ],
+    ids=str,
+)
+def test_refused(more: dict[str, Any], code: str) -> None:
+    with pytest.raises(ParameterError, match=code):
+        plan(**more)
+    with pytest.raises(ParameterError, match=code):
+        pipeline(**more)
+
+
+def test_an_epsilon_without_use_is_refused_with_the_event() -> None:
+    with pytest.raises(ParameterError, match="P001"):
+        _ = plan(epsilon=1e-9, delta=1e-8, method="ada_ssp").event
+    with pytest.raises(ParameterError, match="P028"):
+        pipeline(selection_share=0.6, count_share=0.5)
