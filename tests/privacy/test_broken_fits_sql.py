@@ -25,7 +25,7 @@ BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
 TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
 METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
 QUANTILE = "dp_quantile('{table}', target := 'y', epsilon := 1, lower := -2, upper := 2"
-PIPELINE = f"dp_pipeline('{{table}}', target := 'y', features := ['a', 'b', 'c'], k := 2, epsilon := 1, delta := 1e-6, {PUBLIC}"
+PIPELINE = f"dp_pipeline('{{table}}', target := 'y', features := ['a', 'b', 'c'], k := 2, epsilon := 1, delta := 1e-6, method := 'ada_ssp', {PUBLIC}"
 UNEVEN = tuple(map(Fraction, ("1/10", "1/5", "9/10")))
 
 
@@ -39,7 +39,9 @@ def connection() -> Iterator[Any]:
         f"a - b / 2 + ((i * 13) % 31) / 100 AS y FROM range({ROWS}) AS r(i)"
     )
     opened.execute("CREATE TABLE less AS FROM t WHERE id > 0")
-    opened.execute("CREATE TABLE more AS SELECT 10**6 AS id, 10**6 AS owner, 1e6 AS a, -1e6 AS b, 0 AS c, 1e9 AS y UNION ALL FROM t")
+    opened.execute(
+        "CREATE TABLE more AS SELECT 10**6 AS id, 10**6 AS owner, 1e6 AS a, -1e6 AS b, 0 AS c, 1e9 AS y UNION ALL FROM t"
+    )
     opened.execute("CREATE TABLE many AS SELECT t.* REPLACE (id + 1000 * i AS id) FROM t, range(25) AS r(i)")
     opened.execute(
         "CREATE TABLE lone AS SELECT i AS id, list_transform(range(100), lambda j: 0.2)::DOUBLE[100] AS x, 0.0 AS y "
@@ -63,14 +65,20 @@ def seen(connection: Any, sql: str, table: str, answers: Observation | None = No
 
 COSTS: dict[str, tuple[str, Stated]] = {
     "pasted multiplier": (ADA, Stated("add_remove", ROWS, features=2)),
-    "sigma is mu": (f"{BOOSTED}", Stated("add_remove", ROWS, features=2, quantiles=tuple(map(Fraction, ("1/4", "1/2", "3/4"))))),
+    "sigma is mu": (
+        f"{BOOSTED}",
+        Stated("add_remove", ROWS, features=2, quantiles=tuple(map(Fraction, ("1/4", "1/2", "3/4")))),
+    ),
     "share counted twice": (ADA, Stated("add_remove", ROWS, features=2)),
     "bounds not paid for": (FREE, Stated("add_remove", ROWS, features=2)),
     "count not paid for": (TUKEY, Stated("add_remove", 25 * ROWS, features=2)),
     "pipeline pays twice": (PIPELINE, Stated("add_remove", ROWS, features=2)),
     "whole epsilon per sum": (METRICS, Stated("add_remove", ROWS)),
     "one-sided fit": (f"{ADA}, neighbours := 'replace'", Stated("replace", ROWS, features=2)),
-    "one-sided cells": ("dp_bounds('{table}', target := 'y', epsilon := 1, neighbours := 'replace'", Stated("replace", ROWS)),
+    "one-sided cells": (
+        "dp_bounds('{table}', target := 'y', epsilon := 1, neighbours := 'replace'",
+        Stated("replace", ROWS),
+    ),
     "one-sided sums": (f"{METRICS}, neighbours := 'replace'", Stated("replace", ROWS)),
     "one-sided models": (
         f"{TUKEY}, neighbours := 'replace', blocks := 20",
@@ -132,9 +140,7 @@ PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
 }
 
 
-def replayed(
-    connection: Any, sql: str, tables: tuple[str, str], first: Observation | None = None
-) -> Loss | str:
+def replayed(connection: Any, sql: str, tables: tuple[str, str], first: Observation | None = None) -> Loss | str:
     """Return what a call costs on two tables, or what differs between them beside its releases."""
     first = first or seen(connection, sql, tables[0])
     try:
@@ -176,3 +182,83 @@ def test_a_mu_that_is_rounded_up_is_refused(connection: Any) -> None:
         connection.execute(f"FROM {ADA.format(table='t')})").fetchall()
     assert connection.execute("SELECT count(*) FROM dp_ledger()").fetchall() == before
     connection.execute(f"FROM {ADA.format(table='t')})").fetchall()
+    assert connection.execute("SELECT count(*) FROM dp_ledger()").fetchall() != before
+
+
+# --- faults that the auditor sees from outputs alone
+
+GROUPS = " FROM t, range({count}) AS r(copy) GROUP BY copy"
+CORNER = "CREATE TABLE t AS SELECT 1.0 AS x, 1.0 AS y FROM range(20)"
+
+
+def ones(count: int) -> str:
+    """Return a table with one row in each of so many of a session's 48 blocks, the target of all being 1."""
+    return (
+        "CREATE TABLE t AS SELECT min(i) AS id, 0.0 AS x, 1.0 AS y "
+        f"FROM (SELECT i, dpsql_key(hash(i)) % 48 AS b FROM range(2000) AS r(i)) WHERE b < {count} GROUP BY b"
+    )
+
+
+def values(*steps: tuple[float, int]) -> str:
+    parts = (f"SELECT {value}::DOUBLE AS y FROM range({rows})" for value, rows in steps)
+    return f"CREATE TABLE t AS {' UNION ALL '.join(parts)}"
+
+
+# Statement, neighbouring tables, epsilon, delta, runs.
+AUDITS: dict[str, tuple[str, tuple[str, str], float, float, int]] = {
+    "free bounds": (
+        "SELECT dp_linear_regression([x], y, n_features := 1, epsilon := 1, delta := 0.001, method := 'ada_ssp', "
+        f"dataset := 't')[1].coefficient{GROUPS}",
+        (CORNER, f"{CORNER} UNION ALL SELECT 1e9, 1e9"),
+        1.0,
+        0.001,
+        120,
+    ),
+    # From 12 other models of 48 on, the deep region reaches to them.
+    "unsafe test": (
+        "SELECT coefficient FROM dp_linear_regression('t', target := 'y', features := ['x'], method := 'tukey', "
+        "epsilon := 1, delta := 0.01, row_id := 'id', blocks := 48)",
+        (ones(11), ones(12)),
+        1.0,
+        0.01,
+        150,
+    ),
+    # Two cuts are level before the row; after it they are apart by the range, 1.8.
+    "constant of the median": (
+        "SELECT list_transform(dp_quantile(y, quantiles := 0.9, epsilon := 2, lower := 0, upper := 3, cells := 3, "
+        f"dataset := 't'), lambda entry: entry.value){GROUPS}",
+        (values((0.5, 8), (1.5, 2)), values((0.5, 8), (1.5, 2), (2.5, 1))),
+        2.0,
+        0.0,
+        6000,
+    ),
+}
+
+
+def audited(opened: list[Any], name: str, runs: int) -> AuditReport:
+    sql, tables, epsilon, delta, _ = AUDITS[name]
+
+    def connect() -> Any:
+        opened.append(dpsql.connect())
+        return opened[-1]
+
+    batch = 200 if "{count}" in sql else 25
+    return audit_sql(
+        connect, sql, tables, epsilon=epsilon, delta=delta, runs=runs, confidence=CONFIDENCE, power=0.3, batch=batch
+    )
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=[pytest.mark.slow] * (case[-1] > 1000)) for name, case in AUDITS.items()]
+)
+def test_the_auditor_sees_it(opened: list[Any], fault: str) -> None:
+    runs = AUDITS[fault][-1]
+    report = audited(opened, fault, runs // 4)
+    assert report.verdict != "violates", str(report)
+    with broken_fit(fault):
+        report = audited(opened, fault, runs)
+    assert report.verdict == "violates", str(report)
+
+
+def test_every_fault_is_caught_by_something() -> None:
+    assert {*COSTS, *PAIRS, *AUDITS, "closed cells", "mu rounded up"} == set(BROKEN_FITS)

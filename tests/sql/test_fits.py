@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "tukey": fit(method="tukey"),
     "tukey, private count": fit(method="tukey", **PUBLIC),
     "tukey, public blocks": fit(blocks=50, **PUBLIC),
-    "kendall, ada_ssp": pipeline(),
+    "kendall, ada_ssp": pipeline(method="ada_ssp"),
     "two_stage, tukey": pipeline(selector="two_stage", selection_blocks=20, method="tukey"),
     "sis, boosted": pipeline(selector="sis", method="boosted_ada_ssp", rounds=150, selection_share=0.2),
     "quantile": (
@@ -54,8 +54,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "metrics": ("dp_regression_metrics", {"epsilon": HUGE, "prediction": "p", "lower": -8, "upper": 8}),
 }
 # The largest of the matrices below run these; the other cases with `-m slow`.
-QUICK = ("ada_ssp, private bounds", "tukey", "kendall, ada_ssp", "quantile", "bounds", "metrics")
-EVERY = [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+QUICK = ("tukey", "kendall, ada_ssp", "quantile", "metrics")
+
+
+def quick(cases: Any) -> list[Any]:
+    """Return cases as parameters, of which all but a few are slow."""
+    return [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+EVERY = quick(CASES)
 FITS = [case for case, (name, _) in CASES.items() if name == "dp_linear_regression"]
 MODELS = [case for case, (name, _) in CASES.items() if "features" in CASES[case][1]]
 # The passes over the rows that each makes.
@@ -143,13 +150,14 @@ def fresh() -> Iterator[duckdb.DuckDBPyConnection]:
     made.close()
 
 
-def entries(con: Any) -> list[tuple[str, str, float, float, str, dict[str, Any]]]:
+def entries(con: Any) -> list[tuple[Any, ...]]:
     """Return function, status, epsilon, delta, guarantee and event of what this test has charged."""
-    found = con.execute(
-        "SELECT function, status, epsilon, delta, guarantee, event FROM dp_ledger() "
-        "WHERE kind = 'release' AND sequence > getvariable('since') ORDER BY sequence"
-    ).fetchall()
-    return [(*row[:5], json.loads(row[5])) for row in found]
+    [(since,)] = con.execute("SELECT getvariable('since')").fetchall()
+    return [
+        (row.function, row.status, row.epsilon, row.delta, row.guarantee, json.loads(row.event or ""))
+        for row in dpsql.install(con).ledger.entries()
+        if row.kind == "release" and row.sequence > since
+    ]
 
 
 def charges(con: Any) -> list[tuple[str, str]]:
@@ -226,7 +234,7 @@ def test_parts_of_an_event_add_up(con: Any, case: str) -> None:
             assert event == plan.event
 
 
-@pytest.mark.parametrize("case", [case for case in EVERY if case not in ("quantile", "bounds", "metrics")])
+@pytest.mark.parametrize("case", quick(MODELS))
 def test_every_layout(con: Any, case: str) -> None:
     con.execute("CREATE OR REPLACE TABLE vectors AS SELECT id, [a, b, c, d] AS x, y FROM t")
     con.execute("CREATE OR REPLACE TABLE arrays AS SELECT x::DOUBLE[4] AS x, y FROM vectors")
@@ -245,9 +253,7 @@ def test_every_layout(con: Any, case: str) -> None:
         assert_right(case, con.execute(f"FROM {call(case, source, **more)}").fetchall(), index)
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in FITS]
-)
+@pytest.mark.parametrize("case", quick(FITS))
 def test_the_features_of_an_earlier_selection(fresh: Any, case: str) -> None:
     """By the name of its release: in every layout the fit reads what the selection chose, and it alone."""
     fresh.execute("CREATE OR REPLACE TABLE vectors AS SELECT id, [a, b, c, d] AS x, y FROM t")
@@ -450,7 +456,7 @@ def test_whatever_the_rows_hold_a_call_answers(con: Any, case: str, rows: str) -
         assert [row for row in found if None in row and row[0] in ("rmse", "mae", "rows")] == []
 
 
-@pytest.mark.parametrize("case", [case for case in EVERY if case not in ("quantile", "bounds", "metrics")])
+@pytest.mark.parametrize("case", quick(MODELS))
 def test_levels_of_a_text_target_and_a_boolean_one(con: Any, case: str) -> None:
     """The first level is coded -1, the second 1; no bounds are needed."""
     bounds = {"target_lower": None, "target_upper": None}

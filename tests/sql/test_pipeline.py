@@ -62,11 +62,12 @@ def test_every_selector_with_every_method(con: Any, selector: str, method: str) 
 @pytest.mark.parametrize("selector", SELECTORS)
 def test_the_fit_is_that_of_the_selected_features_alone(con: Any, selector: str) -> None:
     """The same call of dp_linear_regression on these features: the others do not move the model."""
-    found = pipeline(con, selector=selector, selection_blocks=20, selection_share=0.3)
+    found = pipeline(con, selector=selector, method="ada_ssp", selection_blocks=20, selection_share=0.3)
     con.execute("CREATE OR REPLACE TEMP VIEW two AS SELECT f3, f7, y FROM t")
     text = ", ".join(f"{name} := {value!r}" for name, value in BOUNDS.items())
     alone = con.execute(
-        f"FROM dp_linear_regression('two', target := 'y', features := ['f3', 'f7'], epsilon := 7000, delta := 1e-6, {text})"
+        "FROM dp_linear_regression('two', target := 'y', features := ['f3', 'f7'], method := 'ada_ssp', "
+        f"epsilon := 7000, delta := 1e-6, {text})"
     ).fetchall()
     assert found == pytest.approx({row[0]: row[1] for row in alone}, abs=0.01)
 
@@ -114,7 +115,7 @@ def test_as_many_bounds_as_features_not_as_selected(con: Any, count: int, select
 
 
 def test_shares_are_of_the_whole_epsilon(con: Any) -> None:
-    pipeline(con, epsilon=2, selection_share=0.25)
+    pipeline(con, epsilon=2, selection_share=0.25, method="ada_ssp")
     selection, fit = event(con)["events"]
     assert Fraction(selection["epsilon"]) == Fraction(1, 2)
     assert Fraction(fit["epsilon"]) == Fraction(3, 2)

@@ -17,7 +17,7 @@ import dpsql
 from dpsql.models.model import LinearModel
 
 BUDGET = "epsilon := 1000, delta := 1e-6"
-FIT = f"target := 'y', features := ['a', 'b'], {BUDGET}, lower := -1, upper := 1, target_lower := -9, target_upper := 9"
+FIT = f"target := 'y', method := 'ada_ssp', features := ['a', 'b'], {BUDGET}, lower := -1, upper := 1, target_lower := -9, target_upper := 9"
 
 
 def fill(con: Any) -> None:
