@@ -180,7 +180,7 @@ class Context:
             function=function,
             dataset=plan.dataset,
             guarantee=release["guarantee"],
-            event=plan.event,
+            event=self.ledger.event(release["sequence"]),
             ledger_id=release["sequence"],
             replayed=stored is not None,
         )

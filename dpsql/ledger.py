@@ -26,6 +26,7 @@ from dpsql.ledger_rows import (
     LedgerRow,
     StoredRelease,
     budget_rows,
+    event_of,
     ledger_rows,
     releases_of,
     state,
@@ -311,6 +312,10 @@ class Ledger:
         key = None if dataset is None else _dataset_key(dataset)
         found = self._opened().read(lambda connection: releases_of(connection, functions))
         return [release for release in found if key is None or release.dataset == key]
+
+    def event(self, sequence: int) -> dict[str, Any]:
+        """Return the event of an entry: what was charged."""
+        return self._opened().read(lambda connection: event_of(connection, sequence))
 
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""

@@ -148,6 +148,14 @@ def releases_of(connection: Connection, functions: Sequence[str]) -> list[Stored
     ]
 
 
+def event_of(connection: Connection, sequence: int) -> dict[str, Any]:
+    """Return the event of an entry."""
+    from dpsql import ledger_schema as schema
+
+    event: dict[str, Any] = json.loads(connection.execute(schema.event_at, {"sequence": sequence}).scalar_one())
+    return event
+
+
 def budget_rows(connection: Connection) -> list[BudgetRow]:
     """Return one row per dataset, by name."""
     from dpsql import ledger_schema as schema

@@ -127,6 +127,7 @@ of_function = (
     .where(entry.c.function.in_(bindparam("functions", expanding=True)), entry.c.result.is_not(None))
     .order_by(entry.c.sequence)
 )
+event_at = select(entry.c.event).where(entry.c.sequence == bindparam("sequence"))
 everything = select(entry).order_by(entry.c.sequence)
 of_dataset = select(entry).where(entry.c.dataset == bindparam("dataset")).order_by(entry.c.sequence)
 _last = select(func.max(entry.c.sequence)).group_by(entry.c.dataset)

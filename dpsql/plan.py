@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from dpsql import parameters
 from dpsql.errors import ParameterError
+from dpsql.noise.discrete import LARGEST_SCALE
 from dpsql.parameters import show
 from dpsql.source import FRAME_PREFIX, Layout
 from dpsql.statistics.xty import NEIGHBOURS
@@ -244,6 +245,12 @@ def refuse_large_k(k: int, count: int) -> None:
     """Raise when more features are asked for than there are."""
     if k > count:
         raise ParameterError("P002", f"k must be at most the number of features, {count}; got {k}. Lower k.")
+
+
+def refuse_wide_noise(scale: Fraction) -> None:
+    """Raise when the noise would be wider than the samplers draw: of no use for anything."""
+    if scale > LARGEST_SCALE:
+        raise ParameterError("P001", "epsilon is too small: the noise would drown any table. Raise epsilon.")
 
 
 def feature_bounds(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Session:
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
         self._models: dict[tuple[Any, str | None], LinearModel] = {}
         self._released: OrderedDict[int, Entry] = OrderedDict()
+        self._groups: OrderedDict[int, int] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -167,6 +168,8 @@ class Session:
         ParameterError
             P030: there is no such model, more than one, or nothing was released.
         """
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            raise ParameterError("P030", f"a model is named by its release or its number; got {show(key)}.")
         found = self._models.get((key, dataset))
         if found is None:
             named = [entry for entry in self.ledger.releases(MODELS, dataset) if key in (entry.name, entry.sequence)]
@@ -252,6 +255,17 @@ class Session:
         if found is None or (private is not None and private != found.function.startswith("dp_")):
             raise InternalError("I002", "the call is no longer running. Run the statement again.")
         return found
+
+    def refuse_groups(self, statement: int, groups: int) -> None:
+        """Raise when one statement gives several groups the name of one release; groups come in any batches."""
+        with self._lock:
+            seen = self._groups[statement] = self._groups.pop(statement, 0) + groups
+            if len(self._groups) > _MOST_CALLS:
+                self._groups.popitem(last=False)
+        if seen > 1:
+            raise ParameterError(
+                "P013", "release names one release, and with GROUP BY each group is one. Leave release out."
+            )
 
     def close_call(self, ticket: int) -> None:
         """Forget a call that has released or failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.call import Batch, Collector
-from dpsql.errors import InternalError, ParameterError
+from dpsql.errors import InternalError
 from dpsql.functions import EXACT, function_of, plan_from_json
 from dpsql.kernels.columns import single_chunk
 from dpsql.ledger import Entry
@@ -47,11 +48,15 @@ def plan(session: Session) -> Callable[..., str]:
 
 
 def admit(session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan) → the plan, where the budget allows it: the aggregate form reads no row before."""
+    """Bind (plan) → the plan under a number of its statement, where the budget allows it.
+
+    The aggregate form reads no row before; the number tells it which groups are of one statement.
+    """
 
     def run(plans: Any) -> pa.Array:
-        session.check(plan_from_json(plans[0].as_py()))
-        return single_chunk(plans)
+        text = plans[0].as_py()
+        session.check(plan_from_json(text))
+        return pa.array([f"{secrets.randbits(62)} {text}"])
 
     return run
 
@@ -178,11 +183,10 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
     def run(groups: Any, plans: Any) -> pa.Array:
         lists = single_chunk(groups)
-        checked = plan_from_json(plans[0].as_py())
-        if checked.release is not None and len(lists) > 1:
-            raise ParameterError(
-                "P013", "release names one release, and with GROUP BY each group is one. Leave release out."
-            )
+        statement, _, text = plans[0].as_py().partition(" ")
+        checked = plan_from_json(text)
+        if checked.release is not None:
+            session.refuse_groups(int(statement), len(lists))
         call = function_of(checked.function).call.resolve(checked, lists.type.value_type, {})
         session.check(checked)
         out = []

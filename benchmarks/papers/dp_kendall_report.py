@@ -247,7 +247,7 @@ def write_medians(study: Study, path: Path) -> None:
             values = [score(line) for line in lines]
             released = sum(value > -math.inf for value in values)
             seconds = median(line["seconds"] for line in lines)
-            writer.writerow([name, method, k, len(lines), released, f"{median(values):.4f}", seconds])
+            writer.writerow([name, method, k, len(lines), released, f"{median(values):.4f}", f"{seconds:.2f}"])
 
 
 def figure(study: Study, path: Path) -> None:
@@ -311,7 +311,7 @@ def write_report(folder: Path, *, figures: bool = True) -> None:
     if tuning:
         splits = len({line["split"] for line in tuning})
         text = [f"# Public settings: median R² of {splits} splits"]
-        text.append("Written by `benchmarks/papers/dp_kendall.py --tune`. `none`: as in the study.")
+        text.append("Written by `benchmarks/papers/dp_kendall.py --tune`. `none`: the defaults.")
         for title, names in TUNED.items():
             text += [f"## {title}", tuned(tuning, names)]
         (folder / "tuning.md").write_text("\n\n".join(text) + "\n")

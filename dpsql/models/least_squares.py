@@ -25,7 +25,7 @@ from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity
 QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 # Boosting works on residuals of at most so many interquartile ranges of the target.
 _RANGES = 2.0
-_CELLS = 4096
+CELLS = 4096
 # Chance that private bounds reach out to where no row is.
 _FAILURE = Fraction(1, 1000)
 # Boosting keeps targets of up to so many residual bounds.
@@ -182,7 +182,7 @@ class StoredRows(_Rows):
     def __init__(self, call: Any, features: list[Interval], target: Interval) -> None:
         super().__init__(call, features, target)
         self._sums = GramAccumulator(len(features) + 1)
-        self._cells = GridCounts(*target, _CELLS)
+        self._cells = GridCounts(*target, CELLS)
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
         self._lock = threading.Lock()
 

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 from dpsql import parameters
 from dpsql.call import Call, Collector, Draw
 from dpsql.errors import ParameterError
+from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.models import least_squares, tukey
-from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
+from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, feature_bounds, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.source import Layout
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps
@@ -173,6 +174,8 @@ class RegressionPlan(Plan):
             affine_maps(self.lower, self.upper, count, "the call")
         if self.method == "tukey" and self.blocks is None:
             models_needed(count + 1, *self.model_budget)  # raises where no number of blocks would do
+        if self.method == "boosted_ada_ssp" and self.target_bounds is not None:
+            GridCounts(*self.target_bounds, least_squares.CELLS)  # raises where they are too narrow for the cells
         if self.method != "tukey" and least_squares.released_numbers(self, count) > MOST_COORDINATES:
             raise ParameterError(
                 "P026",
@@ -248,6 +251,7 @@ class RegressionPlan(Plan):
     @cached_property
     def count_event(self) -> dict[str, Any]:
         """What the private number of rows costs."""
+        refuse_wide_noise(self.max_rows_per_unit / self.count_epsilon)
         return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
 
     @cached_property

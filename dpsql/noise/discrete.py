@@ -39,7 +39,7 @@ _SMALLEST_PREFIX = 1 << 47
 _RADIUS = 2.0**-40
 # Above this scale a sample is put together from two parts, so that `_RADIUS` times the scale stays small.
 _LARGEST_SINGLE_SCALE = 1 << 20
-_LARGEST_SCALE = 1 << 50
+LARGEST_SCALE = 1 << 50
 
 
 def discrete_laplace(scale: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
@@ -77,7 +77,7 @@ def discrete_laplace(scale: Fraction, size: int, *, source: BitSource = SYSTEM) 
     - **Assumes**: the sum of statistic and noise does not overflow.
     - **Does not protect**: running time, which depends on the noise (redrawn zeros, refined samples).
     """
-    _check(scale, size, "scale", Fraction(_LARGEST_SCALE))
+    _check(scale, size, "scale", Fraction(LARGEST_SCALE))
     parts = []
     missing = size
     # The sign and the magnitude are independent but for zero, which would count twice: minus zero is redrawn.
@@ -124,7 +124,7 @@ def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYST
     - **Assumes**: the sum of statistic and noise does not overflow.
     - **Does not protect**: running time, which depends on the noise.
     """
-    _check(variance, size, "variance", Fraction(_LARGEST_SCALE) ** 2 / 4)
+    _check(variance, size, "variance", Fraction(LARGEST_SCALE) ** 2 / 4)
     proposal_scale = math.isqrt(math.floor(variance)) + 1
     parts = []
     missing = size

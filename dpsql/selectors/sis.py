@@ -17,7 +17,7 @@ from dpsql import parameters
 from dpsql.call import Batch, BoundedCall, Collector
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
+from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.selection import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.source import Layout
@@ -94,6 +94,9 @@ class SisPlan(SelectionPlan):
         selection = one_shot_event(self.mechanism, self.epsilon - self.center_epsilon, self.k, self.gamma)
         if self.center == "public":
             return selection
+        refuse_wide_noise(
+            Fraction(target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)) / self.center_epsilon
+        )
         mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
         return {"mechanism": "composed", "events": [mean, selection]}
 

@@ -17,7 +17,7 @@ from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.entropy import SYSTEM
-from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
+from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.selection import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.source import Layout
@@ -120,6 +120,7 @@ class TwoStagePlan(SelectionPlan):
         selection = one_shot_event(self.mechanism, self.epsilon - self.count_epsilon, self.k, self.gamma)
         if self.blocks is not None:
             return selection
+        refuse_wide_noise(self.max_rows_per_unit / self.count_epsilon)
         count = {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
         return {"mechanism": "composed", "events": [count, selection]}
 

@@ -16,7 +16,7 @@ from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.kernels.cells import COARSE_CELLS, MagnitudeCounts
 from dpsql.mechanisms.bounds import laplace_bounds
-from dpsql.plan import Quantity
+from dpsql.plan import Quantity, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.source import Layout
 from dpsql.statistics.counts import l1_sensitivity
@@ -46,12 +46,17 @@ class BoundsPlan(ColumnPlan):
     @cached_property
     def event(self) -> dict[str, Any]:
         """What the ledger records: noise on two histograms of one column."""
+        refuse_wide_noise(self.scale)
         return {"mechanism": "discrete_laplace", "epsilon": str(self.epsilon)}
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the noise on a count; coarse and fine counts have half of epsilon each."""
+        return 2 * l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit) / self.epsilon
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be."""
-        scale = 2 * l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit) / self.epsilon
-        rows = float(scale) * math.log(COARSE_CELLS / self.failure)
+        rows = float(self.scale) * math.log(COARSE_CELLS / self.failure)
         out: list[Quantity] = [("threshold", rows, "rows that a magnitude must hold to be inside the interval")]
         if n_rows is not None:
             out.append(("threshold_share", rows / n_rows, "that as a share of the rows"))

@@ -189,7 +189,7 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
     - **Sensitivity**: L1 of each sum, see the module's text.
     - **Assumes**: exact integer sums.
     - **Interval**: it holds the metric of these rows, clipped as the bounds say, with a chance of at least 95 % for all
-      metrics at once: the noise of each sum exceeds ``scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
+      metrics at once: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
       nothing about other rows.
     """
     epsilons = [plan.epsilon * share for share in SHARES]
@@ -218,7 +218,7 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
 
 
 def _noisy(total: int, scale: Fraction, epsilon: Fraction) -> tuple[int, float]:
-    """Return a sum with Laplace noise of at least a scale, and how far it is off, but for a chance of about 1 %.
+    """Return a sum with Laplace noise of at least a scale, and how far it is off, but for a chance of 1 %.
 
     Notes
     -----
@@ -229,7 +229,8 @@ def _noisy(total: int, scale: Fraction, epsilon: Fraction) -> tuple[int, float]:
     if unit > 1:
         scale = scale / unit + 1 / epsilon
     noisy = total // unit + int(discrete_laplace(scale, 1)[0])
-    return noisy * unit, float(scale) * math.log(len(SUMS) / (1 - _CONFIDENCE)) * unit + (unit - 1)
+    reach = 1 + float(scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
+    return noisy * unit, reach * unit + (unit - 1)
 
 
 def _share_explained(

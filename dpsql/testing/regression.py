@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dpsql.mechanisms import bounds, gaussian, quantile, select, tukey
+from dpsql.kernels.cells import COARSE_CELLS
+from dpsql.mechanisms import bounds, gaussian, quantile, tukey
 from dpsql.noise import discrete, race
-from dpsql.selectors import sis
-from dpsql.statistics import votes
+from dpsql.statistics import votes, xty
 from dpsql.summaries import metrics
 
 _UNIT = 1 << 20
@@ -223,7 +223,7 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             least = min(_weighted(one, width)) if one.role == "gram" else min(map(float, one.spread))
             loss.add(loss.squared_mu, one.role, _share(moved**2, least))
         elif one.role == "cells":
-            coarse = one.statistic[: bounds.COARSE_CELLS]
+            coarse = one.statistic[:COARSE_CELLS]
             unit = Fraction(sum(coarse), stated.rows)
             first, last = one.spread[0], one.spread[-1]
             if one.kind == "gaussian":
@@ -258,31 +258,36 @@ def pair_loss(first: Observation, second: Observation) -> Loss:
     AssertionError
         Something differs that no release accounts for: the releases, the noise, or the result.
     """
-    assert len(first.releases) == len(second.releases), "the number of releases depends on the table"
+    _require(len(first.releases) == len(second.releases), "the number of releases depends on the table")
     loss = Loss()
     for one, other in zip(first.releases, second.releases, strict=True):
-        assert (one.kind, one.role, one.shift) == (other.kind, other.role, other.shift), "releases differ in kind"
-        assert len(one.statistic) == len(other.statistic), f"the length of the {one.role} depends on the table"
+        _require((one.kind, one.role, one.shift) == (other.kind, other.role, other.shift), "releases differ in kind")
+        _require(len(one.statistic) == len(other.statistic), f"the length of the {one.role} depends on the table")
         if one.kind == "choice":  # scores may be counted in a unit that follows the rows: what counts is their weight
             moved = [
                 other.spread[0] * b - one.spread[0] * a for a, b in zip(one.statistic, other.statistic, strict=True)
             ]
-            assert one.spread[1] == other.spread[1], "the number of winners depends on the table"
+            _require(one.spread[1] == other.spread[1], "the number of winners depends on the table")
             loss.add(loss.epsilon, one.role, float(one.spread[1] * (max(moved) - min(moved))))
             continue
-        assert one.spread == other.spread, f"the noise of the {one.role} depends on the table"
+        _require(one.spread == other.spread, f"the noise of the {one.role} depends on the table")
         if one.kind == "models":
             changed = sum(a != b for a, b in zip(one.statistic, other.statistic, strict=True))
             loss.models = _replaced_models(one, changed)
             continue
-        moves = [int(b) - int(a) for a, b in zip(one.statistic, other.statistic, strict=True)]
-        pairs = zip(moves, one.spread, strict=True)
+        both = zip(one.statistic, other.statistic, one.spread, strict=True)
+        pairs = [(int(b) - int(a), spread) for a, b, spread in both if a != b]
         if one.kind == "gaussian":
             loss.add(loss.squared_mu, one.role, math.fsum(_share(float(by * by), float(v)) for by, v in pairs))
         else:
             loss.add(loss.epsilon, one.role, math.fsum(_share(float(abs(by)), float(b)) for by, b in pairs))
-    assert first.result == second.result, "the result depends on the table beyond what was released"
+    _require(first.result == second.result, "the result depends on the table beyond what was released")
     return loss
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise AssertionError(otherwise)
 
 
 def _share(moved: float, spread: float) -> float:
@@ -294,7 +299,7 @@ def _share(moved: float, spread: float) -> float:
 def _weighted(gram: Release, width: int) -> list[float]:
     """Return the variances of a released triangle as if every entry counted once in the Frobenius norm."""
     upper = np.triu_indices(width)
-    assert len(gram.spread) == len(upper[0]), "the triangle has another size"
+    _require(len(gram.spread) == len(upper[0]), "the triangle has another size")
     triangle = zip(upper[0].tolist(), upper[1].tolist(), gram.spread, strict=True)
     return [float(variance) * (1 if i == j else 2) for i, j, variance in triangle]
 
@@ -347,7 +352,7 @@ def _quantile_loss(choices: list[Release], stated: Stated) -> dict[str, float]:
         cut = low
         if high > low:
             one = next(rest)
-            assert len(one.statistic) == high - low + 1, "sub-ranges overlap"
+            _require(len(one.statistic) == high - low + 1, "sub-ranges overlap")
             coefficient = float(one.spread[0] * one.spread[1]) * local.denominator * stated.max_rows_per_unit
             larger = float(max(local, 1 - local))
             whole = stated.neighbours == "replace" and level == 0
@@ -355,14 +360,10 @@ def _quantile_loss(choices: list[Release], stated: Stated) -> dict[str, float]:
             cut += int(one.answer[0])
         pending.append((low, cut, first, middle, start, at, level + 1))
         pending.append((cut, high, middle + 1, stop, at, end, level + 1))
-    assert next(rest, None) is None, "more sub-ranges than quantiles"
-    # Under replace the first entry stands for the one sub-range that a row leaves, the second for the one it enters.
-    entered = 2 if stated.neighbours == "replace" else 1
-    found = {}
-    for level, costs in levels.items():
-        largest = max(costs)
-        found[f"rank {level}"] = largest if level == 0 else entered * largest
-    return {"rank": math.fsum(found.values())}
+    _require(next(rest, None) is None, "more sub-ranges than quantiles")
+    # A row is in one sub-range of a level; under replace it leaves one and enters another.
+    touched = 2 if stated.neighbours == "replace" else 1
+    return {"rank": math.fsum(max(costs) * (touched if level else 1) for level, costs in levels.items())}
 
 
 class _Spy:
@@ -385,7 +386,7 @@ class _Spy:
             (gaussian.gaussian_release, self._matrix(gaussian.gaussian_release)),
             (bounds.interval_from_counts, self._cells(bounds.interval_from_counts)),
             (votes.blocks_from_count, self._count(votes.blocks_from_count)),
-            (sis.mean_from_sums, self._centre(sis.mean_from_sums)),
+            (xty.mean_from_sums, self._centre(xty.mean_from_sums)),
             (metrics._noisy, self._sum(metrics._noisy)),
             (tukey.tukey, self._models(tukey.tukey)),
         ]
@@ -400,10 +401,9 @@ class _Spy:
         """Record a release; return what the call is to go on with."""
         if self._answers is not None:
             forced = next(self._answers, None)
-            assert forced is not None, "the number of releases depends on the table"
-            release = Release(
-                release.kind, release.role, release.statistic, release.spread, forced.answer, release.shift
-            )
+            if forced is None:
+                raise AssertionError("the number of releases depends on the table")
+            release = replace(release, answer=forced.answer)
         self.releases.append(release)
         return release.answer
 
@@ -449,7 +449,7 @@ class _Spy:
             halved = np.zeros(size, dtype=bool) if twice is None else np.asarray(twice)
             noise, spread = np.zeros(size), [Fraction(0)] * size
             parts = [chosen for chosen in (~halved, halved) if chosen.any()]
-            assert all(kind == "gaussian" for kind, _, _ in drawn)
+            _require(all(kind == "gaussian" for kind, _, _ in drawn), "a matrix has noise of another kind")
             for chosen, (_, variance, part) in zip(parts, drawn, strict=False):
                 noise[chosen] = part
                 for at in np.flatnonzero(chosen):
@@ -457,7 +457,7 @@ class _Spy:
             shift = round(math.log2(answer.sigma / math.sqrt(spread[0]))) if spread[0] else 0
             rounded = [round(float(value) * 2.0**-shift - by) for value, by in zip(answer.values, noise, strict=True)]
             for found, exact in zip(rounded, values, strict=True):
-                assert abs((found << shift) - int(exact)) <= (1 << shift) // 2, "more than statistic and noise"
+                _require(abs((found << shift) - int(exact)) <= (1 << shift) // 2, "more than statistic and noise")
             role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
             self._matrices += 1
             return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift))
@@ -500,7 +500,7 @@ class _Spy:
             [(_, spread, noise)] = self._take(1) or [("", Fraction(0), [0])]
             by = int(noise[0])
             shifts = [shift for shift in range(60) if answer[0] == ((total >> shift) + by) << shift]
-            assert shifts, "more than statistic and noise"
+            _require(bool(shifts), "more than statistic and noise")
             statistic = (total >> shifts[0],)
             return self._record(Release("laplace", "sum", statistic, (spread,), answer, shifts[0]))
 
@@ -513,7 +513,7 @@ class _Spy:
             answer = real(models, epsilon_test=epsilon_test, epsilon_draw=epsilon_draw, delta=delta)
             drawn, self._drawn = self._drawn, []
             # One draw for the test, none where there are too few models for any.
-            assert len(drawn) <= 1
+            _require(len(drawn) <= 1, "more noise than the test needs")
             test = 1 / drawn[0][1] if drawn else epsilon_test
             return self._record(Release("models", "models", exact, (test + epsilon_draw, delta), answer))
 

@@ -126,3 +126,26 @@ def test_a_release_name_needs_one_group(con: Any) -> None:
     again = con.execute(f"SELECT dp_sis([a, b], y, n_features := 2, {B}, release := 'r') FROM t").fetchall()
     assert first == again
     assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5000])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "dp_sis([a, b], y, n_features := 2, k := 1, epsilon := 1, lower := 0, upper := 1, target_lower := 0, "
+        "target_upper := 1, release := 'r')",
+        "dp_bounds(y, epsilon := 1, release := 'r')",
+    ],
+)
+def test_groups_never_share_the_name_of_a_release(form: str, groups: int) -> None:
+    """DuckDB hands groups over in batches of its own choosing: the second group must not get the first one's result."""
+    with dpsql.connect() as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS y, i AS g FROM range(5000) AS r(i)"
+        )
+        with pytest.raises(duckdb.Error, match="DPSQL-P013"):
+            con.execute(f"SELECT g % {groups}, {form} FROM t GROUP BY 1").fetchall()
+        renamed = form.replace("'r'", "'s'")
+        [(one,)] = con.execute(f"SELECT {renamed} FROM t").fetchall()
+        again = con.execute(f"SELECT g < 0, {renamed} FROM t GROUP BY 1")
+        assert again.fetchall() == [(False, one)]

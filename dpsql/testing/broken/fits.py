@@ -1,4 +1,4 @@
-"""Broken fits and summaries behind the SQL functions: one piece of the product at a time, replaced while a test runs."""
+"""Broken fits and summaries behind the SQL functions: one piece of the product is replaced while a test runs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dpsql.models import least_squares, linear_regression
 from dpsql.models import tukey as tukey_model
 from dpsql.models.linear_regression import RegressionPlan
 from dpsql.models.pipeline import PipelinePlan
+from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics import counts, regression
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.tukey import row_budget
@@ -155,7 +156,7 @@ def _closed_quantiles(
         whole = stop - first == len(quantiles)
         spread = counts.rank_utility_range(local, neighbours, whole=whole, max_rows_per_unit=max_rows_per_unit)
         ranks = below[low : high + 1] - below[low]
-        cut = cuts[middle] = low + quantile._cut(ranks, local, spread, share, quantile.SYSTEM)
+        cut = cuts[middle] = low + quantile._cut(ranks, local, spread, share, SYSTEM)
         divide(cut, high, middle + 1, stop, quantiles[middle], end)
         divide(low, min(cut + 1, len(found)), first, middle, start, quantiles[middle])
 
