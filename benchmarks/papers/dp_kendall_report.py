@@ -224,9 +224,10 @@ def tuned(lines: Sequence[Line], names: frozenset[str]) -> str:
     """Show median R² by method, features and settings, one column per set; those with the given settings, and none."""
     sets = list(dict.fromkeys(line["set"] for line in lines))
     groups: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    telling = names - {"bounds", "epsilon"} or names
     for line in lines:
         settings = dict(line["settings"])
-        if not settings or (set(settings) <= names and settings.keys() & names - {"bounds"}):
+        if not settings or (settings.keys() <= names and settings.keys() & telling):
             told = ", ".join(f"{key} {value}" for key, value in settings.items()) or "none"
             groups[label(line), told][line["set"]].append(score(line))
     methods = {method for method, told in groups if told != "none"}
@@ -312,6 +313,11 @@ def write_report(folder: Path, *, figures: bool = True) -> None:
         splits = len({line["split"] for line in tuning})
         text = [f"# Public settings: median R² of {splits} splits"]
         text.append("Written by `benchmarks/papers/dp_kendall.py --tune`. `none`: the defaults.")
+        text.append(
+            "A `row_norm` is a multiple of d, under a root; 0 is for 1. `bounds range`: the least and the largest "
+            "value, as if they were public bounds. A `block_size` is the number of rows per block, as a multiple of "
+            "d + 1."
+        )
         for title, names in TUNED.items():
             text += [f"## {title}", tuned(tuning, names)]
         (folder / "tuning.md").write_text("\n\n".join(text) + "\n")

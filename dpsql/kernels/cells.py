@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +70,10 @@ class GridCounts:
         self._counts = np.zeros(cells, dtype=np.int64)
         self._lock = threading.Lock()
 
-    def edge(self, number: int) -> float:
-        """Return the value of a cut, 0 <= number <= cells."""
-        return float(self.edges[number])
+    def middle(self, cell: int) -> float:
+        """Return the middle of a cell, 0 <= cell < cells: rounded once, and in the cell."""
+        start, end = float(self.edges[cell]), float(self.edges[cell + 1])
+        return min(float((Fraction(start) + Fraction(end)) / 2), math.nextafter(end, start))
 
     @property
     def counts(self) -> NDArray[np.int64]:

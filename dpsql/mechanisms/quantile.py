@@ -27,15 +27,15 @@ def quantiles(
     max_rows_per_unit: int = 1,
     source: BitSource = SYSTEM,
 ) -> list[int]:
-    """Return private cuts of a public grid such that about a share q of the rows lies below the cut for q.
+    """Return private cells of a public grid such that a share q of the rows lies up to somewhere in the cell for q.
 
-    The middle quantile is selected first, over all cuts of the grid. Then the rows below its cut decide the
-    quantiles before it, over the cuts up to that cut, and the other rows the quantiles after it; and so on.
+    The middle quantile is selected first, over all cells of the grid. Then the rows up to its cell, that one
+    included, decide the quantiles before it, and the other rows the quantiles after it; and so on.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (cells,)
-        Exact number of rows in each cell, in ascending order of the cells. The grid is public.
+        Exact number of rows in each cell, in ascending order of the cells, at least one cell. The grid is public.
     quantiles : sequence of Fraction
         In (0, 1), strictly ascending, at least one. Public.
     epsilon : Fraction
@@ -49,8 +49,8 @@ def quantiles(
 
     Returns
     -------
-    cuts : list of int
-        In [0, cells], one per quantile, not descending: cut c has cells 0 to c - 1 below it.
+    cells : list of int
+        In [0, cells), one per quantile, not descending.
 
     Raises
     ------
@@ -60,22 +60,27 @@ def quantiles(
 
     Notes
     -----
-    - **Guarantee**: pure ``epsilon``-DP for all cuts together, and ``epsilon**2 / (8 levels)``-zCDP with the
+    - **Guarantee**: pure ``epsilon``-DP for all cells together, and ``epsilon**2 / (8 levels)``-zCDP with the
       levels of `halving_levels` (see `quantile_event`).
     - **Neighbouring relation**: add or remove one unit, or replace one.
-    - **Sensitivity**: range of the utility ``-|left - q n|``, with left the rows below the cut and n the rows of the
-      sub-range (`dpsql.statistics.counts.rank_utility_range`).
+    - **Sensitivity**: range of the utility ``-max(0, left - q n, q n - right)``, with left the rows of the sub-range
+      before the cell, right those up to its end and n all of them
+      (`dpsql.statistics.counts.rank_utility_range`).
     - **Randomness**: Gumbel noise by an exact race, operating-system entropy, no seed.
     - **Assumes**: every row is in one cell, by its value alone, or in none.
     - **Does not protect**: the grid, the quantiles; running time.
 
-    Why it holds. Every level spends ``epsilon / levels``. Given the released cuts of the levels above, the
+    Why it holds. Every level spends ``epsilon / levels``. Given the released cells of the levels above, the
     sub-ranges are fixed, disjoint sets of cells, so rows are divided by value and each row is in one sub-range.
     Within one of them the number of rows n is the true one, never released. Dividing rows by rank instead, or
-    counting rows at a cut on both sides of it, would let one row move two sub-ranges.
+    counting the rows of a released cell on both sides of it, would let one row move two sub-ranges.
 
-    Cuts with the same number of rows below them are equally likely. Where many rows share a value the result is any
-    cut between that value and a neighbouring one; for a constant column it may be any cut of the grid.
+    A released cell is a candidate on both sides of it; to the right it has no rows. So a sub-range is never without
+    a candidate, and quantiles may share a cell.
+
+    One quantile is right whatever the ties: cells with utility 0 are those that an exact quantile lies in or may lie
+    in. A recursion is right where few rows share a cell. The rows of a released cell all go left, where they should
+    be divided at the quantile; where that is a share s of the table, the ranks below it are off by up to s.
 
     References
     ----------
@@ -84,11 +89,12 @@ def quantiles(
     _check(quantiles, epsilon)
     below = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     share = epsilon / halving_levels(len(quantiles))
-    cuts = [0] * len(quantiles)
-    # (first and last cut of the sub-range, its quantiles among all, the ranks of its ends as shares of the table)
-    pending = [(0, len(counts), 0, len(quantiles), Fraction(0), Fraction(1))]
+    found = [0] * len(quantiles)
+    # (first and last candidate, first cell with rows of the sub-range, its quantiles among all, the ranks of its ends
+    # as shares of the table)
+    pending = [(0, len(counts) - 1, 0, 0, len(quantiles), Fraction(0), Fraction(1))]
     while pending:
-        low, high, first, stop, start, end = pending.pop()
+        low, high, occupied, first, stop, start, end = pending.pop()
         if first == stop:
             continue
         middle = (first + stop) // 2
@@ -96,11 +102,12 @@ def quantiles(
         spread = rank_utility_range(
             local, neighbours, whole=stop - first == len(quantiles), max_rows_per_unit=max_rows_per_unit
         )
-        cut = low + _cut(below[low : high + 1] - below[low], local, spread, share, source)
-        cuts[middle] = cut
-        pending.append((low, cut, first, middle, start, quantiles[middle]))
-        pending.append((cut, high, middle + 1, stop, quantiles[middle], end))
-    return cuts
+        ranks = np.maximum(below[low : high + 2] - below[occupied], 0)
+        cell = low + _cell(ranks, local, spread, share, source)
+        found[middle] = cell
+        pending.append((low, cell, occupied, first, middle, start, quantiles[middle]))
+        pending.append((cell, high, cell + 1, middle + 1, stop, quantiles[middle], end))
+    return found
 
 
 def halving_levels(count: int) -> int:
@@ -133,15 +140,16 @@ def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> dict[str,
     return {"mechanism": "gumbel_noise", "epsilon": str(epsilon), "rounds": levels}
 
 
-def _cut(below: NDArray[np.int64], quantile: Fraction, spread: Fraction, epsilon: Fraction, source: BitSource) -> int:
-    """Select one cut; `below` holds the rows of the sub-range below each of its cuts."""
-    if len(below) == 1:
+def _cell(ranks: NDArray[np.int64], quantile: Fraction, spread: Fraction, epsilon: Fraction, source: BitSource) -> int:
+    """Select one cell; `ranks` holds the rows of the sub-range below the first candidate and up to each one's end."""
+    if len(ranks) == 2:
         return 0
-    rows = int(below[-1])
+    rows = int(ranks[-1])
     if max(rows, 1) * quantile.denominator >= _LARGEST_INT64:
-        below = below.astype(object)
+        ranks = ranks.astype(object)
     # In units of one row over the denominator, so that utility and range are integers.
-    utility = -abs(below * quantile.denominator - rows * quantile.numerator)
+    beyond = ranks * quantile.denominator - rows * quantile.numerator
+    utility = -np.maximum(np.maximum(beyond[:-1], -beyond[1:]), 0)
     unit = int(spread * quantile.denominator)
     return int(select(utility, utility_range=unit, epsilon=epsilon, k=1, noise="gumbel", source=source)[0])
 

@@ -228,14 +228,14 @@ class StoredRows(_Rows):
         plan = self._call.plan
         if self._call.target.levels is not None:
             return self._scales
-        cuts = quantiles(
+        found = quantiles(
             self._cells.counts,
             quantiles=QUARTILES,
             epsilon=plan.scale_epsilon,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )
-        first, median, third = (self._cells.edge(cut) for cut in cuts)
+        first, median, third = (self._cells.middle(cell) for cell in found)
         if not third > first:
             return self._scales
         return replace(self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first)))

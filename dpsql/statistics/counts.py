@@ -1,4 +1,4 @@
-"""Counts of rows per cell, and the utility of a cut for a quantile: how far one privacy unit moves them.
+"""Counts of rows per cell, and the utility of a cell for a quantile: how far one privacy unit moves them.
 
 Cells are disjoint and public, and the cell of a row is a function of that row alone: every row is counted in
 one cell of a histogram, or in none when its value is missing. A unit has at most m rows.
@@ -13,21 +13,22 @@ replace      2 w m         2 w m**2            at most m rows leave and m come; 
                                                they cancel, so the squares of both parts add up at worst
 ===========  ============  ==================  ============================================================
 
-The utility of a cut for the quantile q is ``-|left - q n|``, in rows: n is the true number of rows, left of
-them lie below the cut. What selection needs is the range of the utility, the spread of its changes over all
-cuts. For m rows:
+The utility of a cell for the quantile q is ``-max(0, left - q n, q n - right)``, in rows: n is the true number
+of rows, left of them lie before the cell and right of them before its end. It is 0 where a share q of the rows
+may end in the cell, and otherwise the distance to that in ranks. What selection needs is the range of the
+utility, the spread of its changes over all cells. For m rows:
 
 ===========  =====================  =======================================================================
 relation     range                  why
 ===========  =====================  =======================================================================
-add_remove   2 m max(q, 1 - q)      a row adds 1 - q or -q to ``left - q n``: every cut moves by at most
-                                    max(q, 1 - q), either way
-replace      2 m                    n stays, left moves by at most 1 either way; a row without a value
-                                    counts as removed, which moves no cut further
+add_remove   2 m max(q, 1 - q)      see `rank_utility_range`: every cell moves by at most max(q, 1 - q),
+                                    either way
+replace      2 m                    n stays, left and right move by at most 1 either way; a row without a
+                                    value counts as removed, which moves no cell further
 ===========  =====================  =======================================================================
 
 This holds because q n follows the data. Against a rank that is fixed, public or noisy, an added row moves
-the utility of a cut up or down by 1: range 2, also for the median.
+the utility of a cell up or down by 1: range 2, also for the median.
 
 In a recursion a level has one selection per sub-range, each with a q of its own, and all sub-ranges of a
 level share one epsilon. An added row is in one of them. A replaced row may leave one sub-range and enter
@@ -93,7 +94,7 @@ def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per
 
 
 def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
-    """Return the range that the selection of one cut is calibrated to.
+    """Return the range that the selection of one cell is calibrated to.
 
     Parameters
     ----------
@@ -114,6 +115,28 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
     ------
     ParameterError
         P007 (neighbours), P009 (max_rows_per_unit).
+
+    Notes
+    -----
+    Why it holds for an added row, in cell r. It adds 1 to n, and so q to ``q n``. The distance of a cell is the
+    largest of 0, ``left - q n`` and ``q n - right``, so it rises by no more than the term that rises most, and falls
+    by no more than the term that falls most:
+
+    ==========  ==============  ============  ============  =====================
+    cell        left and right  left - q n    q n - right   distance
+    ==========  ==============  ============  ============  =====================
+    after r     both + 1        1 - q         -(1 - q)      [-(1 - q), 1 - q]
+    before r    both + 0        -q            q             [-q, q]
+    r itself    0 and + 1       -q            -(1 - q)      [-max(q, 1 - q), 0]
+    ==========  ==============  ============  ============  =====================
+
+    All of it is in ``[-max(q, 1 - q), max(q, 1 - q)]``. Cells after r that lie on both sides of the quantile take
+    ``2 (1 - q)`` of that, cells before r on both sides of it ``2 q``, so the range is reached. A removed row is an
+    added one read backwards.
+
+    A replaced row leaves n as it is, and moves left and right by at most 1 each, so all distances by at most 1.
+
+    It holds for cells without rows as well, and so for a candidate that is outside of the sub-range.
     """
     _check(neighbours, max_rows_per_unit)
     if neighbours == "replace" and whole:

@@ -39,7 +39,7 @@ class QuantilePlan(ColumnPlan):
     lower, upper : float
         Public bounds of the column.
     cells : int
-        Cells of equal width between them; quantiles are edges of cells.
+        Cells of equal width between them; quantiles are middles of cells.
     """
 
     quantiles: tuple[str, ...]
@@ -80,7 +80,7 @@ class QuantilePlan(ColumnPlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, in ranks: how many rows a quantile may be off."""
-        # An edge that is r ranks off is exp(-c r) times as likely; 95 % of the time none beyond log(20 cells) / c wins.
+        # A cell that is r ranks off is exp(-c r) times as likely; 95 % of the time none beyond log(20 cells) / c wins.
         spread = rank_utility_range(
             Fraction(self.quantiles[len(self.quantiles) // 2]),
             self.neighbours,
@@ -125,14 +125,15 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
     """
-    cuts = quantiles(
+    found = quantiles(
         cells.counts,
         quantiles=[Fraction(quantile) for quantile in plan.quantiles],
         epsilon=plan.epsilon,
         neighbours=plan.neighbours,
         max_rows_per_unit=plan.max_rows_per_unit,
     )
-    return [[float(Fraction(quantile)), cells.edge(cut)] for quantile, cut in zip(plan.quantiles, cuts, strict=True)]
+    shares = [float(Fraction(quantile)) for quantile in plan.quantiles]
+    return [[share, cells.middle(cell)] for share, cell in zip(shares, found, strict=True)]
 
 
 def _quantiles(given: Any) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 # The cell of each row, None for a missing value.
 Rows = Sequence[int | None]
-Cuts = tuple[int, ...]
-# (rows of the sub-range, first cut, last cut, quantile within the sub-range, level from 0) -> law of the cut
-CutLaw = Callable[[Sequence[int], int, int, Fraction, int], Mapping[int, float]]
+Cells = tuple[int, ...]
+# (rows of the sub-range, first and last candidate, quantile within the sub-range, level from 0) -> law of the cell
+CellLaw = Callable[[Sequence[int], int, int, Fraction, int], Mapping[int, float]]
 Split = Callable[[Sequence[int], int], tuple[Sequence[int], Sequence[int]]]
 
 
@@ -26,7 +26,7 @@ def quantile_law(
     epsilon: Fraction,
     neighbours: str,
     max_rows_per_unit: int = 1,
-) -> dict[Cuts, float]:
+) -> dict[Cells, float]:
     """Return the law of `dpsql.mechanisms.quantile.quantiles`.
 
     Parameters
@@ -41,17 +41,17 @@ def quantile_law(
     Returns
     -------
     law : dict
-        Cuts, one per quantile -> probability.
+        Cells, one per quantile -> probability.
 
     Examples
     --------
-    >>> law = quantile_law([0], 1, quantiles=[Fraction(1, 2)], epsilon=Fraction(1), neighbours="add_remove")
+    >>> law = quantile_law([], 2, quantiles=[Fraction(1, 2)], epsilon=Fraction(1), neighbours="add_remove")
     >>> sorted(law.items())
     [((0,), 0.5), ((1,), 0.5)]
     """
     levels = math.ceil(math.log2(len(quantiles) + 1))
 
-    def cut_law(rows: Sequence[int], low: int, high: int, quantile: Fraction, level: int) -> Mapping[int, float]:
+    def cell_law(rows: Sequence[int], low: int, high: int, quantile: Fraction, level: int) -> Mapping[int, float]:
         larger = max(quantile, 1 - quantile)
         if neighbours == "add_remove":
             coefficient = epsilon / levels / (2 * larger)
@@ -61,52 +61,58 @@ def quantile_law(
             coefficient = epsilon / levels / (4 * larger)
         return rank_law(rows, low, high, quantile * len(rows), coefficient / max_rows_per_unit)
 
-    return halving_law(rows, cells, quantiles, cut_law)
+    return halving_law(rows, cells, quantiles, cell_law)
 
 
 def halving_law(
-    rows: Rows, cells: int, quantiles: Sequence[Fraction], cut_law: CutLaw, split: Split | None = None
-) -> dict[Cuts, float]:
-    """Return the joint law of all cuts of a recursive halving.
+    rows: Rows, cells: int, quantiles: Sequence[Fraction], cell_law: CellLaw, split: Split | None = None
+) -> dict[Cells, float]:
+    """Return the joint law of all cells of a recursive halving.
 
     Parameters
     ----------
     rows, cells, quantiles
         As for `quantile_law`.
-    cut_law : callable
-        ``cut_law(rows, low, high, quantile, level)``: the law of the cut of one sub-range.
+    cell_law : callable
+        ``cell_law(rows, low, high, quantile, level)``: the law of the cell of one sub-range.
     split : callable, optional
-        ``split(rows, cut)``: the rows of either side, by default those below the cut and the others.
+        ``split(rows, cell)``: the rows of either side, by default those up to the cell's end and the others.
     """
 
-    def law(rows: Sequence[int], low: int, high: int, first: int, stop: int, level: int) -> dict[Cuts, float]:
+    def law(rows: Sequence[int], low: int, high: int, first: int, stop: int, level: int) -> dict[Cells, float]:
         if first == stop:
             return {(): 1.0}
         middle = (first + stop) // 2
         start, end = (Fraction(0), *quantiles, Fraction(1))[first], (*quantiles, Fraction(1))[stop]
         local = (quantiles[middle] - start) / (end - start)
-        found: dict[Cuts, float] = {}
-        for cut, chance in cut_law(rows, low, high, local, level).items():
-            left, right = (split or by_value)(rows, cut)
-            before = law(left, low, cut, first, middle, level + 1)
-            after = law(right, cut, high, middle + 1, stop, level + 1)
+        found: dict[Cells, float] = {}
+        for cell, chance in cell_law(rows, low, high, local, level).items():
+            left, right = (split or by_value)(rows, cell)
+            before = law(left, low, cell, first, middle, level + 1)
+            after = law(right, cell, high, middle + 1, stop, level + 1)
             for one, this in before.items():
                 for other, that in after.items():
-                    found[*one, cut, *other] = chance * this * that
+                    found[*one, cell, *other] = chance * this * that
         return found
 
-    return law([row for row in rows if row is not None], 0, cells, 0, len(quantiles), 0)
+    return law([row for row in rows if row is not None], 0, cells - 1, 0, len(quantiles), 0)
 
 
-def by_value(rows: Sequence[int], cut: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Divide rows into those below a cut and those above; each is on one side."""
-    return [row for row in rows if row < cut], [row for row in rows if row >= cut]
+def by_value(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Divide rows into those up to the end of a cell and those after it; each is on one side."""
+    return [row for row in rows if row <= cell], [row for row in rows if row > cell]
 
 
 def rank_law(rows: Sequence[int], low: int, high: int, rank: Fraction, coefficient: Fraction) -> dict[int, float]:
-    """Return the law of a cut in [low, high] with probability proportional to ``exp(-coefficient |left - rank|)``."""
-    losses = {cut: abs(sum(row < cut for row in rows) - rank) for cut in range(low, high + 1)}
+    """Return the law of a cell in [low, high] with probability ``exp(-coefficient distance)``, up to a factor.
+
+    The distance is that of `rank` from the ranks of the cell, which has some of `rows` before it and some in it.
+    """
+    losses = {}
+    for cell in range(low, high + 1):
+        before, until = sum(row < cell for row in rows), sum(row <= cell for row in rows)
+        losses[cell] = max(Fraction(0), before - rank, rank - until)
     best = min(losses.values())
-    weights = {cut: math.exp(-coefficient * (loss - best)) for cut, loss in losses.items()}
+    weights = {cell: math.exp(-coefficient * (loss - best)) for cell, loss in losses.items()}
     total = math.fsum(weights.values())
-    return {cut: weight / total for cut, weight in weights.items()}
+    return {cell: weight / total for cell, weight in weights.items()}

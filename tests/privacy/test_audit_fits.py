@@ -107,7 +107,7 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
         (corner(0), corner(1)),
         30.0,
         0.01,
-        1.0,
+        0.5,
     ),
     "ada_ssp, units": (
         table_form(
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
         (owned(1), owned(2)),
         30.0,
         0.01,
-        1.0,
+        0.2,
     ),
     "boosted": (
         regression("epsilon := 30, delta := 0.01, method := 'boosted_ada_ssp', rounds := 2"),

@@ -227,7 +227,7 @@ AUDITS: dict[str, tuple[str, tuple[str, str], float, float, int]] = {
     "constant of the median": (
         "SELECT list_transform(dp_quantile(y, quantiles := 0.9, epsilon := 2, lower := 0, upper := 3, cells := 3, "
         f"dataset := 't'), lambda entry: entry.value){GROUPS}",
-        (values((0.5, 8), (1.5, 2)), values((0.5, 8), (1.5, 2), (2.5, 1))),
+        (values((0.5, 35), (1.5, 2), (2.5, 3)), values((0.5, 35), (1.5, 2), (2.5, 4))),
         2.0,
         0.0,
         6000,

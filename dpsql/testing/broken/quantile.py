@@ -10,41 +10,41 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from dpsql.testing.quantile import Cuts, Rows, Split, halving_law, rank_law
+from dpsql.testing.quantile import Cells, Rows, Split, halving_law, rank_law
 
 
 def fixed_rank_law(rows: Rows, cells: int, *, rank: Fraction, epsilon: Fraction) -> dict[int, float]:
-    """Return the law of one cut at a fixed rank, with the constant of the median.
+    """Return the law of one cell at a fixed rank, with the constant of the median.
 
     Parameters
     ----------
     rows, cells
         As for `dpsql.testing.quantile.quantile_law`.
     rank : Fraction
-        Public number of rows that are to lie below the cut.
+        Public number of rows that are to lie up to somewhere in the cell.
     epsilon : Fraction
         Claimed privacy loss under add_remove, > 0.
 
     Returns
     -------
     law : dict
-        Cut -> probability.
+        Cell -> probability.
 
     Notes
     -----
-    - **What is wrong**: an added row moves ``|left - rank|`` up at one cut and down at another, by 1 each: range 2,
+    - **What is wrong**: an added row moves the distance up at one cell and down at another, by 1 each: range 2,
       where the median of the true number of rows has 1.
     - **Caught by**: `check_exhaustively`.
     - **Counter-example**: epsilon = 8, rank 3, three cells, at most 6 rows: loss 2.00 epsilon
       (tests/privacy/test_broken_quantile.py, as the numbers below).
     """
-    return rank_law([row for row in rows if row is not None], 0, cells, rank, epsilon)
+    return rank_law([row for row in rows if row is not None], 0, cells - 1, rank, epsilon)
 
 
 def noisy_rank_law(
     rows: Rows, cells: int, *, quantile: Fraction, epsilon: Fraction, count_epsilon: Fraction, most: int
 ) -> dict[tuple[int, int], float]:
-    """Return the joint law of a noisy number of rows and one cut at its share of that number.
+    """Return the joint law of a noisy number of rows and one cell at its share of that number.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def noisy_rank_law(
     quantile : Fraction
         In (0, 1).
     epsilon, count_epsilon : Fraction
-        Claimed privacy losses of cut and count under add_remove, > 0.
+        Claimed privacy losses of cell and count under add_remove, > 0.
     most : int
         The noisy count, two-sided geometric, is clamped to [0, most]; tables have no more rows than that.
 
     Returns
     -------
     law : dict
-        (noisy count, cut) -> probability.
+        (noisy count, cell) -> probability.
 
     Notes
     -----
@@ -75,13 +75,13 @@ def noisy_rank_law(
     for noisy in range(most + 1):
         # An end takes all that lies beyond it.
         chance = decay ** abs(noisy - len(known)) / (1 + decay) * (1 - decay if 0 < noisy < most else 1)
-        for cut, share in rank_law(known, 0, cells, quantile * noisy, epsilon).items():
-            law[noisy, cut] = chance * share
+        for cell, share in rank_law(known, 0, cells - 1, quantile * noisy, epsilon).items():
+            law[noisy, cell] = chance * share
     return law
 
 
 def median_constant_law(rows: Rows, cells: int, *, quantile: Fraction, epsilon: Fraction) -> dict[int, float]:
-    """Return the law of one cut for any quantile with coefficient epsilon, which is right for the median alone.
+    """Return the law of one cell for any quantile with coefficient epsilon, which is right for the median alone.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def median_constant_law(rows: Rows, cells: int, *, quantile: Fraction, epsilon: 
     Returns
     -------
     law : dict
-        Cut -> probability.
+        Cell -> probability.
 
     Notes
     -----
@@ -101,13 +101,13 @@ def median_constant_law(rows: Rows, cells: int, *, quantile: Fraction, epsilon: 
       for q = 9/10, which takes more rows to reach its range of 1.8.
     """
     known = [row for row in rows if row is not None]
-    return rank_law(known, 0, cells, quantile * len(known), epsilon)
+    return rank_law(known, 0, cells - 1, quantile * len(known), epsilon)
 
 
 def median_constant_halving_law(
     rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction
-) -> dict[Cuts, float]:
-    """Return the joint law of a recursion with half the level's epsilon as the coefficient of every cut.
+) -> dict[Cells, float]:
+    """Return the joint law of a recursion with half the level's epsilon as the coefficient of every cell.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def median_constant_halving_law(
     Returns
     -------
     law : dict
-        Cuts -> probability.
+        Cells -> probability.
 
     Notes
     -----
@@ -136,30 +136,29 @@ def median_constant_halving_law(
     )
 
 
-def closed_cells_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction) -> dict[Cuts, float]:
-    """Return the joint law of a recursion whose sub-ranges are closed at both ends, like SQL's BETWEEN.
+def closed_cells_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction) -> dict[Cells, float]:
+    """Return the joint law of a recursion whose sub-ranges both hold the released cell, like SQL's BETWEEN.
 
     Parameters
     ----------
     rows, cells, quantiles, epsilon
-        As for `dpsql.testing.quantile.quantile_law`; the claim is for add_remove. A row's value is the lower end of
-        its cell, so that it may equal a cut.
+        As for `dpsql.testing.quantile.quantile_law`; the claim is for add_remove.
 
     Returns
     -------
     law : dict
-        Cuts -> probability.
+        Cells -> probability.
 
     Notes
     -----
-    - **What is wrong**: a row that equals a cut is in both sub-ranges, and one row moves both of them.
+    - **What is wrong**: a row of the released cell is in both sub-ranges, and one row moves both of them.
     - **Caught by**: `check_exhaustively`.
     - **Counter-example**: epsilon = 16, quartiles, three cells, at most 8 rows: loss 1.50 epsilon.
     """
     return _halving(rows, cells, quantiles, epsilon, _closed)
 
 
-def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction) -> dict[Cuts, float]:
+def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], epsilon: Fraction) -> dict[Cells, float]:
     """Return the joint law of a recursion that divides the sorted rows in the middle, like SQL's NTILE.
 
     Parameters
@@ -170,7 +169,7 @@ def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], eps
     Returns
     -------
     law : dict
-        Cuts -> probability.
+        Cells -> probability.
 
     Notes
     -----
@@ -184,20 +183,20 @@ def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], eps
 
 def _halving(
     rows: Rows, cells: int, quantiles: Sequence[Fraction], epsilon: Fraction, split: Split
-) -> dict[Cuts, float]:
+) -> dict[Cells, float]:
     share = epsilon / math.ceil(math.log2(len(quantiles) + 1))
 
-    def cut_law(rows: Sequence[int], low: int, high: int, quantile: Fraction, level: int) -> Mapping[int, float]:
+    def cell_law(rows: Sequence[int], low: int, high: int, quantile: Fraction, level: int) -> Mapping[int, float]:
         coefficient = share / (2 * max(quantile, 1 - quantile))
         return rank_law(rows, low, high, quantile * len(rows), coefficient)
 
-    return halving_law(rows, cells, quantiles, cut_law, split)
+    return halving_law(rows, cells, quantiles, cell_law, split)
 
 
-def _closed(rows: Sequence[int], cut: int) -> tuple[Sequence[int], Sequence[int]]:
-    return [row for row in rows if row <= cut], [row for row in rows if row >= cut]
+def _closed(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
+    return [row for row in rows if row <= cell], [row for row in rows if row >= cell]
 
 
-def _by_rank(rows: Sequence[int], cut: int) -> tuple[Sequence[int], Sequence[int]]:
+def _by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
     ordered = sorted(rows)
     return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
