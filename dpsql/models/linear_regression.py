@@ -20,12 +20,13 @@ from dpsql.models import least_squares, tukey
 from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, feature_bounds, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.source import Layout
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.statistics.regression import row_radius
 from dpsql.statistics.tukey import models_needed, row_budget
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
 SPLITS = ("even", "thirds")
+_public_hint = "Give a public number, not one from the table."
 # Products of this many columns are held at once, several times.
 MOST_FEATURES = 2000
 _MOST_ROUNDS = 100_000
@@ -174,6 +175,8 @@ class RegressionPlan(Plan):
             affine_maps(self.lower, self.upper, count, "the call")
         if self.method == "tukey" and self.blocks is None:
             models_needed(count + 1, *self.model_budget)  # raises where no number of blocks would do
+        if self.target_bounds is not None:
+            affine_map(*self.target_bounds)
         if self.method == "boosted_ada_ssp" and self.target_bounds is not None:
             GridCounts(*self.target_bounds, least_squares.CELLS)  # raises where they are too narrow for the cells
         if self.method != "tukey" and least_squares.released_numbers(self, count) > MOST_COORDINATES:
@@ -292,9 +295,6 @@ class RegressionPlan(Plan):
             radius = max(1, math.floor(self.row_norm * FIXED_POINT_ONE))
             return radius, row_radius(radius)
         return None, math.isqrt((n_features + 1) * FIXED_POINT_ONE**2 - 1) + 1
-
-
-_public_hint = "Give a public number, not one from the table."
 
 
 def automatic(

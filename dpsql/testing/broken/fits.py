@@ -82,8 +82,8 @@ def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float]]:
 
 
 def _free_quantiles(found: Any, *, quantiles: Sequence[Fraction], **_: Any) -> list[int]:
-    below = np.concatenate([[0], np.cumsum(found)])
-    return [int(np.argmin(abs(below - float(share) * below[-1]))) for share in quantiles]
+    upto = np.cumsum(found)
+    return [int(np.searchsorted(upto, float(share) * upto[-1])) for share in quantiles]
 
 
 def _no_noise(_: Fraction, size: int) -> Any:
@@ -134,8 +134,9 @@ def _whole_range(share: Fraction, neighbours: str, *, whole: bool, max_rows_per_
     return counts.rank_utility_range(share, neighbours, whole=True, max_rows_per_unit=max_rows_per_unit)
 
 
-def _fixed_rank(below: Any, share: Fraction, spread: Fraction, epsilon: Fraction, source: Any) -> int:
-    utility = -abs(below * share.denominator - PUBLIC_ROWS * share.numerator)
+def _fixed_rank(ranks: Any, share: Fraction, spread: Fraction, epsilon: Fraction, source: Any) -> int:
+    beyond = ranks * share.denominator - PUBLIC_ROWS * share.numerator
+    utility = -np.maximum(np.maximum(beyond[:-1], -beyond[1:]), 0)
     unit = int(spread * share.denominator)
     return int(select(utility, utility_range=unit, epsilon=epsilon, k=1, noise="gumbel", source=source)[0])
 
@@ -143,10 +144,10 @@ def _fixed_rank(below: Any, share: Fraction, spread: Fraction, epsilon: Fraction
 def _closed_quantiles(
     found: Any, *, quantiles: Sequence[Fraction], epsilon: Fraction, neighbours: str, max_rows_per_unit: int = 1
 ) -> list[int]:
-    """Divide at the cut, but let the rows in the cell above it count on both sides."""
+    """Divide at the released cell, but let its rows count on both sides."""
     below = np.concatenate([[0], np.cumsum(found, dtype=np.int64)])
     share = epsilon / quantile.halving_levels(len(quantiles))
-    cuts = [0] * len(quantiles)
+    chosen = [0] * len(quantiles)
 
     def divide(low: int, high: int, first: int, stop: int, start: Fraction, end: Fraction) -> None:
         if first == stop:
@@ -155,13 +156,13 @@ def _closed_quantiles(
         local = (quantiles[middle] - start) / (end - start)
         whole = stop - first == len(quantiles)
         spread = counts.rank_utility_range(local, neighbours, whole=whole, max_rows_per_unit=max_rows_per_unit)
-        ranks = below[low : high + 1] - below[low]
-        cut = cuts[middle] = low + quantile._cut(ranks, local, spread, share, SYSTEM)
-        divide(cut, high, middle + 1, stop, quantiles[middle], end)
-        divide(low, min(cut + 1, len(found)), first, middle, start, quantiles[middle])
+        cell = low + quantile._cell(below[low : high + 2] - below[low], local, spread, share, SYSTEM)
+        chosen[middle] = cell
+        divide(cell, high, middle + 1, stop, quantiles[middle], end)
+        divide(low, cell, first, middle, start, quantiles[middle])
 
-    divide(0, len(found), 0, len(quantiles), Fraction(0), Fraction(1))
-    return cuts
+    divide(0, len(found) - 1, 0, len(quantiles), Fraction(0), Fraction(1))
+    return chosen
 
 
 def _rescaled(name: str, factor: Callable[..., Fraction]) -> Patch:
@@ -275,9 +276,9 @@ BROKEN_FITS: dict[str, BrokenFit] = {
         "under replace a row may leave one sub-range and enter another, and pays for one",
         (quantile, "rank_utility_range", _whole_range),
     ),
-    "fixed rank": _fit("a public rank for the data's own", (quantile, "_cut", _fixed_rank)),
+    "fixed rank": _fit("a public rank for the data's own", (quantile, "_cell", _fixed_rank)),
     "closed cells": _fit(
-        "the rows at a cut count on both sides of it",
+        "the rows of a released cell count on both sides of it",
         (least_squares, "quantiles", _closed_quantiles),
         (quantile_summary, "quantiles", _closed_quantiles),
     ),
