@@ -22,14 +22,22 @@ from dpsql.testing.quantile import quantile_law
 
 HALF = Fraction(1, 2)
 QUARTILES = [Fraction(1, 4), HALF, Fraction(3, 4)]
+# Cells that rows are in, with blocks of empty ones between: see tests/privacy/test_exhaustive_quantile.py.
+WIDE = [0, 1, 102, 103]
+TWO_BLOCKS = [0, 1, 10, 11, 20, 21]
 Law = Callable[[list[Any]], Mapping[Any, float]]
 
 
 def share(
-    law: Law, cells: int, max_rows: int, epsilon: Fraction, relation: Relation, public: Sequence[int] = ()
+    law: Law,
+    occupied: Sequence[int],
+    max_rows: int,
+    epsilon: Fraction,
+    relation: Relation,
+    public: Sequence[int] = (),
 ) -> float:
     """Return the largest loss as a share of epsilon."""
-    domain = [*((cell,) for cell in range(cells)), (None,)]
+    domain = [*((cell,) for cell in occupied), (None,)]
     report = check_exhaustively(lambda table: law([*public, *(row[0] for row in table)]), domain, max_rows, relation)
     return report.log_ratio / float(epsilon)
 
@@ -39,63 +47,78 @@ def right(cells: int, quantiles: Sequence[Fraction], epsilon: Fraction, relation
 
 
 def test_a_fixed_rank_with_the_constant_of_the_median() -> None:
-    epsilon = Fraction(8)
-    loss = share(lambda rows: fixed_rank_law(rows, 3, rank=Fraction(3), epsilon=epsilon), 3, 6, epsilon, "add_remove")
-    assert loss == pytest.approx(2, abs=0.01)
-    assert share(right(3, [HALF], epsilon, "add_remove"), 3, 6, epsilon, "add_remove") <= 1 + 1e-9
-
-
-def test_a_fixed_rank_on_twenty_rows_at_epsilon_one() -> None:
     epsilon = Fraction(1)
-    public = [0] * 9 + [1] * 11
     loss = share(
-        lambda rows: fixed_rank_law(rows, 2, rank=Fraction(10), epsilon=epsilon), 2, 1, epsilon, "add_remove", public
+        lambda rows: fixed_rank_law(rows, 104, rank=Fraction(3), epsilon=epsilon), WIDE, 5, epsilon, "add_remove"
     )
-    assert loss == pytest.approx(2, abs=0.01)
-    assert share(right(2, [HALF], epsilon, "add_remove"), 2, 1, epsilon, "add_remove", public) <= 1 + 1e-9
+    assert loss == pytest.approx(1.98, abs=0.01)
+    assert share(right(104, [HALF], epsilon, "add_remove"), WIDE, 5, epsilon, "add_remove") <= 1 + 1e-9
+
+
+def test_a_fixed_rank_on_twenty_rows() -> None:
+    epsilon = Fraction(1)
+    public = [0] * 9 + [103] * 11
+    law: Law = lambda rows: fixed_rank_law(rows, 104, rank=Fraction(10), epsilon=epsilon)  # noqa: E731
+    assert share(law, WIDE, 2, epsilon, "add_remove", public) == pytest.approx(1.98, abs=0.01)
+    assert share(right(104, [HALF], epsilon, "add_remove"), WIDE, 2, epsilon, "add_remove", public) <= 1 + 1e-9
 
 
 def test_a_noisy_rank_with_the_constant_of_the_median() -> None:
-    claimed = Fraction(9)
+    claimed = Fraction(2)
 
     def law(rows: list[Any]) -> Mapping[Any, float]:
-        return noisy_rank_law(rows, 3, quantile=HALF, epsilon=Fraction(8), count_epsilon=Fraction(1), most=8)
+        return noisy_rank_law(rows, 104, quantile=HALF, epsilon=Fraction(1), count_epsilon=Fraction(1), most=6)
 
-    assert 9 * share(law, 3, 6, claimed, "add_remove") == pytest.approx(17, abs=0.01)
+    assert 2 * share(law, WIDE, 5, claimed, "add_remove") == pytest.approx(2.98, abs=0.01)
 
 
-@pytest.mark.parametrize(("quantile", "loss"), [(Fraction(3, 4), 1.5), (Fraction(9, 10), 1.35)])
-def test_the_constant_of_the_median_elsewhere(quantile: Fraction, loss: float) -> None:
-    epsilon = Fraction(8)
+@pytest.mark.parametrize(("quantile", "public", "loss"), [(Fraction(3, 4), 0, 1.49), (Fraction(9, 10), 8, 1.78)])
+def test_the_constant_of_the_median_elsewhere(quantile: Fraction, public: int, loss: float) -> None:
+    epsilon = Fraction(1)
+    rows = [0] * public
     broken = share(
-        lambda rows: median_constant_law(rows, 3, quantile=quantile, epsilon=epsilon), 3, 8, epsilon, "add_remove"
+        lambda rows: median_constant_law(rows, 104, quantile=quantile, epsilon=epsilon),
+        WIDE,
+        4,
+        epsilon,
+        "add_remove",
+        rows,
     )
     assert broken == pytest.approx(loss, abs=0.01)
-    assert share(right(3, [quantile], epsilon, "add_remove"), 3, 8, epsilon, "add_remove") <= 1 + 1e-9
+    assert share(right(104, [quantile], epsilon, "add_remove"), WIDE, 4, epsilon, "add_remove", rows) <= 1 + 1e-9
 
 
 def test_the_constant_of_the_median_below_the_first_level() -> None:
-    epsilon, quantiles = Fraction(16), [Fraction(1, 3), HALF, Fraction(5, 6)]
-    public = [0] * 5 + [1] * 3 + [3] * 4 + [4] * 7 + [5] * 4
+    """What the second level spends, given the first one's cell: its share is half of epsilon."""
+    epsilon, quantiles = Fraction(1), [Fraction(4, 9), Fraction(2, 3), Fraction(8, 9)]
+    # Before the block, one row in each of two cells; the row goes from behind the first block to behind the second.
+    public, cells = [0, 1, 33, 34], 66
+
+    def second_level(law: Mapping[Any, float]) -> Mapping[Any, float]:
+        first: dict[int, float] = {}
+        for found, chance in law.items():
+            first[found[1]] = first.get(found[1], 0.0) + chance
+        return {found: chance / first[found[1]] for found, chance in law.items()}
+
     broken = share(
-        lambda rows: median_constant_halving_law(rows, 6, quantiles=quantiles, epsilon=epsilon),
-        6,
+        lambda rows: second_level(median_constant_halving_law(rows, cells, quantiles=quantiles, epsilon=epsilon)),
+        [32, 65],
         1,
-        epsilon,
+        epsilon / 2,
         "replace",
         public,
     )
-    assert broken == pytest.approx(7 / 6, abs=0.002)
-    assert share(right(6, quantiles, epsilon, "replace"), 6, 1, epsilon, "replace", public) <= 1 + 1e-9
+    assert broken == pytest.approx(1.25, abs=0.05)
+    law = right(cells, quantiles, epsilon, "replace")
+    assert share(lambda rows: second_level(law(rows)), [32, 65], 1, epsilon / 2, "replace", public) <= 1 + 1e-9
+    assert share(law, [32, 65], 1, epsilon, "replace", public) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize(
-    ("law", "cells", "max_rows", "loss"), [(closed_cells_law, 3, 8, 1.5), (rank_split_law, 4, 8, 1.96)]
-)
-def test_sub_ranges_that_share_rows(law: Any, cells: int, max_rows: int, loss: float) -> None:
-    epsilon = Fraction(16)
+@pytest.mark.parametrize(("law", "loss"), [(closed_cells_law, 1.12), (rank_split_law, 1.51)])
+def test_sub_ranges_that_share_rows(law: Any, loss: float) -> None:
+    epsilon = Fraction(1)
     broken = share(
-        lambda rows: law(rows, cells, quantiles=QUARTILES, epsilon=epsilon), cells, max_rows, epsilon, "add_remove"
+        lambda rows: law(rows, 22, quantiles=QUARTILES, epsilon=epsilon), TWO_BLOCKS, 4, epsilon, "add_remove"
     )
     assert broken == pytest.approx(loss, abs=0.01)
-    assert share(right(cells, QUARTILES, epsilon, "add_remove"), cells, max_rows, epsilon, "add_remove") <= 1 + 1e-9
+    assert share(right(22, QUARTILES, epsilon, "add_remove"), TWO_BLOCKS, 4, epsilon, "add_remove") <= 1 + 1e-9
