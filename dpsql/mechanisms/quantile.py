@@ -80,7 +80,8 @@ def quantiles(
 
     One quantile is right whatever the ties: cells with utility 0 are those that an exact quantile lies in or may lie
     in. A recursion is right where few rows share a cell. The rows of a released cell all go left, where they should
-    be divided at the quantile; where that is a share s of the table, the ranks below it are off by up to s.
+    be divided at the quantile. Where they are a share s of the table, the quantiles on either side may be off by s of
+    the ranks; where no rows are left above the cell, those after it are drawn evenly from the cells above.
 
     References
     ----------

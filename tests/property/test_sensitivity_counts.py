@@ -1,4 +1,4 @@
-"""How far one privacy unit moves counts per cell, and the utility of every cut: exactly, and on random tables."""
+"""How far one privacy unit moves counts per cell, and the utility of every cell: exactly, and on random tables."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def grid(table: Table) -> np.ndarray:
 
 
 def utilities(table: Table, quantile: Fraction) -> list[Fraction]:
-    """Return ``-|left - q n|`` of all cuts of a grid of three cells."""
+    """Return ``-max(0, left - q n, q n - right)`` of all cells of a grid of three."""
     below = np.concatenate([[0], np.cumsum(grid(table))]).tolist()
-    return [-abs(left - quantile * below[-1]) for left in below]
+    rank = quantile * below[-1]
+    return [-max(Fraction(0), left - rank, rank - right) for left, right in itertools.pairwise(below)]
 
 
 def units(most: int) -> list[Row]:
@@ -87,6 +88,45 @@ def test_utilities_move_within_the_range(quantile: Fraction, relation: Relation)
     assert report.largest <= bound / 2
     if max(quantile, 1 - quantile) <= Fraction(3, 4):  # others need more rows
         assert report.range == bound
+
+
+def distances(counts: tuple[int, ...], quantile: Fraction) -> list[Fraction]:
+    """Return how many ranks each cell is away from the quantile."""
+    below = [0, *itertools.accumulate(counts)]
+    rank = quantile * below[-1]
+    return [max(Fraction(0), left - rank, rank - right) for left, right in itertools.pairwise(below)]
+
+
+@pytest.mark.parametrize("quantile", QUANTILES)
+def test_a_row_moves_each_cell_as_stated(quantile: Fraction) -> None:
+    """On every table of up to four rows a cell, and some with more in one of them."""
+    larger = max(quantile, 1 - quantile)
+    stated = {"after": (quantile - 1, 1 - quantile), "before": (-quantile, quantile), "itself": (-larger, Fraction(0))}
+    seen: dict[str, set[Fraction]] = {place: set() for place in stated}
+    wide = [counts for many in (8, 9, 10, *range(95, 105)) for counts in itertools.permutations((0, 0, 1, many))]
+    for counts in [*itertools.product(range(5), repeat=4), *wide]:
+        old = distances(counts, quantile)
+        for row in range(4):
+            new = distances((*counts[:row], counts[row] + 1, *counts[row + 1 :]), quantile)
+            moves = [b - a for a, b in zip(old, new, strict=True)]
+            assert max(moves) - min(moves) <= rank_utility_range(quantile, "add_remove", whole=True)
+            for cell, move in enumerate(moves):
+                seen["after" if cell > row else "before" if cell < row else "itself"].add(move)
+    # The ends are reached, so that no interval could be smaller.
+    assert {place: (min(moves), max(moves)) for place, moves in seen.items()} == stated
+
+
+@pytest.mark.parametrize("quantile", QUANTILES)
+def test_a_replaced_row_moves_no_cell_by_more_than_one(quantile: Fraction) -> None:
+    reached = set()
+    for counts in itertools.product(range(5), repeat=4):
+        old = distances(counts, quantile)
+        for source, target in itertools.permutations(range(4), 2):
+            if counts[source]:
+                moved = [count - (cell == source) + (cell == target) for cell, count in enumerate(counts)]
+                new = distances(tuple(moved), quantile)
+                reached.update(b - a for a, b in zip(old, new, strict=True))
+    assert (min(reached), max(reached)) == (-1, 1)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

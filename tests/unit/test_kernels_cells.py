@@ -58,7 +58,7 @@ def awkward(edges: np.ndarray, seed: int = 0) -> np.ndarray:
 
 def cell_of(grid: GridCounts, value: float) -> int:
     """Return the one cell that a value counts in."""
-    alone = GridCounts(grid.edge(0), grid.edge(grid.cells), grid.cells)
+    alone = GridCounts(float(grid.edges[0]), float(grid.edges[-1]), grid.cells)
     alone.add(np.array([value]))
     (found,) = np.flatnonzero(alone.counts)
     return int(found)
@@ -82,27 +82,43 @@ def test_edges_decide(lower: float, upper: float, cells: int) -> None:
 @pytest.mark.parametrize(("lower", "upper", "cells"), GRIDS)
 def test_edges_of_a_grid_are_even(lower: float, upper: float, cells: int) -> None:
     grid = GridCounts(lower, upper, cells)
-    assert grid.edge(0) == lower
-    assert grid.edge(cells) == upper
+    assert grid.edges[0] == lower
+    assert grid.edges[cells] == upper
     assert (np.diff(grid.edges[np.abs(grid.edges) < 1e307]) > 0).all()
     unit = Fraction(math.ulp(max(abs(lower), abs(upper))))
     for number in range(0, cells + 1, max(1, cells // 50)):
         exact = Fraction(lower) + (Fraction(upper) - Fraction(lower)) * number / cells
-        assert abs(Fraction(grid.edge(number)) - exact) <= 2 * unit
+        assert abs(Fraction(float(grid.edges[number])) - exact) <= 2 * unit
 
 
 def test_the_outermost_edges_are_the_bounds() -> None:
     generator = np.random.default_rng(5)
     for lower, upper in np.sort(generator.normal(size=(2000, 2)) ** 5, axis=1).tolist():
         grid = GridCounts(lower, upper, 3)
-        assert (grid.edge(0), grid.edge(3)) == (lower, upper)
+        assert (grid.edges[0], grid.edges[3]) == (lower, upper)
 
 
 def test_an_edge_is_in_the_cell_above_it() -> None:
     grid = GridCounts(0.1, 0.8, 7)
-    assert [cell_of(grid, grid.edge(number)) for number in range(8)] == [0, 1, 2, 3, 4, 5, 6, 6]
-    assert [cell_of(grid, math.nextafter(grid.edge(number), -9)) for number in range(8)] == [0, 0, 1, 2, 3, 4, 5, 6]
+    assert [cell_of(grid, edge) for edge in grid.edges] == [0, 1, 2, 3, 4, 5, 6, 6]
+    assert [cell_of(grid, math.nextafter(edge, -9)) for edge in grid.edges] == [0, 0, 1, 2, 3, 4, 5, 6]
     assert [cell_of(grid, value) for value in (-math.inf, -5.0, 5.0, math.inf)] == [0, 0, 6, 6]
+
+
+@pytest.mark.parametrize(("lower", "upper", "cells"), [*GRIDS, (-LARGEST, LARGEST, 1), (LARGEST / 2, LARGEST, 2)])
+def test_the_middle_of_a_cell_is_in_it(lower: float, upper: float, cells: int) -> None:
+    grid = GridCounts(lower, upper, cells)
+    for cell in {*range(0, cells, max(1, cells // 50)), cells - 1}:
+        start, end, middle = float(grid.edges[cell]), float(grid.edges[cell + 1]), grid.middle(cell)
+        assert isinstance(middle, float)
+        assert math.isfinite(middle)
+        assert start <= middle < end
+        assert cell_of(grid, middle) == cell
+        if math.nextafter(start, end) < end:
+            exact = (Fraction(start) + Fraction(end)) / 2
+            assert abs(Fraction(middle) - exact) <= Fraction(math.ulp(max(abs(start), abs(end)))) / 2
+    assert [GridCounts(-1.0, 1.0, 4).middle(cell) for cell in range(4)] == [-0.75, -0.25, 0.25, 0.75]
+    assert GridCounts(-LARGEST, LARGEST, 1).middle(0) == 0.0
 
 
 def test_a_missing_value_is_in_no_cell() -> None:

@@ -29,7 +29,7 @@ GIVEN: dict[str, Any] = {"quantiles": QUARTILES, "epsilon": Fraction(1), "neighb
 
 
 def path_law(monkeypatch: pytest.MonkeyPatch, counts: Sequence[int], **arguments: Any) -> dict[Any, float]:
-    """Return the law of the cuts along the product's own path: every selection takes every outcome in turn."""
+    """Return the law of the cells along the product's own path: every selection takes every outcome in turn."""
     law: dict[Any, float] = {}
     pending: list[tuple[int, ...]] = [()]
     while pending:
@@ -57,9 +57,9 @@ def path_law(monkeypatch: pytest.MonkeyPatch, counts: Sequence[int], **arguments
             return [choice]
 
         monkeypatch.setattr(module, "select", choose)
-        cuts = tuple(quantiles(np.array(counts), **arguments))
-        assert cuts not in law
-        law[cuts] = float(np.prod(chances))
+        cells = tuple(quantiles(np.array(counts), **arguments))
+        assert cells not in law
+        law[cells] = float(np.prod(chances))
     return law
 
 
@@ -75,67 +75,129 @@ def test_the_path_has_the_law(
         "neighbours": neighbours,
         "max_rows_per_unit": max_rows_per_unit,
     }
-    for counts in ([0, 0, 0], [3, 1, 4], [9, 0, 0], [0, 0, 2], [1, 17, 2], [5]):
+    for counts in ([0, 0, 0], [3, 1, 4], [9, 0, 0], [0, 0, 2], [1, 17, 2], [5], [2, 0, 9, 1]):
         rows = [cell for cell, count in enumerate(counts) for _ in range(count)]
         found = path_law(monkeypatch, counts, **arguments)
         expected = quantile_law([*rows, None], len(counts), **arguments)
         assert found.keys() == expected.keys()
-        assert [found[cuts] for cuts in expected] == pytest.approx(list(expected.values()), rel=1e-9, abs=1e-12)
+        assert [found[cells] for cells in expected] == pytest.approx(list(expected.values()), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-def test_cuts_are_exact_as_epsilon_grows(neighbours: str) -> None:
+def test_cells_are_exact_as_epsilon_grows(neighbours: str) -> None:
     generator = np.random.default_rng(0)
-    # 400 rows of which no cell has more than one: the best cut for a rank is the cut at that rank.
+    # 399 rows of which no cell has more than one.
     counts = np.zeros(2000, dtype=np.int64)
-    cells = np.sort(generator.choice(2000, 400, replace=False))
-    counts[cells] = 1
-    chosen = [Fraction(number, 8) for number in range(1, 8)]
-    for _ in range(5):
-        cuts = quantiles(counts, quantiles=chosen, epsilon=Fraction(10**4), neighbours=neighbours)
-        assert [int(counts[:cut].sum()) for cut in cuts] == [50, 100, 150, 200, 250, 300, 350]
+    occupied = np.sort(generator.choice(2000, 399, replace=False))
+    counts[occupied] = 1
+    for numbers in ([200], [100, 300], [50, 100, 150, 200, 250, 300, 350]):
+        chosen = [Fraction(number, 400) for number in numbers]
+        for _ in range(5):
+            cells = quantiles(counts, quantiles=chosen, epsilon=Fraction(10**4), neighbours=neighbours)
+            ranks = np.array(numbers) / 400 * 399
+            before, until = np.searchsorted(occupied, cells), np.searchsorted(occupied, cells, side="right")
+            # The rows of a released cell all go left: at most one rank for each level above.
+            assert np.maximum(before - ranks, ranks - until).max() <= halving_levels(len(numbers)) - 1
 
 
-def test_cuts_ascend_in_the_order_of_the_quantiles() -> None:
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_one_quantile_of_tied_rows_is_exact_as_epsilon_grows(neighbours: str) -> None:
+    generator = np.random.default_rng(1)
+    for shares in (3, 7, 40):
+        rows = generator.binomial(20, 0.3, 1000) * generator.integers(1, shares, 1000) % 31
+        counts = np.bincount(rows, minlength=40)
+        for quantile in (Fraction(1, 1001), Fraction(1, 3), Fraction(499, 999), Fraction(9, 11), Fraction(1000, 1001)):
+            # No rank is an integer, so that one cell is right.
+            expected = np.quantile(rows, float(quantile), method="inverted_cdf")
+            found = quantiles(counts, quantiles=[quantile], epsilon=Fraction(10**6), neighbours=neighbours)
+            assert found == [expected]
+
+
+def test_a_rank_between_two_rows_allows_the_cells_of_both_and_those_between() -> None:
+    counts = np.array([0, 0, 5, 0, 0, 5, 0])
+    given: dict[str, Any] = {**GIVEN, "quantiles": [HALF], "epsilon": Fraction(10**6)}
+    found = {quantiles(counts, **given)[0] for _ in range(300)}
+    assert found == {2, 3, 4, 5}  # one of four is missing once in 10**37
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("ones", [7500, 5100, 2400])
+def test_zeros_and_ones(ones: int, neighbours: str) -> None:
+    counts = np.zeros(1024, dtype=np.int64)
+    counts[[512, 576]] = [10_000 - ones, ones]
+    for quantile in (Fraction(1, 5), HALF, Fraction(4, 5)):
+        cells = quantiles(counts, quantiles=[quantile], epsilon=Fraction(10**6), neighbours=neighbours)
+        assert cells == [576 if quantile > 1 - Fraction(ones, 10_000) else 512]
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_a_constant_column(neighbours: str) -> None:
+    counts = np.zeros(1024, dtype=np.int64)
+    counts[700] = 10_000
+    for quantile in (Fraction(1, 100), HALF, Fraction(99, 100)):
+        found = quantiles(counts, quantiles=[quantile], epsilon=Fraction(10**6), neighbours=neighbours)
+        assert found == [700]
+    first, median, third = quantiles(counts, **{**GIVEN, "epsilon": Fraction(10**6), "neighbours": neighbours})
+    # No rows are left above the median's cell: what is there is drawn evenly.
+    assert first == median == 700 <= third
+
+
+def test_cells_ascend_in_the_order_of_the_quantiles() -> None:
     counts = np.array([4, 0, 0, 9, 1, 1, 0, 3])
     for chosen in (*LISTS, [Fraction(number, 21) for number in range(1, 21)]):
         for neighbours in ("add_remove", "replace"):
-            cuts = quantiles(counts, quantiles=chosen, epsilon=Fraction(1, 10), neighbours=neighbours)
-            assert len(cuts) == len(chosen)
-            assert all(0 <= first <= second <= 8 for first, second in itertools.pairwise(cuts)), cuts
-            assert all(isinstance(cut, int) for cut in cuts)
+            cells = quantiles(counts, quantiles=chosen, epsilon=Fraction(1, 10), neighbours=neighbours)
+            assert len(cells) == len(chosen)
+            assert all(0 <= first <= second < 8 for first, second in itertools.pairwise([0, *cells])), cells
+            assert all(isinstance(cell, int) for cell in cells)
 
 
-def test_cuts_fall_between_the_values_next_to_a_quantile() -> None:
-    counts = np.zeros(1000, dtype=np.int64)
-    counts[[100, 300, 301, 800]] = [20_000, 25_000, 40_000, 15_000]
-    first, median, third = quantiles(counts, **GIVEN)
-    # Shares below the cuts after the four values: 0.2, 0.45, 0.85, 1. Between two values all cuts are equally good.
-    assert 100 < first <= 300
-    assert median == 301
-    assert 301 < third <= 800
-
-
-def test_a_sub_range_without_cells_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
+def scripted(monkeypatch: pytest.MonkeyPatch, choices: Sequence[int]) -> list[list[int]]:
+    """Let selections take these candidates; return what their utilities will be."""
+    seen: list[list[int]] = []
 
     def choose(utility: Any, **_: Any) -> list[int]:
-        sizes.append(len(utility))
-        return [0]
+        seen.append([int(value) for value in utility])
+        return [choices[len(seen) - 1]]
 
     monkeypatch.setattr(module, "select", choose)
+    return seen
+
+
+def test_the_rows_of_a_released_cell_go_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = scripted(monkeypatch, [2, 1, 2])
+    assert quantiles(np.array([1, 2, 4, 8, 3]), **GIVEN) == [2, 2, 3]
+    # In halves of a row: rank 9 of 18; rank 5.5 of the 11 above cell 2, which has none of them; 3.5 of the 7 below.
+    assert seen == [[-16, -12, -4, 0, -12], [-11, 0, -5], [-5, -1, 0]]
+
+
+def test_a_sub_range_without_rows_answers_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = np.array([0, 7, 0, 0, 0])
+    seen = scripted(monkeypatch, [2, 1, 2])
+    assert quantiles(counts, **GIVEN) == [2, 2, 3]
+    assert seen == [[-7, 0, -7, -7, -7], [0, 0, 0], [-7, 0, -7]]
+    monkeypatch.undo()
+    for _ in range(50):
+        first, median, third = quantiles(counts, **GIVEN)
+        assert 0 <= first <= median <= third <= 4
+
+
+def test_a_sub_range_of_one_cell_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = scripted(monkeypatch, [0, 0])
     assert quantiles(np.array([5, 5]), **GIVEN) == [0, 0, 0]
-    # The whole table; nothing below cut 0; both cells above it.
-    assert sorted(sizes) == [3, 3]
+    # The whole table; cell 0 alone is left of it; both cells are to the right, where cell 0 has no rows.
+    assert seen == [[0, 0], [-5, 0]]
+    seen = scripted(monkeypatch, [])
+    assert quantiles(np.array([5]), **GIVEN) == [0, 0, 0]
+    assert seen == []
 
 
 def test_long_numbers() -> None:
     """Counts and denominators whose product is beyond 64 bits."""
-    counts = np.array([1 << 40, 0, 1 << 40, 1])
+    counts = np.array([1 << 40, 0, (1 << 40) + 2000, 1])
     odd = Fraction(10**30 // 2 + 1, 10**30)
-    cuts = quantiles(counts, quantiles=[odd], epsilon=Fraction(1), neighbours="add_remove")
-    assert cuts in ([1], [2])
-    assert quantiles(np.zeros(3, dtype=np.int64), quantiles=[odd], epsilon=Fraction(1), neighbours="replace")[0] <= 3
+    assert quantiles(counts, quantiles=[odd], epsilon=Fraction(1), neighbours="add_remove") == [2]
+    assert quantiles(np.zeros(3, dtype=np.int64), quantiles=[odd], epsilon=Fraction(1), neighbours="replace")[0] < 3
 
 
 def test_levels_and_event() -> None:
