@@ -28,13 +28,14 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
-def test_sql_example_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "releases"), [("select", 2), ("model", 5)])
+def test_sql_example_runs(name: str, releases: int) -> None:
     import dpsql
 
     con = dpsql.connect()
     try:
-        for statement in con.extract_statements((ROOT / "examples" / "select.sql").read_text(encoding="utf-8")):
+        for statement in con.extract_statements((ROOT / "examples" / f"{name}.sql").read_text(encoding="utf-8")):
             con.execute(statement).fetchall()
-        assert con.execute("SELECT count(*) FROM dp_ledger() WHERE status = 'released'").fetchall() == [(2,)]
+        assert con.execute("SELECT count(*) FROM dp_ledger() WHERE status = 'released'").fetchall() == [(releases,)]
     finally:
         con.close()
