@@ -58,7 +58,10 @@ def test_a_fixed_rank_with_the_constant_of_the_median() -> None:
 def test_a_fixed_rank_on_twenty_rows() -> None:
     epsilon = Fraction(1)
     public = [0] * 9 + [103] * 11
-    law: Law = lambda rows: fixed_rank_law(rows, 104, rank=Fraction(10), epsilon=epsilon)  # noqa: E731
+
+    def law(rows: list[Any]) -> Mapping[Any, float]:
+        return fixed_rank_law(rows, 104, rank=Fraction(10), epsilon=epsilon)
+
     assert share(law, WIDE, 2, epsilon, "add_remove", public) == pytest.approx(1.96, abs=0.01)
     assert share(right(104, [HALF], epsilon, "add_remove"), WIDE, 2, epsilon, "add_remove", public) <= 1 + 1e-9
 
@@ -67,7 +70,7 @@ def test_a_noisy_rank_with_the_constant_of_the_median() -> None:
     claimed = Fraction(2)
 
     def law(rows: list[Any]) -> Mapping[Any, float]:
-        return noisy_rank_law(rows, 104, quantile=HALF, epsilon=Fraction(1), count_epsilon=Fraction(1), most=4)
+        return noisy_rank_law(rows, 104, quantile=HALF, epsilon=Fraction(1), count_epsilon=Fraction(1), most=6)
 
     assert 2 * share(law, WIDE, 5, claimed, "add_remove") == pytest.approx(2.98, abs=0.01)
 
@@ -114,11 +117,11 @@ def test_the_constant_of_the_median_below_the_first_level() -> None:
     assert share(law, [32, 66], 1, epsilon, "replace", public) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize(("law", "loss"), [(closed_cells_law, 1.13), (rank_split_law, 1.51)])
-def test_sub_ranges_that_share_rows(law: Any, loss: float) -> None:
+@pytest.mark.parametrize(("law", "max_rows", "loss"), [(closed_cells_law, 3, 1.13), (rank_split_law, 4, 1.51)])
+def test_sub_ranges_that_share_rows(law: Any, max_rows: int, loss: float) -> None:
     epsilon = Fraction(1)
     broken = share(
-        lambda rows: law(rows, 22, quantiles=QUARTILES, epsilon=epsilon), TWO_BLOCKS, 3, epsilon, "add_remove"
+        lambda rows: law(rows, 22, quantiles=QUARTILES, epsilon=epsilon), TWO_BLOCKS, max_rows, epsilon, "add_remove"
     )
     assert broken == pytest.approx(loss, abs=0.01)
-    assert share(right(22, QUARTILES, epsilon, "add_remove"), TWO_BLOCKS, 3, epsilon, "add_remove") <= 1 + 1e-9
+    assert share(right(22, QUARTILES, epsilon, "add_remove"), TWO_BLOCKS, max_rows, epsilon, "add_remove") <= 1 + 1e-9

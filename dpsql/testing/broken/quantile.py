@@ -35,8 +35,8 @@ def fixed_rank_law(rows: Rows, cells: int, *, rank: Fraction, epsilon: Fraction)
     - **What is wrong**: an added row moves the distance up at one cell and down at another, by 1 each: range 2,
       where the median of the true number of rows has 1.
     - **Caught by**: `check_exhaustively`.
-    - **Counter-example**: epsilon = 8, rank 3, three cells, at most 6 rows: loss 2.00 epsilon
-      (tests/privacy/test_broken_quantile.py, as the numbers below).
+    - **Counter-example**: epsilon = 1, rank 3, four cells for rows with 100 empty ones in the middle, at most 5 rows:
+      loss 1.98 epsilon (tests/privacy/test_broken_quantile.py, as the numbers below).
     """
     return rank_law([row for row in rows if row is not None], 0, cells - 1, rank, epsilon)
 
@@ -66,8 +66,8 @@ def noisy_rank_law(
     -----
     - **What is wrong**: given the noisy count the rank is fixed; see `fixed_rank_law`.
     - **Caught by**: `check_exhaustively`.
-    - **Counter-example**: the median, epsilon = 8 and count_epsilon = 1, three cells, at most 6 rows: loss 17
-      instead of 9.
+    - **Counter-example**: the median, epsilon = 1 and count_epsilon = 1, the cells of `fixed_rank_law`, at most 5
+      rows: loss 2.98 instead of 2.
     """
     known = [row for row in rows if row is not None]
     decay = math.exp(-count_epsilon)
@@ -97,8 +97,8 @@ def median_constant_law(rows: Rows, cells: int, *, quantile: Fraction, epsilon: 
     -----
     - **What is wrong**: the range is ``2 max(q, 1 - q)``, which is 1 for the median only.
     - **Caught by**: `check_exhaustively`.
-    - **Counter-example**: epsilon = 8, three cells, at most 8 rows: loss 1.50 epsilon for q = 3/4, 1.35 epsilon
-      for q = 9/10, which takes more rows to reach its range of 1.8.
+    - **Counter-example**: epsilon = 1, the cells of `fixed_rank_law`, at most 4 rows: loss 1.49 epsilon for
+      q = 3/4, and 1.78 epsilon for q = 9/10 with 8 rows more in the first cell.
     """
     known = [row for row in rows if row is not None]
     return rank_law(known, 0, cells - 1, quantile * len(known), epsilon)
@@ -124,8 +124,8 @@ def median_constant_halving_law(
     - **What is wrong**: this is right for the whole table and for medians. Below the first level a replaced row may
       leave one sub-range and enter another: two moves of ``2 max(q, 1 - q)`` each.
     - **Caught by**: `check_exhaustively`.
-    - **Counter-example**: epsilon = 16, quantiles 1/3, 1/2 and 5/6, six cells with 5, 3, 1, 4, 7 and 4 rows: a row
-      that goes from the third cell to the last one loses 1.17 epsilon, 1.33 times the share of its second level.
+    - **Counter-example**: epsilon = 1, quantiles 4/9, 2/3 and 8/9, 67 cells with one row in each of the cells 0, 1,
+      33 and 64: a row that goes from cell 32 to the last one loses 1.25 times the share of the second level there.
     """
     share = epsilon / math.ceil(math.log2(len(quantiles) + 1))
     return halving_law(
@@ -153,7 +153,8 @@ def closed_cells_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], e
     -----
     - **What is wrong**: a row of the released cell is in both sub-ranges, and one row moves both of them.
     - **Caught by**: `check_exhaustively`.
-    - **Counter-example**: epsilon = 16, quartiles, three cells, at most 8 rows: loss 1.50 epsilon.
+    - **Counter-example**: epsilon = 1, quartiles, six cells for rows with 8 empty ones after the second and the
+      fourth, at most 3 rows: loss 1.13 epsilon.
     """
     return _halving(rows, cells, quantiles, epsilon, _closed)
 
@@ -176,7 +177,8 @@ def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], eps
     - **What is wrong**: an added row shifts the middle, and so moves a row of somebody else from one half to the
       other: both halves change.
     - **Caught by**: `check_exhaustively`.
-    - **Counter-example**: epsilon = 16, quartiles, four cells, at most 8 rows: loss 1.96 epsilon.
+    - **Counter-example**: epsilon = 1, quartiles, the cells of `closed_cells_law`, at most 4 rows: loss 1.51
+      epsilon.
     """
     return _halving(rows, cells, quantiles, epsilon, _by_rank)
 
