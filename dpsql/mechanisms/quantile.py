@@ -16,6 +16,8 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import check_relation, rank_utility_range
 
 _LARGEST_INT64 = 1 << 62
+_PARTS = 16
+_MOST_PARTS = 1 << 20
 
 
 def quantiles(
@@ -79,9 +81,8 @@ def quantiles(
     a candidate, and quantiles may share a cell.
 
     One quantile is right whatever the ties: cells with utility 0 are those that an exact quantile lies in or may lie
-    in. A recursion is right where few rows share a cell. The rows of a released cell all go left, where they should
-    be divided at the quantile. Where they are a share s of the table, the quantiles on either side may be off by s of
-    the ranks; where no rows are left above the cell, those after it are drawn evenly from the cells above.
+    in. A recursion is right where few rows share a cell: the rows of a released cell all go left, where they should
+    be divided at the quantile. `tied_quantiles` divides them.
 
     References
     ----------
@@ -109,6 +110,45 @@ def quantiles(
         pending.append((low, cell, occupied, first, middle, start, quantiles[middle]))
         pending.append((cell, high, cell + 1, middle + 1, stop, quantiles[middle], end))
     return found
+
+
+def tied_quantiles(
+    counts: NDArray[np.int64],
+    *,
+    at: Sequence[Fraction],
+    epsilon: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    source: BitSource = SYSTEM,
+) -> list[int]:
+    """Return private cells as `quantiles` does, also where many rows share a cell.
+
+    Every cell is divided into `parts_of_a_cell` public parts, and a row counts once in each part of its cell. A
+    recursion then divides a cell that holds many rows where a quantile lies, up to one part. Parameters (`at` the
+    quantiles), results and errors are those of `quantiles`.
+
+    Notes
+    -----
+    - **Guarantee**, **neighbouring relation**, **randomness**, **does not protect**: as of `quantiles`.
+    - **Sensitivity**: a row is as many rows of the finer grid as a cell has parts, so a privacy unit has that many
+      times its rows, and the utilities have that many times their range.
+    - **Assumes**: as `quantiles`.
+    """
+    parts = parts_of_a_cell(len(counts), len(at))
+    found = quantiles(
+        np.repeat(counts, parts),
+        quantiles=at,
+        epsilon=epsilon,
+        neighbours=neighbours,
+        max_rows_per_unit=parts * max_rows_per_unit,
+        source=source,
+    )
+    return [cell // parts for cell in found]
+
+
+def parts_of_a_cell(cells: int, count: int) -> int:
+    """Return into how many parts `tied_quantiles` divides each of some cells for so many quantiles; public."""
+    return 1 if count == 1 else max(1, min(_PARTS, _MOST_PARTS // cells))
 
 
 def halving_levels(count: int) -> int:

@@ -17,7 +17,7 @@ from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
 from dpsql.mechanisms.bounds import gaussian_bounds
-from dpsql.mechanisms.quantile import quantiles
+from dpsql.mechanisms.quantile import tied_quantiles
 from dpsql.plan import Quantity
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity
@@ -25,7 +25,7 @@ from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity
 QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 # Boosting works on residuals of at most so many interquartile ranges of the target.
 _RANGES = 2.0
-CELLS = 4096
+CELLS = 1024
 # Chance that private bounds reach out to where no row is.
 _FAILURE = Fraction(1, 1000)
 # Boosting keeps targets of up to so many residual bounds.
@@ -228,9 +228,9 @@ class StoredRows(_Rows):
         plan = self._call.plan
         if self._call.target.levels is not None:
             return self._scales
-        found = quantiles(
+        found = tied_quantiles(
             self._cells.counts,
-            quantiles=QUARTILES,
+            at=QUARTILES,
             epsilon=plan.scale_epsilon,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,

@@ -17,7 +17,7 @@ from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import GridCounts
-from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
+from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell, quantile_event, tied_quantiles
 from dpsql.plan import Quantity, feature_bounds
 from dpsql.progress import Progress
 from dpsql.source import Layout
@@ -87,7 +87,8 @@ class QuantilePlan(ColumnPlan):
             whole=True,
             max_rows_per_unit=self.max_rows_per_unit,
         )
-        ranks = math.log(20 * self.cells) * float(spread * self.levels / self.epsilon)
+        candidates = self.cells * parts_of_a_cell(self.cells, len(self.quantiles))
+        ranks = math.log(20 * candidates) * float(spread * self.levels / self.epsilon)
         out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
@@ -125,9 +126,9 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
     """
-    found = quantiles(
+    found = tied_quantiles(
         cells.counts,
-        quantiles=[Fraction(quantile) for quantile in plan.quantiles],
+        at=[Fraction(quantile) for quantile in plan.quantiles],
         epsilon=plan.epsilon,
         neighbours=plan.neighbours,
         max_rows_per_unit=plan.max_rows_per_unit,

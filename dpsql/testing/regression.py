@@ -338,6 +338,8 @@ def _quantile_loss(choices: list[Release], stated: Stated) -> dict[str, float]:
     """
     if not choices:
         return {}
+    # For several quantiles a row counts in each of 16 parts of its cell.
+    parts = 1 if len(stated.quantiles) == 1 else 16
     levels: dict[int, list[float]] = {}
     rest = iter(choices)
     # Sub-ranges in the order in which they are divided: the whole, then what is above the cut, then what is below.
@@ -353,7 +355,7 @@ def _quantile_loss(choices: list[Release], stated: Stated) -> dict[str, float]:
         if high > low:
             one = next(rest)
             _require(len(one.statistic) == high - low + 1, "sub-ranges overlap")
-            coefficient = float(one.spread[0] * one.spread[1]) * local.denominator * stated.max_rows_per_unit
+            coefficient = float(one.spread[0] * one.spread[1]) * local.denominator * stated.max_rows_per_unit * parts
             larger = float(max(local, 1 - local))
             whole = stated.neighbours == "replace" and level == 0
             levels.setdefault(level, []).append(coefficient * (2 if whole else 2 * larger))

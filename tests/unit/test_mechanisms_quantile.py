@@ -12,7 +12,8 @@ import pytest
 
 from dpsql.errors import ParameterError
 from dpsql.mechanisms import quantile as module
-from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
+from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell, quantile_event, quantiles, tied_quantiles
+from dpsql.testing import check_exhaustively
 from dpsql.testing.laws import select_law
 from dpsql.testing.quantile import quantile_law
 
@@ -230,3 +231,74 @@ def test_what_is_refused(changed: dict[str, Any], code: str) -> None:
     with pytest.raises(ParameterError) as caught:
         quantiles(np.array([1, 2]), **{**GIVEN, **changed})
     assert caught.value.code == f"DPSQL-{code}"
+
+
+def exact_cells(values: list[int], at: list[Fraction]) -> list[set[int]]:
+    """Cells whose rows reach from at most q n to at least q n."""
+    rows = len(values)
+    return [
+        {
+            value
+            for value in set(values)
+            if sum(other < value for other in values) <= q * rows <= sum(other <= value for other in values)
+        }
+        for q in at
+    ]
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3] * 250 + [4] * 750,
+        [3] * 400 + [4] * 600,
+        [3] * 600 + [4] * 400,
+        [5] * 1000,
+        [0] * 100 + [7] * 900,
+        [1, 2, 3, 4, 5, 6, 7, 8] * 100,
+    ],
+    ids=lambda values: f"{values[0]}-{values[-1]}-{len(set(values))}",
+)
+@pytest.mark.parametrize(
+    "at", [[Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)], [Fraction(n, 10) for n in range(1, 10)]]
+)
+def test_quantiles_of_tied_rows(neighbours: str, values: list[int], at: list[Fraction]) -> None:
+    """Without noise to speak of a quantile is off by a part of a cell's rows at most, level by level."""
+    counts = np.bincount(values, minlength=10)
+    found = tied_quantiles(counts, at=at, epsilon=Fraction(10**5), neighbours=neighbours)
+    assert found == sorted(found)
+    slack = Fraction(halving_levels(len(at)), 16)
+    for cell, q in zip(found, at, strict=True):
+        near = [Fraction(q) + slack * step for step in (-1, 0, 1)]
+        inside = [Fraction(1, 10**6) if point <= 0 else min(point, 1 - Fraction(1, 10**6)) for point in near]
+        low, _, high = (exact_cells(values, [point])[0] for point in inside)
+        assert min(low) <= cell <= max(high)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_of_cells_keep_the_guarantee(neighbours: str, parts: int) -> None:
+    """A row counts in every part of its cell; the noise is for that many rows."""
+    at = [Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)]
+
+    def law(table: Any) -> dict[Any, float]:
+        rows = [row[0] * parts + part for row in table if row[0] is not None for part in range(parts)]
+        found: dict[Any, float] = {}
+        fine = quantile_law(
+            rows, 3 * parts, quantiles=at, epsilon=Fraction(2), neighbours=neighbours, max_rows_per_unit=parts
+        )
+        for cells, chance in fine.items():
+            key = tuple(cell // parts for cell in cells)
+            found[key] = found.get(key, 0.0) + chance
+        return found
+
+    report = check_exhaustively(law, [(0,), (1,), (2,), (None,)], 3, neighbours)
+    assert report.within(Fraction(2)), str(report)
+    assert report.log_ratio > 0.5
+
+
+def test_parts_are_public_and_bounded() -> None:
+    assert parts_of_a_cell(1024, 1) == 1
+    assert parts_of_a_cell(1024, 3) == 16
+    assert parts_of_a_cell(1 << 18, 3) == 4
+    assert parts_of_a_cell(1 << 20, 3) == 1

@@ -26,7 +26,6 @@ from dpsql.statistics import counts, regression
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.tukey import row_budget
 from dpsql.summaries import metrics
-from dpsql.summaries import quantile as quantile_summary
 from dpsql.testing.broken.regression import round_after_clip
 from dpsql.testing.broken.tukey import position_blocks
 
@@ -81,9 +80,9 @@ def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float]]:
     return [(float(edges[cells[0]]), float(edges[cells[-1] + 1])) if len(cells) else (-1.0, 1.0) for cells in filled]
 
 
-def _free_quantiles(found: Any, *, quantiles: Sequence[Fraction], **_: Any) -> list[int]:
+def _free_quantiles(found: Any, *, at: Sequence[Fraction], **_: Any) -> list[int]:
     upto = np.cumsum(found)
-    return [int(np.searchsorted(upto, float(share) * upto[-1])) for share in quantiles]
+    return [int(np.searchsorted(upto, float(share) * upto[-1])) for share in at]
 
 
 def _no_noise(_: Fraction, size: int) -> Any:
@@ -142,7 +141,13 @@ def _fixed_rank(ranks: Any, share: Fraction, spread: Fraction, epsilon: Fraction
 
 
 def _closed_quantiles(
-    found: Any, *, quantiles: Sequence[Fraction], epsilon: Fraction, neighbours: str, max_rows_per_unit: int = 1
+    found: Any,
+    *,
+    quantiles: Sequence[Fraction],
+    epsilon: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    **_: Any,
 ) -> list[int]:
     """Divide at the released cell, but let its rows count on both sides."""
     below = np.concatenate([[0], np.cumsum(found, dtype=np.int64)])
@@ -279,11 +284,10 @@ BROKEN_FITS: dict[str, BrokenFit] = {
     "fixed rank": _fit("a public rank for the data's own", (quantile, "_cell", _fixed_rank)),
     "closed cells": _fit(
         "the rows of a released cell count on both sides of it",
-        (least_squares, "quantiles", _closed_quantiles),
-        (quantile_summary, "quantiles", _closed_quantiles),
+        (quantile, "quantiles", _closed_quantiles),
     ),
     "free bounds": _fit("bounds are the ends of the data", (least_squares, "gaussian_bounds", _free_bounds)),
-    "free scale": _fit("the target is scaled by its own quartiles", (least_squares, "quantiles", _free_quantiles)),
+    "free scale": _fit("the target is scaled by its own quartiles", (least_squares, "tied_quantiles", _free_quantiles)),
     "free count": _fit("the number of rows has no noise", (tukey_model, "discrete_laplace", _no_noise)),
     "free radius": _fit("the norm of a row is that of the data", (least_squares, "ada_ssp", _radius_of_the_data)),
     "rounded rows": _fit(
