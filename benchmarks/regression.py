@@ -164,10 +164,8 @@ def neighbour(options: argparse.Namespace) -> None:
         finally:
             busy.kill()
         for method in methods:
-            ratio = beside[method] / alone[method]
-            print(
-                f"{method:16} alone {alone[method]:7.3f} s  beside a busy process {beside[method]:7.3f} s  {ratio:5.2f} x"
-            )
+            before, after = alone[method], beside[method]
+            print(f"{method:16} alone {before:.3f} s, beside a busy process {after:.3f} s, {after / before:.2f} x")
 
 
 def start(options: argparse.Namespace) -> None:
