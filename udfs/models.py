@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
@@ -29,17 +28,22 @@ _MODELS = {
 }
 
 
-def predict(session: Session) -> Callable[..., pa.Array]:
-    """Bind (model, row or vector, dataset) → one prediction per row; NULL where a feature is."""
+def model_number(session: Session) -> Callable[..., int]:
+    """Bind (model, dataset) → its number in the ledger. Pure: DuckDB finds it once, when it plans."""
+    return lambda model, dataset: session.model(model, dataset).ledger_id
 
-    def run(models: Any, rows: Any, datasets: Any) -> pa.Array:
-        keys, named = single_chunk(models), single_chunk(datasets)
-        if keys.null_count or not pc.all(pc.equal(keys, keys[0]), skip_nulls=False).as_py():
+
+def predict(session: Session) -> Callable[..., pa.Array]:
+    """Bind (number of the model, row or vector) → one prediction per row; NULL where a feature is."""
+
+    def run(models: Any, rows: Any) -> pa.Array:
+        numbers = single_chunk(models).to_numpy(zero_copy_only=False)
+        if (numbers != numbers[0]).any():
             raise ParameterError("P030", "dp_predict takes one model per statement. Give its name as a constant.")
-        model = session.model(keys[0].as_py(), named[0].as_py())
-        predictions = model.predict_rows(single_chunk(rows))
-        missing = np.isnan(predictions)
-        return pa.array(predictions, mask=missing) if missing.any() else pa.array(predictions)
+        predictions = session.model(int(numbers[0])).predict_rows(single_chunk(rows))
+        if np.isnan(predictions.sum()):
+            return pa.array(predictions, mask=np.isnan(predictions))
+        return pa.array(predictions)
 
     return run
 
@@ -50,6 +54,7 @@ def models(session: Session) -> Callable[..., list[dict[str, Any]]]:
 
 
 SPECS = (
+    UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
     UdfSpec("dpsql_predict", predict, "DOUBLE", pure=True),
     UdfSpec(
         "dpsql_models",

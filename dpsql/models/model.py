@@ -170,18 +170,11 @@ class LinearModel:
         """Return one prediction per row of a struct column (by name) or of vectors (by place); NaN stands for NULL."""
         import pyarrow as pa
 
-        from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, to_doubles
+        from dpsql.kernels.columns import is_vector
         from dpsql.kernels.xty import vectors_to_matrix
 
         if pa.types.is_struct(rows.type):
-            columns = np.empty((len(self.coef_), len(rows)))
-            for row, position in enumerate(self._positions(rows.type)):
-                kind = rows.type.field(position).type
-                if not (is_numeric(kind) or is_boolean(kind) or pa.types.is_null(kind)):
-                    name = show(self.feature_names_in_[row])
-                    raise SourceError("S003", f"feature {name} is not numeric. Cast it in the row.")
-                columns[row] = to_doubles(rows.field(position))
-            out = self._combined(columns)
+            out = self._combined(self._matrix([rows.field(position) for position in self._positions(rows.type)]))
             if rows.null_count:
                 out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
             return out
@@ -192,14 +185,27 @@ class LinearModel:
         whole = self.elements is None and matrix.shape[1] == len(self.coef_)
         return self._combined((matrix if whole else matrix[:, self._elements]).T)
 
+    def _matrix(self, fields: list[pa.Array]) -> NDArray[np.float64]:
+        """Return columns as doubles, shape (d, rows), in few steps: at each one another thread may take its turn."""
+        import pyarrow as pa
+
+        from dpsql.kernels.columns import is_boolean, is_numeric, to_doubles
+
+        double = pa.float64()
+        if all(field.type == double and field.null_count == 0 for field in fields):
+            return np.asarray(pa.concat_arrays(fields).to_numpy()).reshape(len(fields), -1)
+        for name, field in zip(self.feature_names_in_, fields, strict=True):
+            if not (is_numeric(field.type) or is_boolean(field.type) or pa.types.is_null(field.type)):
+                raise SourceError("S003", f"feature {show(name)} is not numeric. Cast it in the row.")
+        return np.stack([to_doubles(field) for field in fields])
+
     def _combined(self, columns: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Return the predictions from features of shape (d, rows)."""
         predictions = np.empty(columns.shape[1])
         for first in range(0, len(predictions), _BLOCK):
             block = columns[:, first : first + _BLOCK]
             if self._limits is not None:
-                block = np.maximum(block, self._limits[0])
-                np.minimum(block, self._limits[1], out=block)
+                block = np.clip(block, *self._limits)
             np.dot(self.coef_, block, out=predictions[first : first + _BLOCK])
         predictions += self.intercept_
         return predictions

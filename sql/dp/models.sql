@@ -3,7 +3,7 @@
 -- row      a row (dp_predict('m', t) FROM t), a struct with a field per feature, or a vector
 -- nulls    NULL in a feature gives NULL
 CREATE OR REPLACE TEMP MACRO dp_predict(model, x, dataset := NULL) AS
-  system.main.dpsql_predict(model, x, dataset::VARCHAR);
+  system.main.dpsql_predict(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
 -- dp_models() → TABLE: one row per model in the ledger; json reads like scikit-learn's attributes.
 CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE

@@ -73,7 +73,7 @@ def test_private_functions_are_volatile_and_see_nulls() -> None:
     from dpsql.udfs import SPECS
 
     pure = {spec.name for spec in SPECS if spec.pure}
-    assert pure == {"dpsql_plan", "dpsql_key", "dpsql_estimate", "dpsql_predict"}
+    assert pure == {"dpsql_plan", "dpsql_key", "dpsql_estimate", "dpsql_model", "dpsql_predict"}
     registered: list[dict[str, Any]] = []
 
     class Recorder:
