@@ -307,11 +307,24 @@ class Ledger:
 
         return store.write(work)
 
-    def releases(self, functions: Sequence[str], dataset: str | None = None) -> list[StoredRelease]:
-        """Return what some functions released, with its arguments, of one dataset or of all; oldest first."""
-        key = None if dataset is None else _dataset_key(dataset)
-        found = self._opened().read(lambda connection: releases_of(connection, functions))
-        return [release for release in found if key is None or release.dataset == key]
+    def releases(
+        self, functions: Sequence[str], dataset: str | None = None, key: str | int | None = None
+    ) -> list[StoredRelease]:
+        """Return what some functions released, with its arguments, oldest first.
+
+        Parameters
+        ----------
+        functions : sequence of str
+        dataset : str, optional
+            Only of this dataset.
+        key : str or int, optional
+            Only those of this name, or the one with this number.
+        """
+        of = None if dataset is None else _dataset_key(dataset)
+        storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or _is_name(key)
+        if not storable:  # so nothing is stored under it
+            return []
+        return self._opened().read(lambda connection: releases_of(connection, functions, of, key))
 
     def event(self, sequence: int) -> dict[str, Any]:
         """Return the event of an entry: what was charged."""
@@ -367,13 +380,18 @@ def _dataset_key(dataset: str) -> str:
     return "".join(letter.lower() if letter.isascii() else letter for letter in dataset)
 
 
-def _refuse_name(argument: str, name: str) -> None:
-    """Raise unless every database can store and index `name` as it is."""
+def _is_name(name: str) -> bool:
+    """Whether every database can store and index `name` as it is."""
     try:
         length = len(name.encode())
     except (AttributeError, UnicodeEncodeError):
-        length = 0
-    if not 0 < length <= _longest_name or "\x00" in name:
+        return False
+    return 0 < length <= _longest_name and "\x00" not in name
+
+
+def _refuse_name(argument: str, name: str) -> None:
+    """Raise unless `name` can be one."""
+    if not _is_name(name):
         raise ParameterError(
             "P013",
             f"{argument} must be text of 1 to {_longest_name} bytes without NUL. Give {argument} := another name.",

@@ -129,10 +129,18 @@ def stored_release(connection: Connection, dataset: str, name: str, fingerprint:
     return Entry(row.sequence, json.loads(row.result), True, row.guarantee, row.hash)
 
 
-def releases_of(connection: Connection, functions: Sequence[str]) -> list[StoredRelease]:
-    """Return what some functions released, in the order of the chain."""
+def releases_of(
+    connection: Connection, functions: Sequence[str], dataset: str | None, key: str | int | None
+) -> list[StoredRelease]:
+    """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
     from dpsql import ledger_schema as schema
 
+    statement = schema.of_functions(functions)
+    if dataset is not None:
+        statement = statement.where(schema.entry.c.dataset == dataset)
+    if key is not None:
+        column = schema.entry.c.sequence if isinstance(key, int) else schema.entry.c.name
+        statement = statement.where(column == key)
     return [
         StoredRelease(
             sequence=row.sequence,
@@ -144,7 +152,7 @@ def releases_of(connection: Connection, functions: Sequence[str]) -> list[Stored
             guarantee=row.guarantee,
             recorded_at=row.recorded_at,
         )
-        for row in connection.execute(schema.of_function, {"functions": list(functions)})
+        for row in connection.execute(statement)
     ]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import (
     DDL,
     Column,
     Index,
     Integer,
     MetaData,
+    Select,
     Table,
     Text,
     bindparam,
@@ -122,11 +126,6 @@ named = select(entry).where(
     entry.c.name == bindparam("name"),
     entry.c.result.is_not(None),
 )
-of_function = (
-    select(entry)
-    .where(entry.c.function.in_(bindparam("functions", expanding=True)), entry.c.result.is_not(None))
-    .order_by(entry.c.sequence)
-)
 event_at = select(entry.c.event).where(entry.c.sequence == bindparam("sequence"))
 everything = select(entry).order_by(entry.c.sequence)
 of_dataset = select(entry).where(entry.c.dataset == bindparam("dataset")).order_by(entry.c.sequence)
@@ -144,3 +143,8 @@ states = (
     .where(entry.c.sequence.in_(_last))
     .order_by(entry.c.dataset)
 )
+
+
+def of_functions(functions: Sequence[str]) -> Select[Any]:
+    """Return the statement of what some functions released, in the order of the chain."""
+    return select(entry).where(entry.c.function.in_(functions), entry.c.result.is_not(None)).order_by(entry.c.sequence)

@@ -134,8 +134,9 @@ class Session:
     def _chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the features that an earlier release chose, with the layout that it read them from."""
         key = arguments["features"].get("release")
-        found = [entry for entry in self.ledger.releases(SELECTORS, dataset) if key in (entry.name, entry.sequence)]
-        if key is None or not found:
+        named = isinstance(key, (str, int)) and not isinstance(key, bool)
+        found = self.ledger.releases(SELECTORS, dataset, key) if named else []
+        if not found:
             raise ParameterError(
                 "P030",
                 f"no selection on dataset {show(dataset)} was released as {show(key)}. "
@@ -172,7 +173,7 @@ class Session:
             raise ParameterError("P030", f"a model is named by its release or its number; got {show(key)}.")
         found = self._models.get((key, dataset))
         if found is None:
-            named = [entry for entry in self.ledger.releases(MODELS, dataset) if key in (entry.name, entry.sequence)]
+            named = self.ledger.releases(MODELS, dataset, key)
             if len(named) != 1:
                 problem, step = (
                     ("no model was released as", "SELECT * FROM dp_models() lists them.")

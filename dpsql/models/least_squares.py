@@ -46,19 +46,10 @@ class Scales:
 
 def start(call: Any) -> Collector:
     """Return the collector of the first pass."""
-    features, target = _feature_bounds(call), call.bounded_target
+    features, target = call.plan.intervals(len(call.features)), call.bounded_target
     if call.plan.draws_bounds or features is None or target is None:
         return Magnitudes(call)
     return _fitting(call, features, target)
-
-
-def _feature_bounds(call: Any) -> list[Interval] | None:
-    """Return the public bounds of the features, one pair each; None where there are none."""
-    plan, count = call.plan, len(call.features)
-    if plan.lower is None:
-        return None
-    sides = ((side if isinstance(side, tuple) else (side,) * count) for side in (plan.lower, plan.upper))
-    return list(zip(*sides, strict=True))
 
 
 def _fitting(call: Any, features: list[Interval], target: Interval) -> Collector:
@@ -75,7 +66,7 @@ class Magnitudes(Collector):
 
     def __init__(self, call: Any) -> None:
         self._call = call
-        self._features = _feature_bounds(call)
+        self._features = call.plan.intervals(len(call.features))
         self._target: Interval | None = call.bounded_target
         width = (len(call.features) if self._features is None else 0) + (self._target is None)
         self._cells = MagnitudeCounts(width) if width else None

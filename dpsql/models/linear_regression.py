@@ -13,6 +13,7 @@ from dpsql import parameters
 from dpsql.call import Call, Collector, Draw
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import GridCounts
+from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.mechanisms.tukey import LARGEST_MODELS
@@ -25,7 +26,6 @@ from dpsql.statistics.regression import row_radius
 from dpsql.statistics.tukey import models_needed, row_budget
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
-SPLITS = ("even", "thirds")
 _public_hint = "Give a public number, not one from the table."
 # Products of this many columns are held at once, several times.
 MOST_FEATURES = 2000
@@ -185,6 +185,13 @@ class RegressionPlan(Plan):
                 f"{count} features in {self.rounds} rounds are more noisy numbers than one call releases. "
                 "Give bounds, or take fewer features or rounds.",
             )
+
+    def intervals(self, count: int) -> list[tuple[float, float]] | None:
+        """Return the public bounds of the features, one pair each; None where there are none."""
+        if self.lower is None or self.upper is None:
+            return None
+        lower, upper = (side if isinstance(side, tuple) else (side,) * count for side in (self.lower, self.upper))
+        return list(zip(lower, upper, strict=True))
 
     @property
     def target_is_bounded(self) -> bool:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dpsql import parameters
 from dpsql.call import Batch, Call, Collector, Draw, TargetCode
 from dpsql.errors import ParameterError
-from dpsql.models.linear_regression import METHODS, SPLITS, RegressionCall, RegressionPlan
+from dpsql.mechanisms.ada_ssp import SPLITS
+from dpsql.models.linear_regression import METHODS, RegressionCall, RegressionPlan
 from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, SelectionPlan
 from dpsql.progress import Progress
 from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan

@@ -38,7 +38,8 @@ def blocks_for(call: Any, rows: int) -> int:
 
 def _blocks(call: Any, blocks: int) -> Collector:
     plan, count = call.plan, len(call.features)
-    if plan.lower is None or call.bounded_target is None:
+    intervals = plan.intervals(count)
+    if intervals is None or call.bounded_target is None:
         return Ranges(call, blocks)
     middle, scale = affine_maps(plan.lower, plan.upper, count, "the call")
     target_middle, target_scale = affine_map(*call.bounded_target)
@@ -46,8 +47,7 @@ def _blocks(call: Any, blocks: int) -> Collector:
     middles = np.broadcast_to(np.append(middle, target_middle), shape)
     # The type of the target may tell its bounds only now: then the pass over the ranges is one too many.
     scales = np.broadcast_to(np.append(scale, target_scale), shape)
-    sides = ((side if isinstance(side, tuple) else (side,) * count) for side in (plan.lower, plan.upper))
-    products = Products(call, blocks, BlockGram(middles, scales), list(zip(*sides, strict=True)))
+    products = Products(call, blocks, BlockGram(middles, scales), intervals)
     return products if plan.target_is_bounded else Waiting(products)
 
 

@@ -276,3 +276,14 @@ def test_a_connection_sees_what_another_one_released(tmp_path: Path) -> None:
     assert column(two, "SELECT dp_predict('m', {'a': 1, 'b': 1})") == pytest.approx([0], abs=0.1)
     one.close()
     two.close()
+
+
+@pytest.mark.parametrize(
+    "key", ["'no\\u0000name'", "''", "170141183460469231731687303715884105727::HUGEINT", "0", "-1"]
+)
+def test_names_and_numbers_that_no_ledger_holds(key: str) -> None:
+    with dpsql.connect() as opened, pytest.raises(duckdb.Error, match="DPSQL-P030"):
+        opened.execute(f"SELECT dp_predict({key}, {{a: 1}})").fetchall()
+    for odd in ("no\x00name", "\ud800", 10**30, 0):
+        with dpsql.Context() as context, pytest.raises(dpsql.ParameterError, match="P030"):
+            context.model(odd)
