@@ -217,7 +217,8 @@ class Call(ABC):
             That of the pass before, with every row in it.
         progress : Progress
         """
-        raise NotImplementedError
+        following: Collector = collector.turn(progress)
+        return following
 
     @abstractmethod
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:

@@ -342,11 +342,6 @@ class RegressionCall(Call):
         start = tukey.start if self.plan.method == "tukey" else least_squares.start
         return start(self)
 
-    def turn(self, collector: Any, progress: Progress) -> Collector:
-        """Draw what the next pass needs."""
-        following: Collector = collector.turn(progress)
-        return following
-
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
         """Fit the model; the work is too long for the ledger's transaction."""
         drawn: Callable[[], Any] | Draw = statistic.draw(progress)

@@ -214,11 +214,6 @@ class PipelineCall(Call):
         assert collector is not None  # noqa: S101
         return _Selecting(self, collector, 1)
 
-    def turn(self, collector: Any, progress: Progress) -> Collector:
-        """Draw what the next pass needs."""
-        following: Collector = collector.turn(progress)
-        return following
-
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
         """Fit the model to the selected features."""
         draw = statistic.draw(progress)
