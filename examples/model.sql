@@ -27,7 +27,7 @@ SELECT * FROM dp_linear_regression('survey', target := 'wage', features := relea
 
 -- 3. Predict, for nothing, 4. measure on rows that the model has not seen; errors beyond 1500 count as 1500.
 CREATE TABLE scored AS SELECT *, dp_predict('wages', held_out) AS predicted FROM held_out;
-SELECT * FROM dp_regression_metrics('scored', target := 'wage', prediction := 'predicted', epsilon := 0.9,
+SELECT * FROM dp_regression_metrics('scored', target := 'wage', prediction := 'predicted', epsilon := 0.8,
                                     lower := 0, upper := 6000, error_bound := 1500, dataset := 'held_out');
 
 -- The same two steps at once, with one receipt, from what is left.
@@ -35,7 +35,8 @@ SELECT * FROM dp_pipeline('survey', target := 'wage',
                           features := ['schooling', 'experience', 'hours', 'height', 'distance', 'children'],
                           k := 3, epsilon := 0.5, delta := 5e-7);
 
--- A column alone.
+-- A column alone: between what it lies, when nobody knows, and its quartiles.
+SELECT * FROM dp_bounds('held_out', target := 'wage', epsilon := 0.1);
 SELECT * FROM dp_quantile('held_out', target := 'wage', quantiles := [0.25, 0.5, 0.75], epsilon := 0.1,
                           lower := 0, upper := 6000);
 
