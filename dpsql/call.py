@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsql.errors import ParameterError, SourceError
+from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, to_doubles, to_texts
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.parameters import fold, show
@@ -77,6 +77,8 @@ class TargetCode:
         levels = plan.target_levels
         if levels is not None:
             return cls(levels=_levels(levels, kind, is_text, column))
+        if plan.target_is_label and is_numeric(kind):
+            return cls(levels=(0.0, 1.0))
         if is_text:
             raise SourceError(
                 "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
@@ -208,6 +210,23 @@ class Call(ABC):
         """Return what is to collect the rows; None where the statistic is summed in SQL."""
         return None
 
+    @property
+    def statistic_length(self) -> int:
+        """How many numbers the statistic has where it is summed in SQL."""
+        return len(self.features)
+
+    def draw_vocabulary(self, names: list[str], rows: NDArray[np.int64]) -> list[str]:
+        """Return the names of features that are released, where the plan draws them.
+
+        Parameters
+        ----------
+        names : list of str
+            Every name in the rows, in any order.
+        rows : ndarray of int64, shape (names,)
+            Rows that have it, each row having as many names as the plan allows.
+        """
+        raise InternalError("I004", "a part of the call came to the wrong function. Report it.")
+
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Draw what the next pass over the rows needs; return its collector.
 
@@ -235,6 +254,14 @@ class Call(ABC):
         draw : callable or Draw
             Gives the result as JSON values.
         """
+
+    @property
+    def levels(self) -> tuple[Any, Any]:
+        """The two levels of a label, as the result of a call names them: the negative one first."""
+        levels = self.target.levels
+        if levels is None:
+            raise InternalError("I004", "a call without levels was asked for them. Report it.")
+        return self.plan.target_levels or ((False, True) if levels == ("false", "true") else levels)
 
     def coded_target(self, rows: pa.StructArray) -> NDArray[np.float64]:
         """Return the target of a batch of rows as doubles."""
@@ -369,7 +396,7 @@ def _wide_columns(plan: Plan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[l
         return names, positions
     apart = {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
     for column, (position, field) in kinds.items():
-        if column not in apart and is_numeric(field.type):
+        if column not in apart and (is_numeric(field.type) or (plan.target_is_label and is_boolean(field.type))):
             names.append(field.name)
             positions.append(position)
     if not names:

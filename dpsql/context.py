@@ -114,6 +114,10 @@ class Context:
         """Do what `dp_pipeline` does, under the name of what it does."""
         return self.dp_pipeline(source, **arguments)
 
+    def dp_naive_bayes(self, source: Any, **arguments: Any) -> Release:
+        """Fit naive Bayes privately to binary features; else as for `dp_linear_regression`."""
+        return self._release_of("dp_naive_bayes", source, arguments)
+
     def dp_quantile(self, source: Any, **arguments: Any) -> Release:
         """Draw private quantiles of a column; returns ``quantile``, ``value``; else as for `dp_sis`."""
         return self._release_of("dp_quantile", source, arguments)

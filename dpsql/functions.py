@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from dpsql.call import Call
 from dpsql.models.linear_regression import RegressionCall, RegressionPlan
+from dpsql.models.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.models.pipeline import PipelineCall, PipelinePlan
 from dpsql.plan import Plan
 from dpsql.results import COEFFICIENTS, INTERVAL, METRICS, QUANTILES, RANKED, Shape
@@ -46,11 +47,12 @@ FUNCTIONS: dict[str, Function] = {
     "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall, RANKED),
     "dp_linear_regression": Function(RegressionPlan, RegressionCall, COEFFICIENTS),
     "dp_pipeline": Function(PipelinePlan, PipelineCall, COEFFICIENTS),
+    "dp_naive_bayes": Function(NaiveBayesPlan, NaiveBayesCall, COEFFICIENTS),
     "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES),
     "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL),
     "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS),
 }
-SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape is RANKED)
+SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
 # The exact statistic of a function, by a function of its own that is not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}

@@ -39,6 +39,7 @@ _PRIVATE = (
     "dp/dp_best_subset.sql",
     "dp/dp_linear_regression.sql",
     "dp/dp_pipeline.sql",
+    "dp/dp_naive_bayes.sql",
     "dp/dp_quantile.sql",
     "dp/dp_bounds.sql",
     "dp/dp_regression_metrics.sql",

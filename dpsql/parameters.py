@@ -82,6 +82,16 @@ def open_unit_interval(name: str, value: Any, *, code: str, hint: str) -> Fracti
     return number
 
 
+def delta(value: Any) -> Fraction:
+    """Return a delta, in (0, 0.1]."""
+    found = open_unit_interval("delta", value, code="P027", hint="1e-6 is usual.")
+    if found > Fraction(1, 10):
+        raise ParameterError(
+            "P027", "delta must be at most 0.1: it is the chance that the guarantee fails. 1e-6 is usual."
+        )
+    return found
+
+
 def positive_integer(name: str, value: Any, *, code: str, hint: str) -> int:
     """Return `value` as an integer >= 1."""
     number = _as_fraction(value)

@@ -23,6 +23,10 @@ Quantity = tuple[str, float, str]
 _bounds_hint = "Give lower := and upper := from domain knowledge, not from the table."
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 
+# What a call's statistic is made of, and so which statement computes it (dpsql.statements): every row, handed to the
+# call's collector; or sums in SQL.
+COLLECTED, XTY, HISTOGRAM, FEATURE_COUNTS = "collected", "xty", "histogram", "feature_counts"
+
 # The arguments that functions share, in their order in SQL: where the rows are, public bounds where values count,
 # and last whom the call protects.
 COLUMNS: dict[str, Any] = dict.fromkeys(("target", "features", "n_features", "names"))
@@ -76,6 +80,8 @@ class Plan(ABC):
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"neighbours": NEIGHBOURS}
     # A numeric target needs bounds: the statistic is a sum of its values, coded by them. Otherwise it comes as it is.
     target_needs_bounds: ClassVar[bool] = True
+    # The target is one of two public levels, by default false and true, or 0 and 1; a row of neither counts for nothing.
+    target_is_label: ClassVar[bool] = False
     # What stands for arguments that a call needs but its noise does not depend on (dp_estimate).
     stand_ins: ClassVar[Mapping[str, Any]] = {
         "target": "target",
@@ -150,6 +156,21 @@ class Plan(ABC):
 
     def check_features(self, count: int) -> None:  # noqa: B027 - a function may have nothing to check
         """Raise when the arguments do not fit the number of features."""
+
+    @property
+    def statistic(self) -> str:
+        """Which statement computes the statistic."""
+        return COLLECTED
+
+    @property
+    def most_rows(self) -> int | None:
+        """How many rows count at most: of more, a random choice; None for no limit."""
+        return None
+
+    @property
+    def draws_vocabulary(self) -> bool:
+        """Whether the names of the features are private too, and drawn from the rows."""
+        return False
 
     @property
     def passes(self) -> int:

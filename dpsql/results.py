@@ -22,11 +22,14 @@ class Shape:
         SQL type by column.
     rows : callable
         Turns the stored result, JSON values, into tidy rows.
+    features : callable or None
+        Reads the features that were selected out of the stored result, where the result is a selection.
     """
 
     name: str
     columns: Mapping[str, str]
     rows: Callable[[Any], Rows]
+    features: Callable[[Any], list[str]] | None = None
 
     @property
     def arrow(self) -> Any:
@@ -44,6 +47,13 @@ class Shape:
 
 def _ranked(result: Any) -> Rows:
     return [{"rank": position, "feature": name} for position, name in enumerate(result, start=1)]
+
+
+def _filtered(result: Any) -> Rows:
+    scores = result["scores"] or [None] * len(result["names"])
+    pairs = enumerate(zip(result["names"], scores, strict=True), start=1)
+    error = result["std_error"]
+    return [{"rank": rank, "feature": name, "score": score, "std_error": error} for rank, (name, score) in pairs]
 
 
 def _coefficients(result: Any) -> Rows:
@@ -67,9 +77,38 @@ def _metrics(result: Any) -> Rows:
     return [dict(zip(("metric", "value", "lower", "upper"), row, strict=True)) for row in result]
 
 
-RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked)
+def _roc(result: Any) -> Rows:
+    from dpsql.estimators.roc import roc_rows
+
+    return roc_rows(result)
+
+
+def _area(result: Any) -> Rows:
+    return [{"auc": result["auc"]}]
+
+
+def _confusion(result: Any) -> Rows:
+    from dpsql.estimators.roc import confusion_rows
+
+    return confusion_rows(result)
+
+
+RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked, list)
+FILTERED = Shape(
+    "filtered",
+    {"rank": "BIGINT", "feature": "VARCHAR", "score": "DOUBLE", "std_error": "DOUBLE"},
+    _filtered,
+    lambda result: list(result["names"]),
+)
 COEFFICIENTS = Shape("coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients)
 QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
 INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
 METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
-SHAPES = (RANKED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS)
+ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
+AREA = Shape("area", {"auc": "DOUBLE"}, _area)
+_COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
+_RATES = ("accuracy", "precision", "recall", "f1")
+CONFUSION = Shape(
+    "confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion
+)
+SHAPES = (RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)

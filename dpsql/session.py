@@ -142,7 +142,10 @@ class Session:
                 f"no selection on dataset {show(dataset)} was released as {show(key)}. "
                 "Give release := a name when you select, then features := release('that name').",
             )
-        layout, names = found[-1].arguments["layout"], found[-1].result
+        selected = function_of(found[-1].function).shape.features
+        layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
+        if not names:
+            raise ParameterError("P030", f"release {show(key)} selected no feature. Select again, with another threshold.")
         taken = {
             part: layout[part]
             for part in ("n_features", "names", "row_id", "value")

@@ -153,11 +153,12 @@ class Layout:
             kind = "long" if row_id is not None and (value is not None or n_features is None) else "array"
             if kind == "array" and row_id is None and value is not None:
                 raise ParameterError("P010", "value needs row_id. Name the column that says which row a value is of.")
-        if kind == "long" and names is None:
+        if kind == "long" and names is None and get("vocabulary") != "private":
+            paid = " Or pay for a private one: vocabulary := 'private'." if "vocabulary" in arguments else ""
             raise ParameterError(
                 "P010",
                 "names is missing: in long rows the list of features is private unless you give it. "
-                "Give names := [...] from a public list, not from the table.",
+                f"Give names := [...] from a public list, not from the table.{paid}",
             )
         if kind == "array" and names is not None and n_features is not None and len(names) != n_features:
             raise ParameterError(

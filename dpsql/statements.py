@@ -8,9 +8,12 @@ waits for its ticket.
 
 from __future__ import annotations
 
+from typing import Any
+
 from dpsql.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.functions import FUNCTIONS
-from dpsql.plan import Plan
+from dpsql.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
+from dpsql.selectors.feature_counts import FeatureCountsPlan
 from dpsql.selectors.sis import SisPlan
 from dpsql.source import quote_identifier, quote_text, source_sql
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
@@ -37,15 +40,7 @@ def statistic_sql(plan: Plan, function: str, catalog: str) -> str:
     catalog : str
         Catalog of the exact macros.
     """
-    statements = [_gate(plan, function)]
-    long = plan.layout.kind == "long"
-    if long:
-        statements += _documents(plan)
-    if isinstance(plan, SisPlan):
-        statements += [*_center(plan), *(_long_statistic(plan, catalog) if long else _kernel_statistic(plan))]
-    else:
-        statements += _collected(plan)
-    return "WITH " + ",\n".join(statements)
+    return "WITH " + ",\n".join([_gate(plan, function), *_STATISTICS[plan.statistic](plan, catalog)])
 
 
 def release_sql(plan: Plan, function: str, catalog: str) -> str:
@@ -137,18 +132,41 @@ def _gate(plan: Plan, function: str) -> str:
 def _rows(plan: Plan, *more: str, ticket: str = _TICKET) -> str:
     """Return the rows, those of each privacy unit capped by a keyed hash; ties fall to contents, never to places."""
     rows = f"SELECT {', '.join(('dpsql_row', *more))} FROM {_input(plan)} WHERE {ticket} IS NOT NULL"
+    columns = ["dpsql_row_id", "dpsql_row"] if plan.layout.row_id is not None else ["dpsql_row"]
     if plan.layout.privacy_unit is not None:
-        columns = ["dpsql_row_id", "dpsql_row"] if plan.layout.row_id is not None else ["dpsql_row"]
         rows += f" AND dpsql_unit IS NOT NULL{_cap(plan, columns)}"
+    if plan.most_rows is not None:
+        rows = f"SELECT * FROM ({rows}) QUALIFY row_number() OVER ({_by_key(columns)}) <= {plan.most_rows}"
     return f"({rows})"
 
 
 def _cap(plan: Plan, columns: list[str]) -> str:
     """Return the clause that keeps the rows of a unit which come first by the keyed hash of some columns."""
-    order = ", ".join(
-        f"{_own}dpsql_key({_own}hash({column})) ASC NULLS LAST, {column} ASC NULLS LAST" for column in columns
-    )
-    return f" QUALIFY row_number() OVER (PARTITION BY dpsql_unit ORDER BY {order}) <= {plan.max_rows_per_unit}"
+    order = _by_key(columns)
+    return f" QUALIFY row_number() OVER (PARTITION BY dpsql_unit {order}) <= {plan.max_rows_per_unit}"
+
+
+def _by_key(columns: list[str]) -> str:
+    """Return the clause that orders by the keyed hash of some columns, and where that is equal by what they hold."""
+    order = (f"{_own}dpsql_key({_own}hash({column})) ASC NULLS LAST, {column} ASC NULLS LAST" for column in columns)
+    return "ORDER BY " + ", ".join(order)
+
+
+def _label(plan: Plan, label: str, positive: str, negative: str) -> str:
+    """Return what a label counts as; NULL when it is neither level. Any type of column will do: the gate judges it."""
+    levels = plan.target_levels or (0.0, 1.0)
+    if isinstance(levels[0], float):
+        value, texts = f"TRY_CAST({label} AS DOUBLE)", [f"'{level!r}'::DOUBLE" for level in levels]
+    else:
+        value = f"TRY_CAST({label} AS VARCHAR)"
+        texts = [_text_level(label, level) for level in levels]
+    return f"CASE WHEN {value} = {texts[1]} THEN {positive} WHEN {value} = {texts[0]} THEN {negative} END"
+
+
+def _text_level(label: str, level: Any) -> str:
+    """Return a level as the text that the column's values have; those of a boolean column are in lower case."""
+    text = quote_text(str(level))
+    return f"CASE {_own}typeof({label}) WHEN 'BOOLEAN' THEN {_own}lower({text}) ELSE {text} END"
 
 
 def _center(plan: SisPlan) -> list[str]:
@@ -169,6 +187,13 @@ def _center(plan: SisPlan) -> list[str]:
     ]
 
 
+def _xty(plan: Any, catalog: str) -> list[str]:
+    """Sum the features' products with the target."""
+    if plan.layout.kind == "long":
+        return [*_documents(plan), *_center(plan), *_long_statistic(plan, catalog)]
+    return [*_center(plan), *_kernel_statistic(plan)]
+
+
 def _kernel_statistic(plan: SisPlan) -> list[str]:
     return [
         f"__dpsql__parts AS (SELECT {_own}dpsql_xty({_TICKET}, (SELECT mean FROM __dpsql__center), dpsql_row) AS part "
@@ -185,16 +210,20 @@ def _documents(plan: Plan) -> list[str]:
     """
     unit = plan.layout.privacy_unit is not None
     key = _document_key(plan)
-    present = "dpsql_row_id IS NOT NULL" + (" AND dpsql_unit IS NOT NULL" if unit else "")
     return [
         f"__dpsql__admitted AS MATERIALIZED (SELECT {key}, CAST(dpsql_feature AS VARCHAR) AS name, "
         f"{'NULL' if plan.layout.value is None else 'CAST(dpsql_value AS DOUBLE)'} AS value, "
         f"{_own}dpsql_target({_TICKET}, dpsql_row) AS target "
-        f"FROM {_input(plan)} WHERE {_TICKET} IS NOT NULL AND {present})",
+        f"FROM {_input(plan)} WHERE {_TICKET} IS NOT NULL AND {_identified(plan)})",
         f"__dpsql__targets AS (SELECT {key}, {_own}max(target) AS target FROM __dpsql__admitted GROUP BY {key})",
         f"__dpsql__documents AS MATERIALIZED (SELECT {key}, target FROM __dpsql__targets"
         f"{_cap(plan, ['dpsql_row_id']) if unit else ''})",
     ]
+
+
+def _identified(plan: Plan) -> str:
+    """Return the condition that a cell says which row, and whose, it is of."""
+    return "dpsql_row_id IS NOT NULL" + (" AND dpsql_unit IS NOT NULL" if plan.layout.privacy_unit is not None else "")
 
 
 def _document_key(plan: Plan) -> str:
@@ -229,7 +258,83 @@ def _present(plan: Plan) -> str:
     )
 
 
-def _collected(plan: Plan) -> list[str]:
+def _histogram(plan: Any, catalog: str) -> list[str]:
+    """Count rows by label and cell of the score; cells without rows are there too."""
+    row = "dpsql_row"
+    label, score = (f"{row}[{quote_text(name)}]" for name in (plan.layout.target, plan.layout.features[0]))
+    missing, lower, upper = (f"'{float(value)!r}'::DOUBLE" for value in (plan.missing_score, plan.lower, plan.upper))
+    present = f"coalesce(nullif(TRY_CAST({score} AS DOUBLE), 'nan'::DOUBLE), {missing})"
+    clipped = f"{_own}greatest({lower}, {_own}least({upper}, {present}))"
+    cells = plan.cells.count
+    return [
+        f"__dpsql__scored AS (SELECT {_label(plan, label, str(cells), '0')} AS label, {clipped} AS score "
+        f"FROM {_rows(plan)})",
+        f"__dpsql__counts AS (SELECT label + {plan.cells.sql('score')} AS j, {_own}count(*) AS s "
+        "FROM __dpsql__scored WHERE label IS NOT NULL GROUP BY j)",
+        f"__dpsql__statistic AS (SELECT cells.j, coalesce(s, 0)::HUGEINT AS s "
+        f"FROM {_own}range({2 * cells}) AS cells(j) LEFT JOIN __dpsql__counts USING (j))",
+    ]
+
+
+def _feature_counts(plan: Any, catalog: str) -> list[str]:
+    """Count long rows by label and feature: each row id once, each of its features once, so many of them at most.
+
+    Position 0 stands for the row itself; of a vocabulary that is drawn, the rows are counted by name before. Rows are
+    grouped before they meet the features, so that no join can be planned around the gate.
+    """
+    key = _document_key(plan)
+    name = "CAST(dpsql_feature AS VARCHAR)"
+    if plan.layout.value is not None:
+        value = "TRY_CAST(dpsql_value AS DOUBLE)"
+        name = f"CASE WHEN {value} <> 0 AND {value} <> 'nan'::DOUBLE THEN {name} END"
+    label = _label(plan, f"dpsql_row[{quote_text(plan.layout.target)}]", "1", "-1")
+    features = f"SELECT unnest({_own}dpsql_features({_TICKET})) AS f"
+    statements = [
+        f"__dpsql__cells AS {'MATERIALIZED ' if plan.draws_vocabulary else ''}(SELECT {key}, name, "
+        f"{_own}max(label) AS label FROM (SELECT {key}, {name} AS name, {label} AS label FROM {_input(plan)} "
+        f"WHERE {_TICKET} IS NOT NULL AND {_identified(plan)}) GROUP BY ALL)"
+    ]
+    if plan.draws_vocabulary:
+        statements += [
+            f"__dpsql__named AS (SELECT unnest(items) AS name FROM {_bounded(plan, '__dpsql__cells', 'name')})",
+            f"__dpsql__rows_by_name AS (SELECT name, {_own}count(*) AS rows FROM __dpsql__named GROUP BY name)",
+        ]
+        counted = f"(SELECT {_own}list({{'name': name, 'rows': rows}}) FROM __dpsql__rows_by_name)"
+        features = f"SELECT unnest({_own}dpsql_vocabulary({_TICKET}, {counted})) AS f"
+    known = f"(SELECT {key}, j, label FROM __dpsql__cells LEFT JOIN __dpsql__features USING (name))"
+    return [
+        *statements,
+        f"__dpsql__features AS MATERIALIZED (SELECT f.j, f.name FROM ({features}))",
+        f"__dpsql__ones AS (SELECT unnest({_own}list_prepend(0, coalesce(items, []))) AS j, label "
+        f"FROM {_bounded(plan, known, 'j')} WHERE label <> 0)",
+        "__dpsql__width AS MATERIALIZED (SELECT count(*) AS d FROM __dpsql__features)",
+        "__dpsql__counts AS (SELECT CASE WHEN j = 0 THEN 2 * d + 1 + (label < 0)::BIGINT "
+        f"ELSE (label < 0)::BIGINT * d + j END AS j, {_own}count(*) AS s FROM __dpsql__ones, __dpsql__width GROUP BY ALL)",
+        "__dpsql__statistic AS (SELECT places.j, coalesce(s, 0)::HUGEINT AS s "
+        f"FROM (SELECT unnest({_own}range(1, 2 * d + 3)) AS j FROM __dpsql__width) AS places "
+        "LEFT JOIN __dpsql__counts USING (j))",
+    ]
+
+
+def _bounded(plan: FeatureCountsPlan, cells: str, item: str) -> str:
+    """Return one row per row id: its label, and the features of it that count; rows per unit and at all are bounded.
+
+    The ticket, a secret of this call, keys the sample.
+    """
+    key = _document_key(plan)
+    keyed = f"{_own}hash({_TICKET}, {key}, {item})"
+    rows = (
+        f"SELECT {key}, coalesce({_own}max(label), 0) AS label, {_own}min_by({item}, {keyed}, "
+        f"{plan.max_features_per_row}) FILTER ({item} IS NOT NULL) AS items FROM {cells} GROUP BY {key}"
+    )
+    if plan.layout.privacy_unit is not None:
+        rows = f"SELECT * FROM ({rows}){_cap(plan, ['dpsql_row_id'])}"
+    if plan.most_rows is not None:
+        rows = f"SELECT * FROM ({rows}) QUALIFY row_number() OVER ({_by_key(key.split(', '))}) <= {plan.most_rows}"
+    return f"({rows})"
+
+
+def _collected(plan: Plan, catalog: str) -> list[str]:
     """Hand every row, with what decides its block, to the call's collector; once in each pass."""
     statements, ticket = [], _TICKET
     if plan.layout.kind == "long":
@@ -238,6 +343,7 @@ def _collected(plan: Plan) -> list[str]:
         )
         unique = _document_key(plan)
         statements = [
+            *_documents(plan),
             f"__dpsql__features AS MATERIALIZED (SELECT f.j, f.name FROM "
             f"(SELECT unnest({_own}dpsql_features({_TICKET})) AS f))",
             _present(plan),
@@ -289,3 +395,7 @@ def _block_key(plan: Plan) -> str:
     if plan.layout.row_id is not None:
         return f"{_own}dpsql_key({_own}hash(dpsql_row_id))"
     return f"{_own}dpsql_key({_own}hash(dpsql_row))" if plan.in_blocks else "NULL::UBIGINT"
+
+
+# One for each kind of statistic that a plan may have.
+_STATISTICS = {XTY: _xty, HISTOGRAM: _histogram, FEATURE_COUNTS: _feature_counts, COLLECTED: _collected}

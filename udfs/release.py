@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -150,7 +151,7 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
         def work(running: RunningCall) -> Entry:
             def read(_: RunningCall) -> Any:
                 if running.collector is None:
-                    return integers(statistic, len(running.call.features))
+                    return integers(statistic, running.call.statistic_length)
                 return complete(running, statistic)
 
             return session.finish(ticket, running, session.guarded(ticket, read))
@@ -202,6 +203,9 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
     """Release from rows that are all at hand; what the table form does in SQL."""
+    most = running.call.plan.most_rows
+    if most is not None and len(rows) > most:
+        rows = rows.take(pa.array(np.sort(np.argpartition(SYSTEM.words(len(rows)), most)[:most])))
     batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
     # What decides a row's block must be the same in every pass.
     keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
@@ -232,6 +236,31 @@ def features(session: Session) -> Callable[..., pa.Array]:
             maps = getattr(call, "maps", (unmapped, unmapped))
             arrays = [np.arange(1, len(call.features) + 1), call.features, *maps]
             out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)).to_pylist())
+        return pa.array(out, type=pa.list_(kind))
+
+    return run
+
+
+def vocabulary(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, list of {name, rows}) → the names that are released, which are the call's features from now on."""
+    kind = pa.struct([("j", pa.int64()), ("name", pa.string())])
+
+    def one(ticket: int, counted: Any) -> list[dict[str, Any]]:
+        def draw(running: RunningCall) -> list[str]:
+            with running.turning:
+                if running.passed == 0:  # DuckDB evaluates a function again where it likes
+                    values = counted.values
+                    names = [] if values is None else values.field("name").to_pylist()
+                    rows = np.array([] if values is None else values.field("rows").to_numpy(), dtype=np.int64)
+                    released = running.call.draw_vocabulary(names, rows)
+                    running.call, running.passed = replace(running.call, features=tuple(released)), 1
+                return list(running.call.features)
+
+        names = session.guarded(ticket, draw, private=True)
+        return [{"j": position, "name": name} for position, name in enumerate(names, start=1)]
+
+    def run(tickets: Any, counts: Any) -> pa.Array:
+        out = [one(ticket.as_py(), counted) for ticket, counted in zip(tickets, counts, strict=True)]
         return pa.array(out, type=pa.list_(kind))
 
     return run
@@ -276,6 +305,7 @@ SPECS = (
     UdfSpec("dpsql_gate", gate, "BIGINT"),
     UdfSpec("dpsql_target", target, "DOUBLE"),
     UdfSpec("dpsql_features", features, "STRUCT(j BIGINT, name VARCHAR, middle DOUBLE, scale DOUBLE)[]"),
+    UdfSpec("dpsql_vocabulary", vocabulary, "STRUCT(j BIGINT, name VARCHAR)[]"),
     UdfSpec("dpsql_collect", collect, "BIGINT"),
     UdfSpec("dpsql_key", key, "UBIGINT", pure=True),
     UdfSpec("dpsql_turn", turn, "BIGINT"),

@@ -57,6 +57,10 @@ DELTA_MARGIN = Fraction(1, 1 << 38)
 LARGEST_EPSILON = 1 << 19
 SMALLEST_DELTA = Fraction(1, 10**300)
 MU_UNIT = 10**9
+# Parts of a mu are rounded down to a multiple of this.
+_SHARE_UNIT = 10**12
+# Noise of so many rows on every sum: of no use, and below this the samplers' range ends.
+_LEAST_MU = Fraction(1, 10**6)
 
 # Below this the bound is this. Above this many standard deviations, delta is 1 but for 1e-300.
 _NEGLIGIBLE = Fraction(1, 10**1000)
@@ -168,6 +172,36 @@ def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     if low == 0:
         raise ParameterError("P027", "epsilon and delta are too small for Gaussian noise. Raise one of them.")
     return Fraction(low, MU_UNIT)
+
+
+def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return `gaussian_mu`, where the noise is of any use.
+
+    Raises
+    ------
+    ParameterError
+        P001: it would be more than a million rows wide.
+    """
+    mu = gaussian_mu(epsilon, delta)
+    if mu < _LEAST_MU:
+        raise ParameterError(
+            "P001", "epsilon and delta leave noise of more than a million rows. Raise epsilon or delta."
+        )
+    return mu
+
+
+def share_of_mu(share: Fraction, mu: Fraction) -> Fraction:
+    """Return ``sqrt(share) * mu``, rounded down: the mu of a part of several releases, which add up in squares.
+
+    Parameters
+    ----------
+    share : Fraction
+        In (0, 1).
+    mu : Fraction
+        > 0.
+    """
+    square = share * mu**2 * _SHARE_UNIT**2
+    return Fraction(math.isqrt(square.numerator // square.denominator), _SHARE_UNIT)
 
 
 def gaussian_noise(variance: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
@@ -283,6 +317,36 @@ def gaussian_release(
             noise[chosen] = gaussian_noise(part, size, source=source)
     # The integer sum is the release; doubles from here on.
     return GaussianRelease((rounded + noise).astype(np.float64) * 2.0**shift, math.sqrt(variance) * 2.0**shift)
+
+
+def gaussian_counts(
+    counts: NDArray[Any], *, squared_sensitivity: int, squared_mu: Fraction, source: BitSource = SYSTEM
+) -> GaussianRelease:
+    """Add Gaussian noise to counts of rows, in units so small that the noise is as good as continuous.
+
+    Parameters
+    ----------
+    counts : ndarray of int64 or of Python ints, shape (k,)
+        In rows.
+    squared_sensitivity : int
+        Bound, over neighbouring tables, on the square of the L2 norm of the change, in rows squared, > 0.
+    squared_mu, source
+        As for `gaussian_release`, whose guarantee it has.
+
+    Returns
+    -------
+    release : GaussianRelease
+        In rows.
+    """
+    shift = 0
+    while (squared_sensitivity << 2 * shift) < LEAST_VARIANCE * squared_mu:
+        shift += 1
+    # One more than the root rounded down covers the root.
+    sensitivity = math.isqrt(squared_sensitivity << 2 * shift) + 1
+    noisy = gaussian_release(
+        counts.astype(object) << shift, sensitivity=sensitivity, squared_mu=squared_mu, source=source
+    )
+    return GaussianRelease(noisy.values / 2.0**shift, noisy.sigma / 2.0**shift)
 
 
 def _context(digits: int) -> Context:

@@ -14,7 +14,7 @@ from dpsql.call import Call, Collector, Draw
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.ada_ssp import SPLITS
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu, share_of_mu, usable_mu
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.models import least_squares, tukey
@@ -31,10 +31,6 @@ _public_hint = "Give a public number, not one from the table."
 MOST_FEATURES = 2000
 _MOST_ROUNDS = 100_000
 _LARGEST_MODEL_EPSILON = Fraction(200)
-# Noise of so many rows on every sum: of no use, and below this the samplers' range ends.
-LEAST_MU = Fraction(1, 10**6)
-# Parts of a mu are rounded down to a multiple of this.
-_MU_UNIT = 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +108,7 @@ class RegressionPlan(Plan):
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = {
-            "delta": parameters.open_unit_interval("delta", given["delta"], code="P027", hint="1e-6 is usual."),
+            "delta": parameters.delta(given["delta"]),
             "method": parameters.choice("method", given["method"], METHODS, code="P028"),
             "lower": None,
             "upper": None,
@@ -134,10 +130,6 @@ class RegressionPlan(Plan):
         }
         if own["rounds"] > _MOST_ROUNDS:
             raise ParameterError("P028", f"rounds must be at most {_MOST_ROUNDS}. 10 is the usual value.")
-        if own["delta"] > Fraction(1, 10):
-            raise ParameterError(
-                "P027", "delta must be at most 0.1: it is the chance that the guarantee fails. 1e-6 is usual."
-            )
         if own["blocks"] is not None and own["blocks"] > LARGEST_MODELS:
             raise ParameterError("P021", f"blocks must be at most {LARGEST_MODELS} for a model. About 1000 are enough.")
         if given["lower"] is not None or given["upper"] is not None:
@@ -234,22 +226,17 @@ class RegressionPlan(Plan):
     @cached_property
     def mu(self) -> Fraction:
         """Gaussian privacy loss of all Gaussian releases together."""
-        mu = gaussian_mu(self.epsilon - self.scale_epsilon, self.delta)
-        if mu < LEAST_MU:
-            raise ParameterError(
-                "P001", "epsilon and delta leave noise of more than a million rows. Raise epsilon or delta."
-            )
-        return mu
+        return usable_mu(self.epsilon - self.scale_epsilon, self.delta)
 
     @cached_property
     def bounds_mu(self) -> Fraction:
         """The part of `mu` that private bounds cost: parts add up in squares."""
-        return _root_of_share(self.bounds_share, self.mu) if self.draws_bounds else Fraction(0)
+        return share_of_mu(self.bounds_share, self.mu) if self.draws_bounds else Fraction(0)
 
     @cached_property
     def fit_mu(self) -> Fraction:
         """The part of `mu` that is left for the fit."""
-        return _root_of_share(1 - self.bounds_share, self.mu) if self.draws_bounds else self.mu
+        return share_of_mu(1 - self.bounds_share, self.mu) if self.draws_bounds else self.mu
 
     @cached_property
     def model_budget(self) -> tuple[Fraction, Fraction]:
@@ -386,9 +373,3 @@ def _finite(values: Any) -> list[float]:
     import numpy as np
 
     return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64))]
-
-
-def _root_of_share(share: Fraction, mu: Fraction) -> Fraction:
-    """Return ``sqrt(share) * mu``, rounded down."""
-    square = share * mu**2 * _MU_UNIT**2
-    return Fraction(math.isqrt(square.numerator // square.denominator), _MU_UNIT)

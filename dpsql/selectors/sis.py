@@ -17,7 +17,7 @@ from dpsql import parameters
 from dpsql.call import Batch, BoundedCall, Collector
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds, refuse_wide_noise
+from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.selection import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.source import Layout
@@ -69,6 +69,11 @@ class SisPlan(SelectionPlan):
         "center_share": 0.1,
         **PROTECTION,
     }
+
+    @property
+    def statistic(self) -> str:
+        """Which statement computes the statistic."""
+        return XTY
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:

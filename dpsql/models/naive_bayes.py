@@ -1,0 +1,218 @@
+"""dp_naive_bayes: Bernoulli naive Bayes from two counts per feature and the two numbers of rows.
+
+The model needs nothing but how many rows of each level have a feature, and how many rows each level has; rows without
+a feature follow by subtraction. So a row moves one number of rows and at most r counts of features, where r is how
+many of its features count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql import parameters
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, share_of_mu, usable_mu
+from dpsql.errors import ParameterError
+from dpsql.noise.discrete import discrete_laplace
+from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_wide_noise
+from dpsql.progress import Progress
+from dpsql.selectors.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
+from dpsql.source import Layout
+from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaiveBayesPlan(FeatureCountsPlan):
+    """The checked public arguments of one ``dp_naive_bayes`` call.
+
+    Attributes
+    ----------
+    delta : Fraction or None
+        With it the noise is Gaussian, without it Laplace.
+    count_share : Fraction
+        Share of the loss that the numbers of rows cost, in (0, 1): of epsilon, or of mu squared.
+    smoothing : float
+        Rows with and rows without each feature that are added to each level, > 0.
+    """
+
+    delta: Fraction | None
+    count_share: Fraction
+    smoothing: float
+
+    function: ClassVar[str] = "dp_naive_bayes"
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "epsilon": None,
+        "delta": None,
+        "max_features_per_row": 10,
+        "count_share": 0.1,
+        "smoothing": 1.0,
+        "target_levels": None,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        return {
+            **super()._own(given, layout),
+            "delta": None if given["delta"] is None else parameters.delta(given["delta"]),
+            "count_share": parameters.open_unit_interval(
+                "count_share", given["count_share"], code="P028", hint="0.1 is usual."
+            ),
+            "smoothing": parameters.positive_float(
+                "smoothing", given["smoothing"], code="P028", hint="1 is usual: one row with, one without."
+            ),
+        }
+
+    def check_features(self, count: int) -> None:
+        """Raise when the noise would be wider, or the numbers more, than the samplers draw."""
+        if 2 * count > MOST_COORDINATES:
+            raise ParameterError("P026", f"{count} features are more than one call releases. Select some first.")
+        if self.delta is None:
+            for scale in self.scales(count):
+                refuse_wide_noise(scale)
+        else:
+            _ = self.mu
+
+    @cached_property
+    def mu(self) -> Fraction:
+        """Gaussian privacy loss of the whole call."""
+        assert self.delta is not None
+        return usable_mu(self.epsilon, self.delta)
+
+    def moved(self, count: int) -> tuple[int, int]:
+        """Return in how many histograms one row counts: of labels, and of features."""
+        return 1, self.footprint(count)
+
+    def scales(self, count: int) -> tuple[Fraction, ...]:
+        """Scales of the Laplace noise on a number of rows and on a count of a feature."""
+        shares = (self.count_share, 1 - self.count_share)
+        return tuple(
+            l1_sensitivity(self.neighbours, histograms=moved, max_rows_per_unit=self.max_rows_per_unit)
+            / (self.epsilon * share)
+            for moved, share in zip(self.moved(count), shares, strict=True)
+        )
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: noise on numbers of rows, and on counts of features."""
+        if self.delta is not None:
+            return {
+                "mechanism": "gaussian_dp",
+                "mu": str(self.mu),
+                "epsilon": str(self.epsilon),
+                "delta": str(self.delta),
+            }
+        parts = [self.epsilon * share for share in (self.count_share, 1 - self.count_share)]
+        return {
+            "mechanism": "composed",
+            "events": [{"mechanism": "discrete_laplace", "epsilon": str(part)} for part in parts],
+        }
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the counts would be."""
+        if self.delta is None:
+            rows, feature = (float(scale) * 2**0.5 for scale in self.scales(n_features))
+        else:
+            rows, feature = (
+                (squared / share) ** 0.5 / float(self.mu)
+                for squared, share in zip(self.squared(n_features), self.mu_shares, strict=True)
+            )
+        return [
+            ("count_std_error", feature, "standard deviation of the noise on the rows that have a feature"),
+            ("rows_std_error", rows, "standard deviation of the noise on the rows of a level"),
+        ]
+
+    @cached_property
+    def mu_shares(self) -> tuple[float, float]:
+        """The shares of mu squared."""
+        return float(self.count_share), 1 - float(self.count_share)
+
+    def squared(self, count: int) -> tuple[int, ...]:
+        """Squared L2 sensitivities of the numbers of rows and of the counts of features."""
+        return tuple(
+            squared_l2_sensitivity(self.neighbours, histograms=moved, max_rows_per_unit=self.max_rows_per_unit)
+            for moved in self.moved(count)
+        )
+
+
+class NaiveBayesCall(FeatureCountsCall):
+    """A dp_naive_bayes call joined to its source's types."""
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the model."""
+        counts = self.counts(statistic)
+        return lambda: self.draw(counts)
+
+    def draw(self, counts: Counts) -> dict[str, Any]:
+        """Draw the counts and derive the model.
+
+        Notes
+        -----
+        - **Guarantee**: pure epsilon-DP with Laplace noise, (epsilon, delta)-DP and mu-GDP with Gaussian noise.
+        - **Neighbouring relation**: that of the plan.
+        - **Sensitivity**: an added row counts in one of two numbers of rows, and in at most r of 2 d counts: L1 and
+          squared L2 are 1 and r. A replaced row is removed and added, and may change its level: 2 and 2 r.
+        - **Assumes**: at most `max_features_per_row` features of a row were counted, each once.
+        """
+        plan: NaiveBayesPlan = self.plan
+        rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
+        features = np.concatenate([counts.negative, counts.positive])
+        if plan.delta is None:
+            noisy_rows, noisy = (
+                (part + discrete_laplace(scale, len(part))).astype(np.float64)
+                for part, scale in zip((rows, features), plan.scales(len(self.features)), strict=True)
+            )
+        else:
+            noisy_rows, noisy = (
+                gaussian_counts(part, squared_sensitivity=squared, squared_mu=share_of_mu(share, plan.mu) ** 2).values
+                for part, squared, share in zip(
+                    (rows, features),
+                    plan.squared(len(self.features)),
+                    (plan.count_share, 1 - plan.count_share),
+                    strict=True,
+                )
+            )
+        weights = log_odds(noisy.reshape(2, -1), noisy_rows, plan.smoothing)
+        return {
+            "kind": "naive_bayes",
+            "method": "gaussian" if plan.delta is not None else "laplace",
+            "terms": ["intercept", *self.features],
+            "elements": None if self.elements is None else list(self.elements),
+            "coefficients": weights.tolist(),
+            "std_errors": None,
+            "bounds": None,
+            "levels": list(self.levels),
+            "binary": True,
+        }
+
+
+def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]:
+    """Return the log odds of the positive level as a linear model of features 0 and 1: post-processing.
+
+    Parameters
+    ----------
+    present : ndarray of float64, shape (2, d)
+        Rows of the negative and of the positive level that have a feature, with noise.
+    rows : ndarray of float64, shape (2,)
+        Rows of each level, with noise; below one they count as one.
+    smoothing : float
+        > 0.
+
+    Returns
+    -------
+    weights : ndarray of float64, shape (1 + d,)
+        The intercept first. Without noise they are those of scikit-learn's ``BernoulliNB(alpha=smoothing)``.
+    """
+    rows = np.maximum(rows, 1.0)
+    share = (np.clip(present, 0.0, rows[:, np.newaxis]) + smoothing) / (rows[:, np.newaxis] + 2 * smoothing)
+    log_present, log_absent = np.log(share), np.log1p(-share)
+    weights = (log_present[1] - log_absent[1]) - (log_present[0] - log_absent[0])
+    intercept = np.log(rows[1]) - np.log(rows[0]) + (log_absent[1] - log_absent[0]).sum()
+    return np.concatenate([[intercept], weights])
