@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpsql.context import Context
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
     from dpsql.installation import connect, install
-    from dpsql.models.model import LinearModel
+    from dpsql.models.model import LinearClassifier, LinearModel
     from dpsql.release import Release
 
 # Heavy modules load on first use, so that `import dpsql` costs little beyond `import duckdb`.
@@ -26,6 +26,7 @@ _exports = {
     "install": "dpsql.installation",
     "Context": "dpsql.context",
     "Release": "dpsql.release",
+    "LinearClassifier": "dpsql.models.model",
     "LinearModel": "dpsql.models.model",
     "DpsqlError": "dpsql.errors",
     "ParameterError": "dpsql.errors",
@@ -41,6 +42,7 @@ __all__ = [
     "DpsqlError",
     "InternalError",
     "LedgerError",
+    "LinearClassifier",
     "LinearModel",
     "ParameterError",
     "Release",

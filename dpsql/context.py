@@ -141,6 +141,9 @@ class Context:
     def dp_predict(self, model: str | int | Release, source: Any, *, dataset: str | None = None) -> pa.Table:
         """Return the rows of a source with a column ``prediction``; costs nothing.
 
+        Of a classifier ``prediction`` is the likelier class, as text, and ``probability`` that of its second class. Of
+        a model of long rows there is one row per row id.
+
         Parameters
         ----------
         model
@@ -150,14 +153,21 @@ class Context:
         dataset : str, optional
             As for `model`.
         """
+        from dpsql.models.model import LinearClassifier
+
         found = self.model(model, dataset)
         with self._named(source) as name:
             # Only the features go through the function; the row may have many other columns.
-            names = found.feature_names_in_
-            fields = ", ".join(f"{quote_text(feature)}: {quote_identifier(feature)}" for feature in names)
-            row = f"{{{fields}}}" if found.vector is None else quote_identifier(found.vector)
+            kept, row, groups = "*", _features_of(found), ""
+            if found.long is not None:
+                kept = quote_identifier(found.long[0])
+                groups = f" GROUP BY {kept}"
+            number = f"dp_predict({found.ledger_id}, {row})"
+            predictions = f"{number} AS prediction"
+            if isinstance(found, LinearClassifier):
+                predictions = f"dp_predict_class({found.ledger_id}, {row}) AS prediction, {number} AS probability"
             try:
-                return self.sql(f"SELECT *, dp_predict({found.ledger_id}, {row}) AS prediction FROM {source_sql(name)}")
+                return self.sql(f"SELECT {kept}, {predictions} FROM {source_sql(name)}{groups}")
             except _NAMING_ERRORS as error:
                 reason = str(error).splitlines()[0]
                 shown = show(source if isinstance(source, str) else type(source).__name__)
@@ -279,6 +289,24 @@ class Context:
             yield name
         finally:
             self.connection.unregister(name)
+
+
+def _features_of(model: LinearModel) -> str:
+    """Return what dp_predict reads of a row, as SQL; of long rows, what it reads of all rows of a row id."""
+    if model.vector is not None:
+        return quote_identifier(model.vector)
+    if model.long is None:
+        pairs = (f"{quote_text(name)}: {quote_identifier(name)}" for name in model.feature_names_in_)
+        return f"{{{', '.join(pairs)}}}"
+    _, feature, *value = map(quote_identifier, model.long)
+    if not value:
+        return f"list({feature}::VARCHAR)"
+    if getattr(model, "binary", False):
+        number = f"{value[0]}::DOUBLE"
+        return f"list({feature}::VARCHAR) FILTER (WHERE {number} <> 0 AND {number} <> 'nan'::DOUBLE)"
+    raise SourceError(
+        "S003", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
+    )
 
 
 def _table(shape: Shape, entries: list[dict[str, Any]]) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
+from dpsql.models.model import LinearClassifier, LinearModel
 from dpsql.session import Session
 from dpsql.udfs.spec import UdfSpec
 
@@ -37,15 +38,32 @@ def predict(session: Session) -> Callable[..., pa.Array]:
     """Bind (number of the model, row or vector) → one prediction per row; NULL where a feature is."""
 
     def run(models: Any, rows: Any) -> pa.Array:
-        numbers = single_chunk(models).to_numpy(zero_copy_only=False)
-        if (numbers != numbers[0]).any():
-            raise ParameterError("P030", "dp_predict takes one model per statement. Give its name as a constant.")
-        predictions = session.model(int(numbers[0])).predict_rows(single_chunk(rows))
+        predictions = _one_model(session, models).predict_rows(single_chunk(rows))
         if np.isnan(predictions.sum()):
             return pa.array(predictions, mask=np.isnan(predictions))
         return pa.array(predictions)
 
     return run
+
+
+def predict_class(session: Session) -> Callable[..., pa.Array]:
+    """Bind (number of the model, row, vector or names) → the likelier class of each row, as text."""
+
+    def run(models: Any, rows: Any) -> pa.Array:
+        model = _one_model(session, models)
+        if not isinstance(model, LinearClassifier):
+            raise ParameterError("P030", "dp_predict_class takes a classifier. Write dp_predict for a number.")
+        return pa.array(model.predict_classes(single_chunk(rows)), type=pa.string())
+
+    return run
+
+
+def _one_model(session: Session, models: Any) -> LinearModel:
+    """Return the one model of a batch of rows."""
+    numbers = single_chunk(models).to_numpy(zero_copy_only=False)
+    if (numbers != numbers[0]).any():
+        raise ParameterError("P030", "dp_predict takes one model per statement. Give its name as a constant.")
+    return session.model(int(numbers[0]))
 
 
 def models(session: Session) -> Callable[..., list[dict[str, Any]]]:
@@ -56,6 +74,7 @@ def models(session: Session) -> Callable[..., list[dict[str, Any]]]:
 SPECS = (
     UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
     UdfSpec("dpsql_predict", predict, "DOUBLE", pure=True),
+    UdfSpec("dpsql_predict_class", predict_class, "VARCHAR", pure=True),
     UdfSpec(
         "dpsql_models",
         models,

@@ -1,9 +1,9 @@
-"""A released linear model as scikit-learn's users know one, read back from the ledger. Prediction costs nothing."""
+"""A released model as scikit-learn's users know one, read back from the ledger. Prediction costs nothing."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpsql.ledger_rows import StoredRelease
 
 
+_LONG = ("row_id", "features", "value")
 # Rows that are worked on at once, in the nearest cache.
 _BLOCK = 4096
 
@@ -29,6 +30,8 @@ class LinearModel:
 
     Attributes
     ----------
+    kind : str
+        What was fitted: 'linear_regression', 'naive_bayes' or 'logistic_regression'.
     name : str or None
         Name of the release.
     ledger_id : int
@@ -45,8 +48,11 @@ class LinearModel:
         Column of the vectors that it was fitted to; None for a column per feature.
     elements : tuple of int or None
         Where the features stand in a vector, from 0; None where the vector holds just them.
+    long : tuple of str or None
+        Columns of the long rows that it was fitted to: row id, feature and, where there is one, value.
     """
 
+    kind: str
     name: str | None
     ledger_id: int
     dataset: str
@@ -59,10 +65,11 @@ class LinearModel:
     feature_bounds_: tuple[tuple[float, float], ...] | None
     vector: str | None
     elements: tuple[int, ...] | None
+    long: tuple[str, ...] | None
 
     @classmethod
     def read(cls, stored: StoredRelease) -> LinearModel:
-        """Read a release of a function that fits a linear model.
+        """Read a release of a function that fits a model; a classifier comes as `LinearClassifier`.
 
         Raises
         ------
@@ -78,7 +85,11 @@ class LinearModel:
             )
         intercept, *coefficients = result["coefficients"]
         layout = stored.arguments["layout"]
-        return cls(
+        own: dict[str, Any] = {}
+        if "levels" in result:
+            own = {"classes_": tuple(result["levels"]), "binary": result.get("binary", False)}
+        return (LinearClassifier if own else LinearModel)(
+            kind=result["kind"],
             name=stored.name,
             ledger_id=stored.sequence,
             dataset=stored.dataset,
@@ -91,33 +102,19 @@ class LinearModel:
             feature_bounds_=_pairs(result["bounds"]),
             vector=layout["features"] if layout["kind"] == "array" else None,
             elements=None if result["elements"] is None else tuple(result["elements"]),
+            long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
+            **own,
         )
 
     def to_json(self) -> str:
         """Return the model as JSON with the names of scikit-learn's attributes; `from_json` reads it back."""
-        return json.dumps(
-            {
-                "model": "linear_regression",
-                "name": self.name,
-                "ledger_id": self.ledger_id,
-                "dataset": self.dataset,
-                "target": self.target,
-                "method": self.method,
-                "guarantee": self.guarantee,
-                "n_features_in_": len(self.coef_),
-                "feature_names_in_": list(self.feature_names_in_),
-                "coef_": self.coef_.tolist(),
-                "intercept_": self.intercept_,
-                "feature_bounds_": self.feature_bounds_,
-                "vector": self.vector,
-                "elements": self.elements,
-            },
-            ensure_ascii=False,
-        )
+        record = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "kind"}
+        record |= {"n_features_in_": len(self.coef_), "coef_": self.coef_.tolist()}
+        return json.dumps({"model": self.kind, **record}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> LinearModel:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote; a classifier comes as `LinearClassifier`.
 
         Raises
         ------
@@ -126,17 +123,20 @@ class LinearModel:
         """
         try:
             record = json.loads(text)
-            if record.pop("model") != "linear_regression" or record.pop("n_features_in_") != len(record["coef_"]):
+            if record.pop("n_features_in_") != len(record["coef_"]) or record["model"] not in _KINDS:
                 raise ValueError
+            made = _KINDS[record["model"]]
+            record["kind"] = record.pop("model")
             record["coef_"] = np.array(record["coef_"], dtype=np.float64)
-            record["feature_names_in_"] = tuple(record["feature_names_in_"])
             record["feature_bounds_"] = _pairs(record["feature_bounds_"])
-            record["elements"] = None if record["elements"] is None else tuple(record["elements"])
-            return cls(**record)
+            for name in ("feature_names_in_", "elements", "long", "classes_"):
+                if record.get(name) is not None:
+                    record[name] = tuple(record[name])
+            return made(**record)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ParameterError("P030", "the text is not a linear model of dpsql. Give what to_json wrote.") from None
+            raise ParameterError("P030", "the text is not a model of dpsql. Give what to_json wrote.") from None
 
-    def predict(self, rows: Any) -> NDArray[np.float64]:
+    def predict(self, rows: Any) -> NDArray[Any]:
         """Return one prediction per row.
 
         Parameters
@@ -153,6 +153,10 @@ class LinearModel:
         SourceError
             S002: a feature is missing. S003: the shape does not fit.
         """
+        return self._scores(rows)
+
+    def _scores(self, rows: Any) -> NDArray[np.float64]:
+        """Return the linear form of each row."""
         if isinstance(rows, np.ndarray):
             if rows.ndim != 2 or rows.shape[1] != len(self.coef_):
                 raise SourceError("S003", f"rows must have shape (n, {len(self.coef_)}); got {rows.shape}.")
@@ -163,11 +167,18 @@ class LinearModel:
 
         table = rows if isinstance(rows, pa.Table) else _arrow(rows)
         if self.vector is not None and self.vector in table.column_names:
-            return self.predict_rows(single_chunk(table.column(self.vector)))
-        return self.predict_rows(table.to_struct_array().combine_chunks())
+            return self._row_scores(single_chunk(table.column(self.vector)))
+        return self._row_scores(table.to_struct_array().combine_chunks())
 
     def predict_rows(self, rows: pa.Array) -> NDArray[np.float64]:
-        """Return one prediction per row of a struct column (by name) or of vectors (by place); NaN stands for NULL."""
+        """Return one number per row of a struct column (by name), of vectors (by place) or of lists of names.
+
+        It is the prediction, of a classifier the probability of its second class; NaN stands for NULL.
+        """
+        return self._row_scores(rows)
+
+    def _row_scores(self, rows: pa.Array) -> NDArray[np.float64]:
+        """Return the linear form of each row; NaN stands for NULL."""
         import pyarrow as pa
 
         from dpsql.kernels.columns import is_vector
@@ -178,6 +189,8 @@ class LinearModel:
             if rows.null_count:
                 out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
             return out
+        if _is_names(rows.type):
+            return self._present(rows)
         if not is_vector(rows.type):
             raise SourceError("S003", "dp_predict takes a row, struct or vector. Write dp_predict(model, t) FROM t.")
         matrix = vectors_to_matrix(rows, 1 + max(self._elements))
@@ -199,16 +212,39 @@ class LinearModel:
                 raise SourceError("S003", f"feature {show(name)} is not numeric. Cast it in the row.")
         return np.stack([to_doubles(field) for field in fields])
 
+    def _present(self, rows: pa.Array) -> NDArray[np.float64]:
+        """Return the linear form of rows that name the features which are 1; all others are 0."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        count = len(self.coef_)
+        absent, present = self._combined(np.zeros((count, 1)))[0], np.ones(count)
+        if self._limits is not None:
+            low, high = (side[:, 0] for side in self._limits)
+            present = np.clip(present, low, high) - np.clip(0.0, low, high)
+        names = pa.array(self.feature_names_in_, type=pa.string())
+        places = pc.index_in(pc.cast(rows.flatten(), pa.string()), value_set=names).fill_null(-1).to_numpy()
+        row = pc.list_parent_indices(rows).to_numpy()
+        # A name that comes twice is there once.
+        pairs = np.unique((row * count + places)[places >= 0])
+        out = np.bincount(pairs // max(1, count), (self.coef_ * present)[pairs % max(1, count)], len(rows)) + absent
+        if rows.null_count:
+            out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
+        return out
+
     def _combined(self, columns: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return the predictions from features of shape (d, rows)."""
+        """Return the linear form from features of shape (d, rows)."""
         predictions = np.empty(columns.shape[1])
         for first in range(0, len(predictions), _BLOCK):
             block = columns[:, first : first + _BLOCK]
-            if self._limits is not None:
-                block = np.clip(block, *self._limits)
+            block = self._counted(block)
             np.dot(self.coef_, block, out=predictions[first : first + _BLOCK])
         predictions += self.intercept_
         return predictions
+
+    def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return features as they counted in the fit."""
+        return block if self._limits is None else np.clip(block, *self._limits)
 
     @cached_property
     def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -232,6 +268,82 @@ class LinearModel:
                     raise SourceError("S002", f"feature {show(name)} is not a column of the row. Check the name.")
             found = [places[fold(name)] for name in self.feature_names_in_]
         return found
+
+
+@dataclass(frozen=True)
+class LinearClassifier(LinearModel):
+    """``P(classes_[1]) = 1 / (1 + exp(-(intercept_ + coef_ . features)))``.
+
+    Attributes
+    ----------
+    classes_ : tuple
+        The two levels of the label, the negative one first.
+    binary : bool
+        Features count as present or absent: any value but 0 and NaN is 1.
+    """
+
+    classes_: tuple[Any, Any]
+    binary: bool
+
+    def decision_function(self, rows: Any) -> NDArray[np.float64]:
+        """Return the log odds of the second class, shape (n,); `rows` as for `predict`."""
+        return self._scores(rows)
+
+    def predict_proba(self, rows: Any) -> NDArray[np.float64]:
+        """Return the probabilities of both classes, shape (n, 2); `rows` as for `predict`."""
+        second = _probability(self._scores(rows))
+        return np.stack([1 - second, second], axis=1)
+
+    def predict(self, rows: Any) -> NDArray[Any]:
+        """Return the likelier class of each row, shape (n,); `rows` as for `LinearModel.predict`, None where NaN."""
+        return self._classes(self._scores(rows), np.array([*self.classes_, None], dtype=object))
+
+    def predict_rows(self, rows: pa.Array) -> NDArray[np.float64]:
+        """Return the probability of the second class for each row, as `LinearModel.predict_rows` does predictions."""
+        return _probability(self._row_scores(rows))
+
+    def predict_classes(self, rows: pa.Array) -> list[str | None]:
+        """Return the likelier class of each row as text."""
+        texts = [*(_class_text(level) for level in self.classes_), None]
+        classes: list[str | None] = self._classes(self._row_scores(rows), np.array(texts, dtype=object)).tolist()
+        return classes
+
+    @staticmethod
+    def _classes(scores: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
+        """Pick from the negative class, the positive one, and what stands for no number."""
+        return classes[np.where(np.isnan(scores), 2, scores > 0)]
+
+    def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        if self.binary:
+            return ((block != 0) & ~np.isnan(block)).astype(np.float64)
+        return super()._counted(block)
+
+
+_KINDS: dict[str, type[LinearModel]] = {
+    "linear_regression": LinearModel,
+    "naive_bayes": LinearClassifier,
+    "logistic_regression": LinearClassifier,
+}
+
+
+def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``1 / (1 + exp(-log_odds))`` without overflow."""
+    return np.exp(-np.logaddexp(0.0, -log_odds))
+
+
+def _class_text(level: Any) -> str:
+    """Return a level as SQL would print it."""
+    if isinstance(level, bool):
+        return str(level).lower()
+    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
+
+
+def _is_names(kind: pa.DataType) -> bool:
+    """Whether a type is a list of texts."""
+    import pyarrow as pa
+
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(lists and (pa.types.is_string(kind.value_type) or pa.types.is_null(kind.value_type)))
 
 
 def _pairs(bounds: Any) -> tuple[tuple[float, float], ...] | None:

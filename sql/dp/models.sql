@@ -1,9 +1,15 @@
--- dp_predict(model, row) → DOUBLE: one prediction per row. Costs nothing: it reads a released model.
+-- dp_predict(model, row) → DOUBLE: one prediction per row, of a classifier the probability of its second class.
+-- Costs nothing: it reads a released model.
 -- model    the release's name, or its number in the ledger
--- row      a row (dp_predict('m', t) FROM t), a struct with a field per feature, or a vector
--- nulls    NULL in a feature gives NULL
+-- row      a row (dp_predict('m', t) FROM t), a struct with a field per feature, a vector, or a list of the names of
+--          the features that are present: SELECT doc, dp_predict('m', list(token)) FROM words GROUP BY doc
+-- nulls    NULL in a feature gives NULL; where presence counts, it is absence
 CREATE OR REPLACE TEMP MACRO dp_predict(model, x, dataset := NULL) AS
   system.main.dpsql_predict(system.main.dpsql_model(model, dataset::VARCHAR), x);
+
+-- dp_predict_class(model, row) → VARCHAR: the likelier class of each row, of a classifier.
+CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x, dataset := NULL) AS
+  system.main.dpsql_predict_class(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
 -- dp_models() → TABLE: one row per model in the ledger; json reads like scikit-learn's attributes.
 CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE
