@@ -322,7 +322,8 @@ def _bounded(plan: FeatureCountsPlan, cells: str, item: str) -> str:
     The ticket, a secret of this call, keys the sample.
     """
     key = _document_key(plan)
-    keyed = f"{_own}hash({_TICKET}, {key}, {item})"
+    # Hashed once more: of several columns DuckDB combines hashes without mixing the last.
+    keyed = f"{_own}hash({_own}hash({_TICKET}, {key}, {item}))"
     rows = (
         f"SELECT {key}, coalesce({_own}max(label), 0) AS label, {_own}min_by({item}, {keyed}, "
         f"{plan.max_features_per_row}) FILTER ({item} IS NOT NULL) AS items FROM {cells} GROUP BY {key}"

@@ -142,8 +142,7 @@ class FeatureCounts(Collector):
 
 def _sample(present: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
     """Keep `most` features of each row, any of them as likely, of shape (d, rows)."""
-    keys = SYSTEM.words(present.size).reshape(present.shape)
-    keys[~present] = np.iinfo(np.uint64).max
+    keys = np.where(present, SYSTEM.words(present.size).reshape(present.shape), np.uint64(2**64 - 1))
     kept = np.zeros_like(present)
     np.put_along_axis(kept, np.argpartition(keys, most - 1, axis=0)[:most], True, axis=0)
     return kept & present

@@ -1,0 +1,231 @@
+"""ROC, precision-recall and calibration curves from noisy cumulative counts; uses nothing else, hence costs no privacy.
+
+A released curve is one record of noisy numbers: how many positive and negative rows score at least each threshold. All
+curves are read off its consistent version: isotonic regression makes counts ascend as thresholds descend, negative ones
+become 0, and the last ones are the totals.
+
+Weights of the regression are one over the variance of the noise, which is public. On spam and sentiment scores
+isotonic regression was closer to the true curve than the projection onto non-negative counts with the same total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RocCounts:
+    """Noisy cumulative counts of a released curve.
+
+    Attributes
+    ----------
+    thresholds : tuple of float, length m
+        Strictly descending; the last one is the lower bound of the scores. Threshold t stands for ``score >= t``.
+    positives, negatives : tuple of float, length m
+        Noisy number of rows of either class with ``score >= t``; the last one is the total. Not consistent yet.
+    std_error : tuple of float, length m
+        Standard deviation of the noise in each, in rows; the same for both classes.
+    covariance : tuple of float, length m
+        Covariance of the noise in each with that in the total of its class.
+    upper : float
+        Upper bound of the scores.
+    """
+
+    thresholds: tuple[float, ...]
+    positives: tuple[float, ...]
+    negatives: tuple[float, ...]
+    std_error: tuple[float, ...]
+    covariance: tuple[float, ...]
+    upper: float
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> RocCounts:
+        """Read back what `to_record` wrote."""
+        lists = ("thresholds", "positives", "negatives", "std_error", "covariance")
+        return cls(*(tuple(map(float, record[name])) for name in lists), float(record["upper"]))
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the curve as JSON values."""
+        lists = ("thresholds", "positives", "negatives", "std_error", "covariance")
+        return {**{name: list(getattr(self, name)) for name in lists}, "upper": self.upper}
+
+    @cached_property
+    def consistent(self) -> tuple[_Array, _Array]:
+        """Positives and negatives, each of shape (m,): not descending and not negative."""
+        return consistent(self.positives, self.std_error), consistent(self.negatives, self.std_error)
+
+    @cached_property
+    def rates(self) -> tuple[_Array, _Array]:
+        """False and true positive rate at each threshold, each of shape (m,), in [0, 1]; the last ones are 1.
+
+        Where noise has left a class without rows there is nothing to say: both rates are those of the diagonal.
+        """
+        positives, negatives = self.consistent
+        if not (positives[-1] > 0 and negatives[-1] > 0):
+            even = np.arange(1, len(positives) + 1) / len(positives)
+            return even, even
+        return negatives / negatives[-1], positives / positives[-1]
+
+
+def consistent(sums: ArrayLike, std_error: ArrayLike) -> _Array:
+    """Return the closest cumulative counts that do not descend, and are not negative.
+
+    Parameters
+    ----------
+    sums : array_like of float, shape (m,)
+        Noisy cumulative counts, m >= 1.
+    std_error : array_like of float, shape (m,)
+        Their standard errors, all > 0 or all 0; public.
+    """
+    from scipy.optimize import isotonic_regression
+
+    errors = np.asarray(std_error, dtype=np.float64)
+    weights = np.square(errors.min() / errors) if errors.min() > 0 else None
+    fitted: _Array = isotonic_regression(np.asarray(sums, dtype=np.float64), weights=weights).x
+    return np.maximum(fitted, 0.0)
+
+
+def roc_points(curve: RocCounts) -> list[tuple[float, float, float]]:
+    """Return rows of threshold, false positive rate, true positive rate.
+
+    The first row is ``(inf, 0, 0)``, the last one is ``(lower bound, 1, 1)``; thresholds descend, rates do not.
+    """
+    fpr, tpr = curve.rates
+    return [(math.inf, 0.0, 0.0), *zip(curve.thresholds, fpr.tolist(), tpr.tolist(), strict=True)]
+
+
+def precision_recall_points(curve: RocCounts) -> list[tuple[float, float | None, float]]:
+    """Return rows of threshold, precision, recall; no precision where no row scores that much."""
+    positives, negatives = curve.consistent
+    _, recall = curve.rates
+    above = positives + negatives
+    precision = [
+        float(hits / rows) if rows > 0 else None for hits, rows in zip(positives.tolist(), above.tolist(), strict=True)
+    ]
+    return list(zip(curve.thresholds, precision, recall.tolist(), strict=True))
+
+
+def calibration_bins(curve: RocCounts) -> list[tuple[float, float, float, float | None, float]]:
+    """Return rows of lower end, upper end, mean score, share of positives, rows; one per bin, lower ends ascending.
+
+    A bin lies between two thresholds that follow each other. The mean score is the middle of the bin: scores
+    themselves are not in the release. There is no share where a bin has no rows.
+    """
+    positives, negatives = (np.diff(part, prepend=0.0) for part in curve.consistent)
+    ends = (curve.upper, *curve.thresholds)
+    bins = []
+    for number, lower in enumerate(curve.thresholds):
+        upper, rows = ends[number], float(positives[number] + negatives[number])
+        share = float(positives[number]) / rows if rows > 0 else None
+        bins.append((lower, upper, lower / 2 + upper / 2, share, rows))
+    return bins[::-1]
+
+
+@dataclass(frozen=True)
+class ConfusionRow:
+    """The four counts at a threshold, and what follows from them; None where a share has nothing below the line.
+
+    Counts are in rows and not negative; at all thresholds of a release positives have one total, and so have
+    negatives.
+    """
+
+    threshold: float
+    true_positives: float
+    false_positives: float
+    false_negatives: float
+    true_negatives: float
+    accuracy: float | None
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    std_error: float
+
+
+def confusion_rows(curve: RocCounts) -> list[ConfusionRow]:
+    """Return the confusion matrix at every threshold but the last, which is the lower bound; thresholds ascend.
+
+    The standard error is that of the noise in a number of positives or of negatives at or above the threshold.
+    """
+    positives, negatives = (part.tolist() for part in curve.consistent)
+    rows = []
+    for number, threshold in enumerate(curve.thresholds[:-1]):
+        hits, alarms = positives[number], negatives[number]
+        missed, rejected = positives[-1] - hits, negatives[-1] - alarms
+        rows.append(
+            ConfusionRow(
+                threshold,
+                hits,
+                alarms,
+                missed,
+                rejected,
+                _share(hits + rejected, positives[-1] + negatives[-1]),
+                _share(hits, hits + alarms),
+                _share(hits, positives[-1]),
+                _share(2 * hits, 2 * hits + alarms + missed),
+                curve.std_error[number],
+            )
+        )
+    return rows[::-1]
+
+
+def rate_errors(curve: RocCounts) -> tuple[_Array, _Array]:
+    """Return the standard errors of false and true positive rate at each threshold, each of shape (m,).
+
+    They say how far the noise of the release moves a rate, to first order (a rate is a ratio of two noisy counts), and
+    before rates were made consistent, which brings them closer. They say nothing about other rows. Where noise has left
+    a class without rows, they are infinite.
+    """
+    errors, shared = np.array(curve.std_error), np.array(curve.covariance)
+    found = []
+    for rate, total in zip(curve.rates, (part[-1] for part in curve.consistent[::-1]), strict=True):
+        variance = np.square(errors) + np.square(rate * errors[-1]) - 2 * rate * shared
+        found.append(np.sqrt(np.maximum(variance, 0.0)) / total if total > 0 else np.full(len(errors), np.inf))
+    return found[0], found[1]
+
+
+def area_under(fpr: ArrayLike, tpr: ArrayLike) -> float:
+    """Return the area under a curve of straight lines between points; both shapes (k,), fpr not descending."""
+    return float(np.trapezoid(np.asarray(tpr, dtype=np.float64), np.asarray(fpr, dtype=np.float64)))
+
+
+def area_between(one: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, ArrayLike]) -> float:
+    """Return the area between two curves of straight lines between points.
+
+    Parameters
+    ----------
+    one, other : pair of array_like of float, shape (k,)
+        False and true positive rates, from (0, 0) to (1, 1), neither descending. A curve may rise where fpr stays.
+
+    Returns
+    -------
+    area : float
+        In [0, 1]: the integral over fpr of the distance of the curves.
+    """
+    curves = [tuple(np.asarray(part, dtype=np.float64) for part in curve) for curve in (one, other)]
+    cuts = np.unique(np.concatenate([fpr for fpr, _ in curves]))
+    start, end = cuts[:-1], cuts[1:]
+    ends = []
+    for fpr, tpr in curves:
+        # Between two cuts a curve is on one line: from its last point at or before the first cut.
+        at = np.searchsorted(fpr, start, side="right") - 1
+        slope = (tpr[at + 1] - tpr[at]) / (fpr[at + 1] - fpr[at])
+        ends.append((tpr[at] + slope * (start - fpr[at]), tpr[at] + slope * (end - fpr[at])))
+    first, last = ends[0][0] - ends[1][0], ends[0][1] - ends[1][1]
+    total = np.abs(first) + np.abs(last)
+    # Two triangles where the lines cross, otherwise a trapezium.
+    crossing = (np.square(first) + np.square(last)) / np.where(total > 0, total, 1.0)
+    height = np.where(first * last < 0, crossing, total) / 2
+    return float(np.sum(height * (end - start)))
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None

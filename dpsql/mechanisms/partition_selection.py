@@ -1,0 +1,295 @@
+"""Which keys occur in a private table: only those whose noisy count is large are released.
+
+A key that a single privacy unit has must almost never be released, because without that unit it would not even be
+known. "Almost" is what delta is for.
+
+Let m be the most rows of a unit, r the most keys of a row, s = 1 under ``add_remove`` and 2 under ``replace``; the count
+of a key is the number of rows that have it. Noise Z is added to the count of every key that occurs, and a key is
+released when its noisy count is at least T. Between neighbouring tables there are
+
+- keys that occur in both: their counts move by at most ``s m r`` in sum, and as a vector by ``m sqrt(s r)``. Noise
+  for that makes their part of the release epsilon-DP (Laplace), or (epsilon, delta / 2)-DP (Gaussian);
+- keys that occur in one table only, so only in the rows of the unit: counts ``a_j`` in [1, m], under ``replace`` in the
+  old or in the new rows, and ``a_1 + a_2 + ... <= m r`` on each side. Such a key is released with probability
+  ``h(a_j)``, ``h(a) = P(Z >= T - a)``, from one table and never from the other: its part is (0, h(a_j))-DP.
+
+Noises are independent, so deltas add up to at most ``s`` times the largest possible ``h(a_1) + h(a_2) + ...``. For
+T > m h is convex on [1, m], and so below the line through its ends: ``h(a) <= a max(h(1), h(m) / m)``, and the sum is at
+most ``m r max(h(1), h(m) / m) = r max(m h(1), h(m))``. T is the least threshold with::
+
+    s r m P(Z >= T - 1) <= delta'    and    s r P(Z >= T - m) <= delta'
+
+delta' being delta, or delta / 2 with Gaussian noise. For m = 1 both are one. With discrete Laplace noise of
+``a = exp(-epsilon / (s m r))`` it is ``P(Z >= k) = a**k / (1 + a)``: the threshold of continuous Laplace noise,
+``1 + ln(r / (2 delta)) r / epsilon``, is too low for it (`dpsql.testing.broken.filters`). Nothing is lost by looking at
+a replacement as a whole; two steps of half the epsilon would need ``delta / (1 + exp(epsilon / 2))`` for each.
+
+The keys are released in the order of their names: any other order might tell something about the counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError, ParameterError
+from dpsql.mechanisms.gaussian import SMALLEST_DELTA, gaussian_mu, gaussian_release
+from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
+from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.noise.exact import exp_bounds, log_bounds
+from dpsql.statistics.counts import check_relation
+
+NOISES = ("laplace", "gaussian")
+
+_DIGITS = 40
+# Digits after the point of a double do not matter to a threshold of Gaussian noise: a share above them does.
+_MARGIN = 2.0**-30
+# Gaussian noise is at least this many units of the rounded count wide: see `dpsql.mechanisms.gaussian`.
+_FINE_BITS = 32
+_DROWNED = "epsilon is too small: the noise would drown any table. Raise epsilon."
+
+
+@dataclass(frozen=True)
+class PartitionSelection:
+    """The public numbers of one selection of keys.
+
+    Attributes
+    ----------
+    noise : {'laplace', 'gaussian'}
+        Law of the noise on each count.
+    scale : Fraction
+        Of discrete Laplace noise: ``P(Z)`` is proportional to ``exp(-abs(Z) / scale)``. Of Gaussian noise: the standard
+        deviation's square.
+    threshold : float
+        A key is released when its noisy count is at least this. A whole number with Laplace noise.
+    mu : Fraction or None
+        Of Gaussian noise: the release of the keys that occur in both tables is mu-GDP.
+    squared_l2 : int
+        Largest sum of squared changes of the counts, in rows squared.
+    """
+
+    noise: str
+    scale: Fraction
+    threshold: float
+    mu: Fraction | None
+    squared_l2: int
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise, in rows."""
+        if self.noise == "gaussian":
+            return math.sqrt(self.scale)
+        ratio = math.exp(-1 / float(self.scale))
+        return math.sqrt(2 * ratio) / -math.expm1(-1 / float(self.scale))
+
+
+def partition_selection(
+    noise: str,
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+    neighbours: str,
+    max_keys_per_row: int,
+    max_rows_per_unit: int = 1,
+) -> PartitionSelection:
+    """Return the noise and the threshold of a selection of keys.
+
+    Parameters
+    ----------
+    noise : {'laplace', 'gaussian'}
+    epsilon : Fraction
+        Privacy loss, > 0; at most 2**19 with Gaussian noise.
+    delta : Fraction
+        In (0, 1): chance at most that a key of one unit alone is released, and with Gaussian noise half of it.
+    neighbours : {'add_remove', 'replace'}
+    max_keys_per_row : int
+        Distinct keys of one row at most, >= 1; enforced.
+    max_rows_per_unit : int
+        Rows of one privacy unit at most, >= 1.
+
+    Returns
+    -------
+    selection : PartitionSelection
+
+    Raises
+    ------
+    ParameterError
+        P001 (epsilon), P007 (neighbours), P009 (max_rows_per_unit), P027 (delta), P031 (noise, max_keys_per_row).
+    """
+    check_relation(neighbours)
+    if noise not in NOISES:
+        raise ParameterError("P031", f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
+    if not isinstance(epsilon, Fraction) or not epsilon > 0:
+        raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {epsilon}.")
+    if not isinstance(delta, Fraction) or not 0 < delta < 1:
+        raise ParameterError("P027", f"delta must be strictly between 0 and 1; got {delta}. Try 1e-6.")
+    for name, value, code in (
+        ("max_keys_per_row", max_keys_per_row, "P031"),
+        ("max_rows_per_unit", max_rows_per_unit, "P009"),
+    ):
+        if not isinstance(value, int) or not value >= 1:
+            raise ParameterError(code, f"{name} must be an integer >= 1; got {value}.")
+    keys = max_keys_per_row * (2 if neighbours == "replace" else 1)
+    rows, squared = max_rows_per_unit, keys * max_rows_per_unit**2
+    if noise == "laplace":
+        scale = Fraction(keys * rows) / epsilon
+        if scale > LARGEST_SCALE:
+            raise ParameterError("P001", _DROWNED)
+        steps = max(1 + laplace_tail(scale, delta / (keys * rows)), rows + laplace_tail(scale, delta / keys))
+        return PartitionSelection(noise, scale, float(steps), None, squared)
+    mu = gaussian_mu(epsilon, delta / 2)
+    if squared / mu**2 > 1 << 80:
+        raise ParameterError("P001", _DROWNED)
+    deviation = math.sqrt(squared / mu**2)
+    threshold = max(
+        1 + deviation * normal_tail(delta / (2 * keys * rows)), rows + deviation * normal_tail(delta / (2 * keys))
+    )
+    return PartitionSelection(noise, squared / mu**2, threshold * (1 + _MARGIN), mu, squared)
+
+
+def select_partitions(
+    names: Sequence[str], counts: NDArray[np.int64], selection: PartitionSelection, *, source: BitSource = SYSTEM
+) -> list[str]:
+    """Return the keys that are released, in the order of their names.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The keys that occur in the table, each once.
+    counts : ndarray of int64, shape (keys,)
+        Rows that have each key, >= 1.
+    selection : PartitionSelection
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    released : list of str
+        Sorted by code points; possibly none.
+
+    Raises
+    ------
+    InternalError
+        I031, when a count is not positive or a name stands twice.
+
+    Notes
+    -----
+    - **Guarantee**: (epsilon, delta)-DP of `partition_selection`; it is not zCDP at any rho.
+    - **Neighbouring relation**: the one of `partition_selection`.
+    - **Sensitivity**: of the counts of keys that occur in both tables, L1 (Laplace) or L2 (Gaussian); of all others,
+      how likely they are released at all.
+    - **Randomness**: exact integer samplers, operating-system entropy, no seed.
+    - **Assumes**: a row counts once for a key, and for at most `max_keys_per_row` keys.
+    - **Does not protect**: running time, which grows with the number of keys in the table.
+    """
+    values = np.asarray(counts, dtype=np.int64)
+    if len(values) != len(names) or len(set(names)) != len(names) or not (values >= 1).all():
+        raise InternalError("I031", "keys must be distinct and have a count of at least 1 each.")
+    if selection.noise == "laplace":
+        noisy = (values + discrete_laplace(selection.scale, len(values), source=source)).astype(np.float64)
+    else:
+        noisy = noisy_integers(values, selection.squared_l2, selection.mu or Fraction(1), source=source)[0]
+    return sorted(names[position] for position in np.flatnonzero(noisy >= selection.threshold).tolist())
+
+
+def noisy_integers(
+    values: NDArray[np.int64], squared_l2: int, mu: Fraction, *, source: BitSource = SYSTEM
+) -> tuple[NDArray[np.float64], float]:
+    """Add Gaussian noise to small integers.
+
+    Parameters
+    ----------
+    values : ndarray of int64, shape (k,)
+        Below ``2**60`` in absolute value.
+    squared_l2 : int
+        Bound, over neighbouring tables, on the sum of squares of the changes, >= 1.
+    mu : Fraction
+        > 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    noisy : ndarray of float64, shape (k,)
+    deviation : float
+        Standard deviation of the noise, in the unit of the values.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP in the sense of `dpsql.mechanisms.gaussian.gaussian_mu`.
+    - **Neighbouring relation**: the one that `squared_l2` was derived for.
+    - **Sensitivity**: L2.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: see `dpsql.mechanisms.gaussian.gaussian_noise`.
+    - **Does not protect**: running time, which depends on the noise.
+
+    The values are put in a unit so small that the noise is at least ``2**32`` units wide: the profile of Gaussian noise
+    holds for discrete noise that is wide enough.
+    """
+    root = math.isqrt(math.floor(squared_l2 / mu**2 * (1 << 80)))  # the standard deviation in units of 2**-40
+    shift = max(0, _FINE_BITS + 41 - root.bit_length())
+    sensitivity = math.isqrt((squared_l2 << (2 * shift)) - 1) + 1
+    largest = int(np.abs(values).max(initial=0)).bit_length()
+    fine = values << shift if largest + shift < 62 else values.astype(object) << shift
+    release = gaussian_release(fine, sensitivity=sensitivity, squared_mu=mu**2, source=source)
+    return release.values * 2.0**-shift, release.sigma * 2.0**-shift
+
+
+def laplace_tail(scale: Fraction, chance: Fraction) -> int:
+    """Return the least k >= 1 with ``P(Z >= k) <= chance``, Z discrete Laplace of that scale; never too small.
+
+    Parameters
+    ----------
+    scale : Fraction
+        > 0.
+    chance : Fraction
+        In (0, 1).
+
+    Notes
+    -----
+    ``P(Z >= k) = a**k / (1 + a)``, ``a = exp(-1 / scale)``: k is at least ``scale * -ln(chance (1 + a))``. Every
+    rounding enlarges it, so that it is one too large only when `chance` agrees with one of these numbers to 30 digits.
+    """
+    unit = 10**_DIGITS
+    exponent = (
+        log_bounds(chance.denominator, _DIGITS)[1]
+        - log_bounds(chance.numerator, _DIGITS)[0]
+        + log_bounds(unit, _DIGITS)[1]
+        - log_bounds(unit + exp_bounds(-1 / scale, _DIGITS)[0], _DIGITS)[0]
+    )
+    return max(1, -(-exponent * scale.numerator // (unit * scale.denominator)))
+
+
+def normal_tail(chance: Fraction) -> float:
+    """Return a z >= 0 with ``P(Z >= z) <= chance`` for standard normal Z, at most a share of 1e-8 above the least.
+
+    Parameters
+    ----------
+    chance : Fraction
+        In [1e-300, 1).
+
+    Raises
+    ------
+    ParameterError
+        P027, when the chance is below that.
+
+    Notes
+    -----
+    Doubles, with a share of ``2**-30`` for the error of ``erfc``, which is below ``2**-50``, and for the difference of
+    discrete and continuous noise, below ``2**-38``.
+    """
+    if not chance >= SMALLEST_DELTA:
+        raise ParameterError("P027", "delta is too small for so many features and rows per unit. Raise it.")
+    goal = float(chance) * (1 - _MARGIN)
+    low, high = 0.0, 40.0
+    if math.erfc(0.0) / 2 <= goal:
+        return 0.0
+    while high - low > _MARGIN * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if math.erfc(middle / math.sqrt(2)) / 2 <= goal else (middle, high)
+    return high

@@ -1,0 +1,248 @@
+"""The sparse vector technique with a cutoff: which of many scores are above a public threshold.
+
+Only the scores that are found above cost anything, and at most `cutoff` of them are: then it stops. Without the cutoff
+the loss grows with the number of scores above, whatever the noise (`dpsql.testing.broken.filters.noisycut_law`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
+from dpsql.noise.exact import LazyExponential, fraction_bounds
+from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, Integers, differences, integer_scores, scaled
+
+_CHUNK = 1 << 14
+_RADIUS = 2.0**-40
+# Prefixes of U from here on fix its logarithm within `_RADIUS`.
+_SMALLEST_PREFIX = np.uint64(1 << 48)
+_SHARES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseVector:
+    """The public numbers of one run: scales of the noise, and the threshold that it is compared with.
+
+    Attributes
+    ----------
+    sensitivity : int
+        Bound on the change of one score between neighbouring tables, >= 1, in the unit of the scores.
+    epsilon : Fraction
+        Privacy loss of the run, > 0.
+    cutoff : int
+        Scores that are found above at most, >= 1.
+    monotone : bool
+        Whether between any two neighbouring tables all scores move in the same direction. Halves their noise.
+
+    Raises
+    ------
+    ParameterError
+        P001 (epsilon), P018 (sensitivity), P031 (cutoff).
+    """
+
+    sensitivity: int
+    epsilon: Fraction
+    cutoff: int
+    monotone: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.epsilon, Fraction) or not self.epsilon > 0:
+            raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {self.epsilon}.")
+        if not isinstance(self.sensitivity, int) or not self.sensitivity >= 1:
+            raise ParameterError("P018", f"sensitivity must be an integer >= 1; got {self.sensitivity}.")
+        if not isinstance(self.cutoff, int) or not self.cutoff >= 1:
+            raise ParameterError("P031", f"cutoff must be an integer >= 1; got {self.cutoff}.")
+
+    @cached_property
+    def threshold_epsilon(self) -> Fraction:
+        """The part of epsilon for the threshold: 1 to ``(2 cutoff)**(2/3)``, or ``cutoff**(2/3)`` where monotone."""
+        return self.epsilon * Fraction(max(1, round(_SHARES / (1 + self._found ** (2 / 3)))), _SHARES)
+
+    @cached_property
+    def threshold_scale(self) -> Fraction:
+        """Mean of the exponential noise on the threshold."""
+        return self.sensitivity / self.threshold_epsilon
+
+    @cached_property
+    def score_scale(self) -> Fraction:
+        """Mean of the exponential noise on each score."""
+        return self._found * self.sensitivity / (self.epsilon - self.threshold_epsilon)
+
+    @property
+    def _found(self) -> int:
+        return self.cutoff if self.monotone else 2 * self.cutoff
+
+    def level(self, threshold: Fraction) -> int:
+        """Return the integer that noisy scores are compared with, for a public threshold in the unit of the scores.
+
+        Both noises are >= 0. The difference of their means is added, so that on average they cancel.
+        """
+        return math.ceil(threshold + self.score_scale - self.threshold_scale)
+
+
+@dataclass(frozen=True)
+class SparseVectorRun:
+    """What a run releases.
+
+    Attributes
+    ----------
+    above : tuple of int
+        Positions of the scores found above, in the random order in which they were compared.
+    stopped_at : int
+        How many scores were compared: all of them, unless the cutoff was reached before.
+    """
+
+    above: tuple[int, ...]
+    stopped_at: int
+
+
+def sparse_vector(
+    scores: ArrayLike, parameters: SparseVector, *, level: int, source: BitSource = SYSTEM
+) -> SparseVectorRun:
+    """Find scores above a threshold, in random order, until `cutoff` of them are found.
+
+    Score i is above when ``q_i + E_i >= level + E_0``: ``E_0`` is exponential with mean ``threshold_scale`` and drawn
+    once, each ``E_i`` exponential with mean ``score_scale`` and drawn afresh.
+
+    Parameters
+    ----------
+    scores : array_like of int, shape (d,)
+        Exact: int64, or Python ints of any size. d is public.
+    parameters : SparseVector
+    level : int
+        Public, in the unit of the scores; `SparseVector.level` of the threshold that is meant.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    run : SparseVectorRun
+
+    Raises
+    ------
+    ParameterError
+        P018, when `scores` is not one row of integers.
+
+    Notes
+    -----
+    - **Guarantee**: pure ``epsilon``-DP for the order of comparison, what was found above and below, and where it
+      stopped; ``epsilon**2 / 2``-zCDP, as any pure guarantee.
+    - **Neighbouring relation**: the one that `sensitivity` and `monotone` were derived for.
+    - **Sensitivity**: Delta, of every single score (L-infinity).
+    - **Randomness**: comparisons as on real numbers, operating-system entropy, no seed.
+    - **Assumes**: exact integer scores; a threshold that does not come from the rows.
+    - **Does not protect**: running time, which shows how many comparisons needed more bits (about one in ``2**38``).
+
+    Why it holds. The order is drawn without a look at the scores; fix it, and an output with the sets A above and B
+    below. Given ``E_0 = z`` its probability is a product of ``P(E_i >= level + z - q_i)`` over A and of
+    ``P(E_i < level + z - q_i)`` over B. Let q' be the scores of a neighbour, and put ``z + Delta`` for z. In B
+    ``q'_i <= q_i + Delta``, so no factor falls. In A the bound rises by at most ``2 Delta``: each factor falls by at
+    most ``exp(2 Delta / score_scale)``, all of them by ``exp(epsilon - threshold_epsilon)``, because there are at most
+    `cutoff`. The density of ``E_0`` falls by ``exp(Delta / threshold_scale)``, and ``z + Delta`` is still in its
+    support. Where scores are monotone and rise, bounds in A rise by at most Delta with the same substitution; where
+    they fall, leave z as it is: no factor of B falls, and bounds in A rise by at most Delta.
+
+    The signs matter: with ``level - E_0``, or with ``q_i - E_i``, the substitution leaves a support, and the loss is
+    infinite [1]_.
+
+    References
+    ----------
+    .. [1] M. Lyu, D. Su, N. Li, Understanding the sparse vector technique for differential privacy, VLDB 2017, for the
+       version with Laplace noise. One-sided noise of the same scales has half the variance.
+    """
+    values = integer_scores(scores)
+    order = _random_order(len(values), source)
+    reader = WordReader(source)
+    bar = LazyExponential(reader)
+    above: list[int] = []
+    for begin in range(0, len(values), _CHUNK):
+        part = order[begin : begin + _CHUNK]
+        found = _above(values[part], parameters, level, bar, reader, source)
+        places = np.flatnonzero(found)[: parameters.cutoff - len(above)]
+        above += part[places].tolist()
+        if len(above) == parameters.cutoff:
+            return SparseVectorRun(tuple(above), begin + int(places[-1]) + 1)
+    return SparseVectorRun(tuple(above), len(values))
+
+
+def _random_order(size: int, source: BitSource) -> NDArray[np.intp]:
+    """Return a uniform permutation: the order of distinct random words."""
+    while True:
+        words = source.words(size)
+        order = np.argsort(words)
+        if size < 2 or (np.diff(words[order]) > 0).all():
+            return order
+
+
+def _above(
+    scores: Integers,
+    parameters: SparseVector,
+    level: int,
+    bar: LazyExponential,
+    reader: WordReader,
+    source: BitSource,
+) -> NDArray[np.bool_]:
+    """Decide ``q + E >= level + E_0`` for a batch; in units of the mean of E."""
+    words = source.words(len(scores))
+    ratio = parameters.threshold_scale / parameters.score_scale
+    limit = _bounds_of(bar, ratio)
+    certain = words >= _SMALLEST_PREFIX
+    noise = -np.log(np.maximum(words, np.uint64(1)).astype(np.float64) * 2.0**-64)
+    offset, below = _distance(scores, level, 1 / parameters.score_scale)
+    noisy = np.where(below, noise - offset, noise + offset)
+    # Roundings of the noise (below 45), of the offset and of their sum, far below twice the radius and these shares.
+    spread = 4.0 * _RADIUS + 4.0 * RELATIVE_ERROR * offset
+    found = noisy - spread >= limit[1]
+    certain &= found | (noisy + spread < limit[0])
+    certain |= offset >= LARGEST_SCALED
+    found = np.where(offset >= LARGEST_SCALED, ~below, found)
+    for position in np.flatnonzero(~certain).tolist():
+        lead = (int(scores[position]) - level) / parameters.score_scale
+        found[position] = _exceeds(LazyExponential(reader, int(words[position])), lead, bar, ratio)
+    return found
+
+
+def _distance(scores: Integers, level: int, coefficient: Fraction) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return ``coefficient * abs(scores - level)`` within `RELATIVE_ERROR`, and where the score is below the level."""
+    if scores.dtype != object and not -(1 << 63) <= level < 1 << 63:
+        scores = scores.astype(object)
+    distance, below = differences(scores, level)
+    return scaled(distance, coefficient), below
+
+
+def _bounds_of(bar: LazyExponential, ratio: Fraction) -> tuple[float, float]:
+    """Enclose ``ratio * E_0`` by two doubles, from the bits that are known."""
+    low, high = bar.bounds(bar.digits)
+    unit = 10**bar.digits
+    least = float(min(ratio * low / unit, Fraction(LARGEST_SCALED))) * (1.0 - RELATIVE_ERROR)
+    if high is None:
+        return least, math.inf
+    return least, float(min(ratio * high / unit, Fraction(LARGEST_SCALED))) * (1.0 + RELATIVE_ERROR)
+
+
+def _exceeds(variable: LazyExponential, lead: Fraction, bar: LazyExponential, ratio: Fraction) -> bool:
+    """Decide ``lead + E >= ratio * E_0``; draws bits of both until it is certain."""
+    while True:
+        digits = max(variable.digits, bar.digits)
+        low, high = variable.bounds(digits)
+        bar_low, bar_high = bar.bounds(digits)
+        lead_low, lead_high = fraction_bounds(lead, digits)
+        if bar_high is not None and low + lead_low >= _times(ratio, bar_high)[1]:
+            return True
+        if high is not None and high + lead_high < _times(ratio, bar_low)[0]:
+            return False
+        variable.extend()
+        bar.extend()
+
+
+def _times(ratio: Fraction, value: int) -> tuple[int, int]:
+    scaled_value = ratio.numerator * value
+    return scaled_value // ratio.denominator, -(-scaled_value // ratio.denominator)
+

@@ -1,0 +1,326 @@
+"""Counts of binary features by label: the statistic of feature filters, and how far one privacy unit moves it.
+
+A row has a label, positive or negative, and holds at most r of d features ("ones"), each once. ``n11_j`` and ``n10_j``
+count the positive and the negative rows that hold feature j, ``n1`` and ``n0`` the rows of each label. A row without a
+label counts for nothing. r is enforced, by a sample that looks at the row alone, never assumed; repeats of a feature in
+a row are dropped first, or one coordinate would move by more than 1.
+
+Scores of a feature, ``n01 = n1 - n11`` and ``n00 = n0 - n10``:
+
+- ``total_count``: ``n11 + n10``.
+- ``difference_count``: ``|n11 - n10|``.
+- ``purity``: ``max(|n11 - n10|, |n01 - n00|)``.
+- ``information_gain``: n times the mutual information of feature and label, in nats, n the number of rows. Twice it is
+  the G statistic of the 2 x 2 table, about chi-square with one degree of freedom where feature and label are
+  independent.
+
+What noise is added to, with ``R = min(r, d)``; everything else is computed from the noisy numbers:
+
+=================================  =======================  ============  ============  ==================  ============
+released (for the score)           numbers                  A/R: L1       squared L2    replace: L1         squared L2
+=================================  =======================  ============  ============  ==================  ============
+totals (total_count)               n11 + n10                R             R             min(2 R, d)         min(2 R, d)
+differences (difference_count)     n11 - n10                R             R             2 R                 4 R
+differences_and_labels (purity)    n11 - n10, n1 - n0       R + 1         R + 1         2 (R + 1)           4 (R + 1)
+counts (clusters)                  n11, n10                 R             R             2 R                 2 R
+counts_and_labels                  n11, n10, n1, n0         R + 1         R + 1         2 (R + 1)           2 (R + 1)
+(information_gain)
+=================================  =======================  ============  ============  ==================  ============
+
+Why. An added row with the set S of features (at most R of them) moves one coordinate by 1 for each of them, and one for
+its label. A replaced row leaves with S and comes with T. *totals*: features in both cancel, so the symmetric difference
+of S and T moves by 1 each: at most 2 R of d. *counts*, other label: S moves in one half and T in the other, nothing
+cancels, all moves are 1; with the same label it is the symmetric difference again. *differences*, other label: both
+move the differences in the same direction, features in both by 2: with ``a = |S and T|`` the sum of squares is
+``|S| + |T| - 2 a + 4 a``, largest for S = T. Hence 4 R, twice what two independent changes would give. The label
+difference moves by 2 as well.
+
+Units of up to m rows: their rows can be exchanged one at a time, so norms multiply by m, squares by ``m**2``.
+
+Exact scores, which selections and the sparse vector technique look at; sensitivity of one score and range of all:
+
+==================  ==================================  ========================  ==========================
+score               A/R: sensitivity, range             replace                   why
+==================  ==================================  ========================  ==========================
+total_count         1, 1                                1, 2                      an added row raises or keeps
+difference_count    1, min(R, 2)                        2, 2 min(R, 2)            with two features, one can
+                                                                                  rise and the other fall
+purity              1, 1                                2, 2                      see below
+information_gain    D, 2 D                              D, 2 D                    `information_sensitivity`
+==================  ==================================  ========================  ==========================
+
+*difference_count* with R = 1 under replace: a changed label moves one score by up to 2 and no other; changed features
+move two scores by 1 each. So the range is 2.
+
+*purity* of every feature moves with the label, but most of that is common to all and no selection sees it: with s the
+difference of a feature and t that of the labels, ``max(|s|, |t - s|) = |t| / 2 + |s - t / 2|``. An added row moves
+``s - t / 2`` by 1/2, up for features that it holds and down for others or the other way round, so the second term moves
+within [-1/2, 1/2]. A replaced row does so twice.
+
+Times m for units of m rows.
+
+The largest number of rows has to be public for ``information_gain``, because D grows with it. Keeping the rows of the
+smallest keyed numbers turns an added row into a replaced one when the table is full. That is covered here: D is the
+same for both relations. It is not covered for the other scores, so they take no such limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.noise.exact import log_bounds
+from dpsql.statistics.counts import check_relation
+
+SCORES = ("total_count", "difference_count", "purity", "information_gain")
+RELEASED = ("totals", "differences", "differences_and_labels", "counts", "counts_and_labels")
+# What is released for a score.
+RELEASED_FOR = {
+    "total_count": "totals",
+    "difference_count": "differences",
+    "purity": "differences_and_labels",
+    "information_gain": "counts_and_labels",
+}
+# One nat, in the unit of exact information scores.
+INFORMATION_UNIT = 1 << 20
+LARGEST_ROWS = 1 << 32
+
+_DIGITS = 40
+# Terms n log n in an information score.
+_TERMS = 9
+
+
+@dataclass(frozen=True)
+class Norms:
+    """How far released numbers move between neighbouring tables.
+
+    Attributes
+    ----------
+    l1 : int
+        Largest sum of changes, in rows.
+    squared_l2 : int
+        Largest sum of squared changes, in rows squared.
+    """
+
+    l1: int
+    squared_l2: int
+
+
+def released_norms(
+    released: str, neighbours: str, *, max_features_per_row: int, n_features: int | None = None, max_rows_per_unit: int = 1
+) -> Norms:
+    """Return how far released numbers move between neighbouring tables.
+
+    Parameters
+    ----------
+    released : str
+        One of `RELEASED`.
+    neighbours : {'add_remove', 'replace'}
+    max_features_per_row : int
+        Features that one row holds at most, >= 1; enforced.
+    n_features : int, optional
+        Public number of features, >= 1; unknown: no fewer than a row holds.
+    max_rows_per_unit : int
+        Rows of one privacy unit at most, >= 1.
+
+    Returns
+    -------
+    norms : Norms
+
+    Raises
+    ------
+    ParameterError
+        P007 (neighbours), P009 (max_rows_per_unit), P031 (max_features_per_row, n_features).
+    """
+    ones = _ones(neighbours, max_features_per_row, n_features, max_rows_per_unit)
+    if released not in RELEASED:
+        raise ParameterError("P031", f"released must be one of {', '.join(RELEASED)}; got {released!r}.")
+    moved = ones + 1 if released.endswith("labels") else ones
+    l1 = squared = moved
+    if neighbours == "replace":
+        l1, squared = 2 * moved, (4 if released.startswith("differences") else 2) * moved
+        if released == "totals" and n_features is not None:
+            l1 = squared = min(2 * ones, n_features)
+    return Norms(max_rows_per_unit * l1, max_rows_per_unit**2 * squared)
+
+
+def score_sensitivity(
+    score: str, neighbours: str, *, max_rows_per_unit: int = 1, largest_rows: int | None = None
+) -> int:
+    """Return how far one exact score moves between neighbouring tables.
+
+    Parameters
+    ----------
+    score : str
+        One of `SCORES`.
+    neighbours : {'add_remove', 'replace'}
+    max_rows_per_unit : int
+        >= 1.
+    largest_rows : int, optional
+        Public, enforced limit of the rows that are counted; for ``information_gain``.
+
+    Returns
+    -------
+    sensitivity : int
+        In the unit of `exact_scores`.
+
+    Raises
+    ------
+    ParameterError
+        P007 (neighbours), P009 (max_rows_per_unit), P031 (score, largest_rows).
+    """
+    _ones(neighbours, 1, None, max_rows_per_unit)
+    _check_score(score)
+    if score == "information_gain":
+        return max_rows_per_unit * information_sensitivity(largest_rows)
+    flip = 2 if neighbours == "replace" and score != "total_count" else 1
+    return max_rows_per_unit * flip
+
+
+def score_range(
+    score: str,
+    neighbours: str,
+    *,
+    max_features_per_row: int,
+    n_features: int | None = None,
+    max_rows_per_unit: int = 1,
+    largest_rows: int | None = None,
+) -> int:
+    """Return the largest spread of the changes of all exact scores: what a selection is calibrated to.
+
+    Parameters
+    ----------
+    score, neighbours, max_rows_per_unit, largest_rows
+        As for `score_sensitivity`.
+    max_features_per_row, n_features
+        As for `released_norms`.
+
+    Returns
+    -------
+    spread : int
+        In the unit of `exact_scores`.
+
+    Raises
+    ------
+    ParameterError
+        As `score_sensitivity` and `released_norms` do.
+    """
+    ones = _ones(neighbours, max_features_per_row, n_features, max_rows_per_unit)
+    sensitivity = score_sensitivity(
+        score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows
+    )
+    if score == "total_count":
+        return sensitivity if neighbours == "add_remove" else 2 * sensitivity
+    if score == "purity" or (score == "difference_count" and ones == 1):
+        return sensitivity
+    return 2 * sensitivity
+
+
+def is_monotone(score: str, neighbours: str) -> bool:
+    """Return whether all exact scores move in the same direction between neighbouring tables."""
+    return score == "total_count" and neighbours == "add_remove"
+
+
+def information_sensitivity(largest_rows: int | None) -> int:
+    """Return how far one exact information score moves when a row comes, goes or is replaced.
+
+    Parameters
+    ----------
+    largest_rows : int
+        Most rows that either table has, in [1, 2**32].
+
+    Returns
+    -------
+    sensitivity : int
+        In units of 1 / `INFORMATION_UNIT` nats, rounded up, with the rounding of both scores.
+
+    Raises
+    ------
+    ParameterError
+        P031, when `largest_rows` is missing or out of range.
+
+    Notes
+    -----
+    n times the mutual information moves by at most ``f(n) = n ln n - (n - 1) ln(n - 1) <= 1 + ln n`` between tables
+    of at most n rows, under either relation (PrivBayes; every table of up to 41 rows was enumerated in the review,
+    up to 15 in the tests). f grows with n, so that of the limit holds for all smaller tables.
+
+    `exact_scores` rounds nine terms ``k ln k``, k <= n. A double ``ln k`` is within ``2**-40`` (see
+    `dpsql.noise.discrete`), so each term is off by at most ``1/2 + n 2**-19`` units: the product with k and its
+    rounding take ``k (2**-20 + 22.2 * 2**-33)``. Two scores of nine terms are off by 18 times that together.
+    """
+    if not isinstance(largest_rows, int) or not 1 <= largest_rows <= LARGEST_ROWS:
+        raise ParameterError(
+            "P031",
+            "information_gain with this method needs n_max, a public limit of the rows that are counted, "
+            f"from 1 to {LARGEST_ROWS}.",
+        )
+    unit = 10**_DIGITS
+    high = largest_rows * log_bounds(largest_rows, _DIGITS)[1]
+    low = (largest_rows - 1) * log_bounds(max(1, largest_rows - 1), _DIGITS)[0]
+    exact = -(-(high - low) * INFORMATION_UNIT // unit)
+    rounding = _TERMS + -(-2 * _TERMS * largest_rows // (1 << 19))
+    return exact + rounding
+
+
+def exact_scores(
+    score: str, positives: NDArray[Any], negatives: NDArray[Any], n_positive: int, n_negative: int
+) -> NDArray[np.int64]:
+    """Return the scores of all features as integers.
+
+    Parameters
+    ----------
+    score : str
+        One of `SCORES`.
+    positives, negatives : ndarray of int64, shape (d,)
+        ``n11`` and ``n10``.
+    n_positive, n_negative : int
+        ``n1`` and ``n0``, together at most 2**32 for ``information_gain``.
+
+    Returns
+    -------
+    scores : ndarray of int64, shape (d,)
+        In rows; ``information_gain`` in units of 1 / `INFORMATION_UNIT` nats, within `information_sensitivity`.
+    """
+    _check_score(score)
+    positives, negatives = np.asarray(positives, np.int64), np.asarray(negatives, np.int64)
+    if score == "total_count":
+        return positives + negatives
+    difference = np.abs(positives - negatives)
+    if score == "difference_count":
+        return difference
+    if score == "purity":
+        return np.maximum(difference, np.abs((n_positive - n_negative) - (positives - negatives)))
+    ones, rows = positives + negatives, n_positive + n_negative
+    total = _n_log_n(np.array([rows])) - _n_log_n(np.array([n_positive])) - _n_log_n(np.array([n_negative]))
+    inside = _n_log_n(positives) + _n_log_n(negatives)
+    inside += _n_log_n(n_positive - positives) + _n_log_n(n_negative - negatives)
+    return inside - _n_log_n(ones) - _n_log_n(rows - ones) + total
+
+
+def _n_log_n(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ``k ln k`` in units of 1 / `INFORMATION_UNIT`, within ``1/2 + k 2**-19``; 0 for k = 0."""
+    values = np.maximum(counts, 1).astype(np.float64)
+    return np.rint(values * np.log(values) * INFORMATION_UNIT).astype(np.int64)
+
+
+def _check_score(score: str) -> None:
+    if score not in SCORES:
+        raise ParameterError("P031", f"score must be one of {', '.join(SCORES)}; got {score!r}.")
+
+
+def _ones(neighbours: str, max_features_per_row: int, n_features: int | None, max_rows_per_unit: int) -> int:
+    """Return how many features one row holds at most, with everything checked."""
+    check_relation(neighbours)
+    for name, value, code in (
+        ("max_features_per_row", max_features_per_row, "P031"),
+        ("n_features", 1 if n_features is None else n_features, "P031"),
+        ("max_rows_per_unit", max_rows_per_unit, "P009"),
+    ):
+        if not isinstance(value, int) or not value >= 1:
+            raise ParameterError(code, f"{name} must be an integer >= 1; got {value}.")
+    return max_features_per_row if n_features is None else min(max_features_per_row, n_features)
