@@ -411,6 +411,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
+        if set(map(type, value)) == {str}:  # the names of a large vocabulary
+            return list(value)
         return [_plain(item) for item in value]
     return value
 

@@ -132,8 +132,8 @@ def text_list(name: str, value: Any, *, code: str, hint: str) -> tuple[str, ...]
     items = tuple(value)
     if not items or not all(isinstance(item, str) and item for item in items):
         raise ParameterError(code, f"{name} must be a list of one or more texts, none empty or NULL. {hint}")
-    for item in items:
-        text(name, item, code=code, hint=hint)
+    if not _is_storable("".join(items)):
+        raise ParameterError(code, f"{name} must be texts without NUL and lone surrogates. {hint}")
     return items
 
 

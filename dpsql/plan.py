@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -210,15 +210,20 @@ class Plan(ABC):
     @cached_property
     def public_arguments(self) -> dict[str, Any]:
         """What the call asked for, as JSON values: stored with the charge, and compared on a replay."""
-        record = asdict(self)
+        record = self._record()
         if self.source.startswith(FRAME_PREFIX):
             record["source"] = "frame"  # the same call again must replay under its release's name
         record["layout"] = {name: value for name, value in record["layout"].items() if value is not None}
         return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 
+    def _record(self) -> dict[str, Any]:
+        """Return the fields by name, those of the layout too."""
+        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**record, "layout": {field.name: getattr(self.layout, field.name) for field in fields(self.layout)}}
+
     def to_json(self) -> str:
         """Return the plan as text; `dpsql.functions.plan_from_json` reads it back."""
-        record = {"function": self.function, **asdict(self)}
+        record = {"function": self.function, **self._record()}
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
@@ -331,6 +336,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return str(value)
     if isinstance(value, (tuple, list)):
+        if set(map(type, value)) == {str}:  # the names of a large vocabulary
+            return list(value)
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}

@@ -235,8 +235,9 @@ def features(session: Session) -> Callable[..., pa.Array]:
             unmapped = np.zeros(len(call.features))
             maps = getattr(call, "maps", (unmapped, unmapped))
             arrays = [np.arange(1, len(call.features) + 1), call.features, *maps]
-            out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)).to_pylist())
-        return pa.array(out, type=pa.list_(kind))
+            out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)))
+        offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
 
     return run
 
