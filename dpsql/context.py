@@ -130,6 +130,18 @@ class Context:
         """Measure predictions privately; returns ``metric``, ``value``, ``lower``, ``upper``; else as for `dp_sis`."""
         return self._release_of("dp_regression_metrics", source, arguments)
 
+    def dp_roc(self, source: Any, **arguments: Any) -> Release:
+        """Release a ROC curve of scores privately; else as for `dp_linear_regression`."""
+        return self._release_of("dp_roc", source, arguments)
+
+    def dp_auc(self, source: Any, **arguments: Any) -> Release:
+        """Release the area under a ROC curve privately; else as for `dp_linear_regression`."""
+        return self._release_of("dp_auc", source, arguments)
+
+    def dp_confusion(self, source: Any, **arguments: Any) -> Release:
+        """Release confusion matrices at public thresholds privately; else as for `dp_linear_regression`."""
+        return self._release_of("dp_confusion", source, arguments)
+
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
         return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
@@ -188,14 +200,15 @@ class Context:
             self._session.check(plan)
             stored = self._session.replay(plan)
             statement = stored_sql(plan) if stored else release_sql(plan, function, self._session.catalog)
-            release = self._release(statement, plan).column("release")[0].as_py()
+            release = self._release(statement, plan).column("release")[0]
+        sequence = release["sequence"].as_py()
         return Release(
-            value=_table(FUNCTIONS[function].shape, release["entries"]),
+            value=_table(FUNCTIONS[function].shape, release["entries"].values),
             function=function,
             dataset=plan.dataset,
-            guarantee=release["guarantee"],
-            event=self.ledger.event(release["sequence"]),
-            ledger_id=release["sequence"],
+            guarantee=release["guarantee"].as_py(),
+            event=self.ledger.event(sequence),
+            ledger_id=sequence,
             replayed=stored is not None,
         )
 
@@ -309,7 +322,7 @@ def _features_of(model: LinearModel) -> str:
     )
 
 
-def _table(shape: Shape, entries: list[dict[str, Any]]) -> pa.Table:
+def _table(shape: Shape, entries: pa.StructArray) -> pa.Table:
     import pyarrow as pa
 
-    return pa.Table.from_pylist(entries, schema=pa.schema(list(shape.arrow)))
+    return pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))

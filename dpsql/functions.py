@@ -11,14 +11,17 @@ from dpsql.models.linear_regression import RegressionCall, RegressionPlan
 from dpsql.models.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.models.pipeline import PipelineCall, PipelinePlan
 from dpsql.plan import Plan
-from dpsql.results import COEFFICIENTS, INTERVAL, METRICS, QUANTILES, RANKED, Shape
+from dpsql.results import AREA, COEFFICIENTS, CONFUSION, INTERVAL, METRICS, QUANTILES, RANKED, ROC, Shape
 from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.selectors.kendall import KendallCall, KendallPlan
 from dpsql.selectors.sis import SisCall, SisPlan
 from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
+from dpsql.summaries.auc import AucCall, AucPlan
 from dpsql.summaries.bounds import BoundsCall, BoundsPlan
+from dpsql.summaries.confusion import ConfusionCall, ConfusionPlan
 from dpsql.summaries.metrics import MetricsCall, MetricsPlan
 from dpsql.summaries.quantile import QuantileCall, QuantilePlan
+from dpsql.summaries.roc import RocCall, RocPlan
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ FUNCTIONS: dict[str, Function] = {
     "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES),
     "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL),
     "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS),
+    "dp_roc": Function(RocPlan, RocCall, ROC),
+    "dp_auc": Function(AucPlan, AucCall, AREA),
+    "dp_confusion": Function(ConfusionPlan, ConfusionCall, CONFUSION),
 }
 SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)

@@ -43,6 +43,9 @@ _PRIVATE = (
     "dp/dp_quantile.sql",
     "dp/dp_bounds.sql",
     "dp/dp_regression_metrics.sql",
+    "dp/dp_roc.sql",
+    "dp/dp_auc.sql",
+    "dp/dp_confusion.sql",
     "dp/models.sql",
     "dp/budget.sql",
 )

@@ -11,7 +11,7 @@ isotonic regression was closer to the true curve than the projection onto non-ne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _Array = NDArray[np.float64]
+_LISTS = ("thresholds", "positives", "negatives", "std_error", "covariance")
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,15 @@ class RocCounts:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> RocCounts:
-        """Read back what `to_record` wrote."""
-        lists = ("thresholds", "positives", "negatives", "std_error", "covariance")
-        return cls(*(tuple(map(float, record[name])) for name in lists), float(record["upper"]))
+        """Read back what `to_record` wrote, whatever stands beside it."""
+        return cls(
+            upper=float(record["upper"]),
+            **{name: tuple(float(value) for value in record[name]) for name in _LISTS},
+        )
 
     def to_record(self) -> dict[str, Any]:
         """Return the curve as JSON values."""
-        lists = ("thresholds", "positives", "negatives", "std_error", "covariance")
-        return {**{name: list(getattr(self, name)) for name in lists}, "upper": self.upper}
+        return {**{name: list(getattr(self, name)) for name in _LISTS}, "upper": self.upper}
 
     @cached_property
     def consistent(self) -> tuple[_Array, _Array]:
@@ -94,85 +96,78 @@ def consistent(sums: ArrayLike, std_error: ArrayLike) -> _Array:
     return np.maximum(fitted, 0.0)
 
 
-def roc_points(curve: RocCounts) -> list[tuple[float, float, float]]:
-    """Return rows of threshold, false positive rate, true positive rate.
+def roc_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the ROC curve of a stored result, as rows of threshold, fpr (false positive rate) and tpr.
 
     The first row is ``(inf, 0, 0)``, the last one is ``(lower bound, 1, 1)``; thresholds descend, rates do not.
     """
-    fpr, tpr = curve.rates
-    return [(math.inf, 0.0, 0.0), *zip(curve.thresholds, fpr.tolist(), tpr.tolist(), strict=True)]
+    curve = RocCounts.from_record(result)
+    fpr, tpr = (part.tolist() for part in curve.rates)
+    columns = zip((math.inf, *curve.thresholds), (0.0, *fpr), (0.0, *tpr), strict=True)
+    return [{"threshold": threshold, "fpr": false, "tpr": true} for threshold, false, true in columns]
 
 
-def precision_recall_points(curve: RocCounts) -> list[tuple[float, float | None, float]]:
-    """Return rows of threshold, precision, recall; no precision where no row scores that much."""
-    positives, negatives = curve.consistent
-    _, recall = curve.rates
-    above = positives + negatives
-    precision = [
-        float(hits / rows) if rows > 0 else None for hits, rows in zip(positives.tolist(), above.tolist(), strict=True)
+def precision_recall(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return rows of threshold, precision and recall of a stored curve, thresholds descending.
+
+    There is no precision where no row scores that much.
+    """
+    curve = RocCounts.from_record(result)
+    positives, negatives = (part.tolist() for part in curve.consistent)
+    columns = zip(curve.thresholds, positives, negatives, curve.rates[1].tolist(), strict=True)
+    return [
+        {"threshold": threshold, "precision": _share(hits, hits + alarms), "recall": recall}
+        for threshold, hits, alarms, recall in columns
     ]
-    return list(zip(curve.thresholds, precision, recall.tolist(), strict=True))
 
 
-def calibration_bins(curve: RocCounts) -> list[tuple[float, float, float, float | None, float]]:
-    """Return rows of lower end, upper end, mean score, share of positives, rows; one per bin, lower ends ascending.
+def calibration(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return bins of a stored curve: lower, upper, mean_score, positive_rate and rows; scores ascending.
 
-    A bin lies between two thresholds that follow each other. The mean score is the middle of the bin: scores
-    themselves are not in the release. There is no share where a bin has no rows.
+    A bin lies between two thresholds that follow each other. The mean score is the middle of the bin: the scores
+    themselves are not in the release. There is no rate where a bin has no rows.
     """
-    positives, negatives = (np.diff(part, prepend=0.0) for part in curve.consistent)
-    ends = (curve.upper, *curve.thresholds)
-    bins = []
-    for number, lower in enumerate(curve.thresholds):
-        upper, rows = ends[number], float(positives[number] + negatives[number])
-        share = float(positives[number]) / rows if rows > 0 else None
-        bins.append((lower, upper, lower / 2 + upper / 2, share, rows))
-    return bins[::-1]
+    curve = RocCounts.from_record(result)
+    positives, negatives = (np.diff(part, prepend=0.0).tolist() for part in curve.consistent)
+    columns = zip(curve.thresholds, (curve.upper, *curve.thresholds[:-1]), positives, negatives, strict=True)
+    return [
+        {
+            "lower": lower,
+            "upper": upper,
+            "mean_score": lower / 2 + upper / 2,
+            "positive_rate": _share(hits, hits + alarms),
+            "rows": hits + alarms,
+        }
+        for lower, upper, hits, alarms in reversed(list(columns))
+    ]
 
 
-@dataclass(frozen=True)
-class ConfusionRow:
-    """The four counts at a threshold, and what follows from them; None where a share has nothing below the line.
+def confusion_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the confusion matrix at every threshold of a stored curve but the lower bound; thresholds ascend.
 
-    Counts are in rows and not negative; at all thresholds of a release positives have one total, and so have
-    negatives.
+    Counts are in rows and not negative; positives have one total at all thresholds, and so have negatives. The
+    standard error is that of the noise in the number of positives, or of negatives, from the threshold on. A share of
+    nothing is None.
     """
-
-    threshold: float
-    true_positives: float
-    false_positives: float
-    false_negatives: float
-    true_negatives: float
-    accuracy: float | None
-    precision: float | None
-    recall: float | None
-    f1: float | None
-    std_error: float
-
-
-def confusion_rows(curve: RocCounts) -> list[ConfusionRow]:
-    """Return the confusion matrix at every threshold but the last, which is the lower bound; thresholds ascend.
-
-    The standard error is that of the noise in a number of positives or of negatives at or above the threshold.
-    """
+    curve = RocCounts.from_record(result)
     positives, negatives = (part.tolist() for part in curve.consistent)
     rows = []
-    for number, threshold in enumerate(curve.thresholds[:-1]):
-        hits, alarms = positives[number], negatives[number]
+    columns = zip(curve.thresholds[:-1], positives[:-1], negatives[:-1], curve.std_error[:-1], strict=True)
+    for threshold, hits, alarms, error in columns:
         missed, rejected = positives[-1] - hits, negatives[-1] - alarms
         rows.append(
-            ConfusionRow(
-                threshold,
-                hits,
-                alarms,
-                missed,
-                rejected,
-                _share(hits + rejected, positives[-1] + negatives[-1]),
-                _share(hits, hits + alarms),
-                _share(hits, positives[-1]),
-                _share(2 * hits, 2 * hits + alarms + missed),
-                curve.std_error[number],
-            )
+            {
+                "threshold": threshold,
+                "true_positives": hits,
+                "false_positives": alarms,
+                "false_negatives": missed,
+                "true_negatives": rejected,
+                "accuracy": _share(hits + rejected, positives[-1] + negatives[-1]),
+                "precision": _share(hits, hits + alarms),
+                "recall": _share(hits, positives[-1]),
+                "f1": _share(2 * hits, 2 * hits + alarms + missed),
+                "std_error": error,
+            }
         )
     return rows[::-1]
 

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms.gaussian import SMALLEST_DELTA, gaussian_mu, gaussian_release
+from dpsql.mechanisms.gaussian import SMALLEST_DELTA, gaussian_release, usable_mu
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.noise.exact import exp_bounds, log_bounds
@@ -49,8 +49,11 @@ NOISES = ("laplace", "gaussian")
 _DIGITS = 40
 # Digits after the point of a double do not matter to a threshold of Gaussian noise: a share above them does.
 _MARGIN = 2.0**-30
-# Gaussian noise is at least this many units of the rounded count wide: see `dpsql.mechanisms.gaussian`.
-_FINE_BITS = 32
+# In units of Gaussian noise: its variance at least, and keys that are drawn together.
+_LEAST_VARIANCE = 1 << 64
+_CHUNK = 1 << 20
+# In rows: noise beyond this is of no use.
+_WIDEST = 2.0**40
 _DROWNED = "epsilon is too small: the noise would drown any table. Raise epsilon."
 
 
@@ -63,29 +66,29 @@ class PartitionSelection:
     noise : {'laplace', 'gaussian'}
         Law of the noise on each count.
     scale : Fraction
-        Of discrete Laplace noise: ``P(Z)`` is proportional to ``exp(-abs(Z) / scale)``. Of Gaussian noise: the standard
-        deviation's square.
+        Of Laplace noise its scale, in rows; of Gaussian noise its standard deviation in units of ``2**-shift`` rows,
+        times mu: the L2 sensitivity in that unit, rounded up.
     threshold : float
         A key is released when its noisy count is at least this. A whole number with Laplace noise.
-    mu : Fraction or None
-        Of Gaussian noise: the release of the keys that occur in both tables is mu-GDP.
-    squared_l2 : int
-        Largest sum of squared changes of the counts, in rows squared.
+    mu : Fraction
+        Of Gaussian noise: the counts of keys that occur in both tables are released with mu-GDP. Else 0.
+    shift : int
+        Of Gaussian noise: counts are put in units of ``2**-shift`` rows, so that the noise is at least ``2**32`` units
+        wide. Else 0.
     """
 
     noise: str
     scale: Fraction
     threshold: float
-    mu: Fraction | None
-    squared_l2: int
+    mu: Fraction = Fraction(0)
+    shift: int = 0
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise, in rows."""
         if self.noise == "gaussian":
-            return math.sqrt(self.scale)
-        ratio = math.exp(-1 / float(self.scale))
-        return math.sqrt(2 * ratio) / -math.expm1(-1 / float(self.scale))
+            return float(self.scale / self.mu) * 2.0**-self.shift
+        return laplace_deviation(self.scale)
 
 
 def partition_selection(
@@ -141,15 +144,19 @@ def partition_selection(
         if scale > LARGEST_SCALE:
             raise ParameterError("P001", _DROWNED)
         steps = max(1 + laplace_tail(scale, delta / (keys * rows)), rows + laplace_tail(scale, delta / keys))
-        return PartitionSelection(noise, scale, float(steps), None, squared)
-    mu = gaussian_mu(epsilon, delta / 2)
-    if squared / mu**2 > 1 << 80:
+        return PartitionSelection(noise, scale, float(steps))
+    mu = usable_mu(epsilon, delta / 2)
+    shift = 0
+    while (squared << 2 * shift) < _LEAST_VARIANCE * mu**2:
+        shift += 1
+    sensitivity = Fraction(math.isqrt(squared << 2 * shift) + 1)
+    deviation = float(sensitivity / mu) * 2.0**-shift
+    if deviation > _WIDEST:
         raise ParameterError("P001", _DROWNED)
-    deviation = math.sqrt(squared / mu**2)
     threshold = max(
         1 + deviation * normal_tail(delta / (2 * keys * rows)), rows + deviation * normal_tail(delta / (2 * keys))
     )
-    return PartitionSelection(noise, squared / mu**2, threshold * (1 + _MARGIN), mu, squared)
+    return PartitionSelection(noise, sensitivity, threshold * (1 + _MARGIN), mu, shift)
 
 
 def select_partitions(
@@ -193,51 +200,22 @@ def select_partitions(
     if selection.noise == "laplace":
         noisy = (values + discrete_laplace(selection.scale, len(values), source=source)).astype(np.float64)
     else:
-        noisy = noisy_integers(values, selection.squared_l2, selection.mu or Fraction(1), source=source)[0]
+        chunks = [values[start : start + _CHUNK] for start in range(0, len(values), _CHUNK)]
+        noisy = np.concatenate([np.empty(0), *(_noisy(chunk, selection, source) for chunk in chunks)])
     return sorted(names[position] for position in np.flatnonzero(noisy >= selection.threshold).tolist())
 
 
-def noisy_integers(
-    values: NDArray[np.int64], squared_l2: int, mu: Fraction, *, source: BitSource = SYSTEM
-) -> tuple[NDArray[np.float64], float]:
-    """Add Gaussian noise to small integers.
+def _noisy(values: NDArray[np.int64], selection: PartitionSelection, source: BitSource) -> NDArray[np.float64]:
+    """Add Gaussian noise to some of the counts; neighbouring tables differ in few of them, however many there are."""
+    fine = values.astype(object) << selection.shift
+    release = gaussian_release(fine, sensitivity=int(selection.scale), squared_mu=selection.mu**2, source=source)
+    return release.values * 2.0**-selection.shift
 
-    Parameters
-    ----------
-    values : ndarray of int64, shape (k,)
-        Below ``2**60`` in absolute value.
-    squared_l2 : int
-        Bound, over neighbouring tables, on the sum of squares of the changes, >= 1.
-    mu : Fraction
-        > 0.
-    source : BitSource
-        Operating-system entropy; another source is for tests.
 
-    Returns
-    -------
-    noisy : ndarray of float64, shape (k,)
-    deviation : float
-        Standard deviation of the noise, in the unit of the values.
-
-    Notes
-    -----
-    - **Guarantee**: mu-GDP in the sense of `dpsql.mechanisms.gaussian.gaussian_mu`.
-    - **Neighbouring relation**: the one that `squared_l2` was derived for.
-    - **Sensitivity**: L2.
-    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
-    - **Assumes**: see `dpsql.mechanisms.gaussian.gaussian_noise`.
-    - **Does not protect**: running time, which depends on the noise.
-
-    The values are put in a unit so small that the noise is at least ``2**32`` units wide: the profile of Gaussian noise
-    holds for discrete noise that is wide enough.
-    """
-    root = math.isqrt(math.floor(squared_l2 / mu**2 * (1 << 80)))  # the standard deviation in units of 2**-40
-    shift = max(0, _FINE_BITS + 41 - root.bit_length())
-    sensitivity = math.isqrt((squared_l2 << (2 * shift)) - 1) + 1
-    largest = int(np.abs(values).max(initial=0)).bit_length()
-    fine = values << shift if largest + shift < 62 else values.astype(object) << shift
-    release = gaussian_release(fine, sensitivity=sensitivity, squared_mu=mu**2, source=source)
-    return release.values * 2.0**-shift, release.sigma * 2.0**-shift
+def laplace_deviation(scale: Fraction) -> float:
+    """Return the standard deviation of discrete Laplace noise of that scale."""
+    exponent = -1 / float(scale)
+    return math.sqrt(2 * math.exp(exponent)) / -math.expm1(exponent)
 
 
 def laplace_tail(scale: Fraction, chance: Fraction) -> int:

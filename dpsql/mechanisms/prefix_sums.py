@@ -57,12 +57,13 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
-from dpsql.mechanisms.gaussian import LEAST_VARIANCE, gaussian_release
+from dpsql.mechanisms.gaussian import gaussian_counts
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
@@ -104,26 +105,29 @@ class PrefixStrategy:
     @cached_property
     def squared_l2(self) -> int:
         """Largest sum of squares of a column, exact, in units of ``4**-bits``."""
-        return max(sum(value * value for value in column) for column in self.matrix.T.tolist())
+        return int(max(sum(value * value for value in column) for column in self.matrix.T.tolist()))
 
     @cached_property
     def reconstruction(self) -> NDArray[np.float64]:
         """Matrix, shape (m, k), that takes products in rows to least-squares estimates of the prefix sums."""
         scaled = self.matrix / 2.0**self.bits
         prefix = np.tri(self.cells)
-        if len(scaled) == self.cells:
-            return np.linalg.solve(scaled.T, prefix.T).T
-        return prefix @ np.linalg.solve(scaled.T @ scaled, scaled.T)
+        solved = (
+            np.linalg.solve(scaled.T, prefix.T).T
+            if len(scaled) == self.cells
+            else prefix @ np.linalg.solve(scaled.T @ scaled, scaled.T)
+        )
+        return np.asarray(solved, dtype=np.float64)
 
     @cached_property
     def unit_covariances(self) -> NDArray[np.float64]:
         """Covariance of every prefix sum with the last one, shape (m,), for noise of variance 1."""
-        return self.reconstruction @ self.reconstruction[-1]
+        return np.asarray(self.reconstruction @ self.reconstruction[-1], dtype=np.float64)
 
     @cached_property
     def unit_variances(self) -> NDArray[np.float64]:
         """Variance of every prefix sum, shape (m,), for noise of variance 1 on products in rows."""
-        return np.square(self.reconstruction).sum(axis=1)
+        return np.asarray(np.square(self.reconstruction).sum(axis=1), dtype=np.float64)
 
     def mean_variance(self, noise: str) -> float:
         """Return the mean variance of a prefix sum, up to what is the same for all strategies with this noise."""
@@ -241,23 +245,19 @@ def noisy_prefix_sums(
     """
     if counts.ndim != 2 or counts.shape[1] != strategy.cells:
         raise ParameterError("P032", f"counts must have {strategy.cells} cells per histogram; got {counts.shape}.")
-    wide = strategy.bits > 0 or mu is not None
-    matrix = strategy.matrix.astype(object) if wide else strategy.matrix
-    products = matrix @ (counts.astype(object) if wide else counts).T
-    flat = np.ascontiguousarray(products.T).reshape(-1)
     if (epsilon is None) == (mu is None):
         raise ParameterError("P032", "noise needs exactly one of epsilon and mu.")
+    flat = _products(strategy, counts)
     if epsilon is not None:
         if not epsilon > 0:
             raise ParameterError("P001", f"epsilon must be > 0; got {epsilon}. Give the privacy loss to spend.")
         scale = laplace_scale(strategy, epsilon, neighbours, max_rows_per_unit)
         noisy = (flat + discrete_laplace(scale, len(flat), source=source)).astype(np.float64)
         deviation = laplace_deviation(scale)
-    else:
-        assert mu is not None
-        shift, sensitivity = _gaussian_unit(strategy, mu, neighbours, max_rows_per_unit)
-        release = gaussian_release(flat << shift, sensitivity=sensitivity, squared_mu=mu**2, source=source)
-        noisy, deviation = release.values * 2.0**-shift, release.sigma * 2.0**-shift
+    elif mu is not None:
+        squared = gaussian_sensitivity(strategy, neighbours, max_rows_per_unit)
+        release = gaussian_counts(flat, squared_sensitivity=squared, squared_mu=mu**2, source=source)
+        noisy, deviation = release.values, release.sigma
     unit = 2.0**-strategy.bits
     sums = (noisy * unit).reshape(len(counts), -1) @ strategy.reconstruction.T
     deviation *= unit
@@ -276,31 +276,23 @@ def laplace_deviation(scale: Fraction) -> float:
     return math.sqrt(0.5) / math.sinh(half) if half < 700 else 0.0
 
 
-def std_errors(
-    strategy: PrefixStrategy,
-    *,
-    neighbours: str,
-    max_rows_per_unit: int = 1,
-    epsilon: Fraction | None = None,
-    mu: Fraction | None = None,
-) -> NDArray[np.float64]:
-    """Return the standard deviation of the noise in each prefix sum, in rows, without drawing any."""
-    if epsilon is not None:
-        deviation = laplace_deviation(laplace_scale(strategy, epsilon, neighbours, max_rows_per_unit))
-    else:
-        assert mu is not None
-        squared = strategy.squared_l2 * squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
-        deviation = math.sqrt(squared / mu**2)
-    return deviation * 2.0**-strategy.bits * np.sqrt(strategy.unit_variances)
+def gaussian_sensitivity(strategy: PrefixStrategy, neighbours: str, max_rows_per_unit: int = 1) -> int:
+    """Return the squared L2 sensitivity of all products, in units of ``4**-bits`` rows squared."""
+    return strategy.squared_l2 * squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
 
 
-def _gaussian_unit(strategy: PrefixStrategy, mu: Fraction, neighbours: str, max_rows_per_unit: int) -> tuple[int, int]:
-    """Return how many bits finer the unit of the products becomes, and the L2 sensitivity in it, rounded up."""
-    squared = strategy.squared_l2 * squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
-    shift = 0
-    while (squared << 2 * shift) < LEAST_VARIANCE * mu**2:
-        shift += 1
-    return shift, math.isqrt((squared << 2 * shift) - 1) + 1
+def gaussian_deviation(strategy: PrefixStrategy, mu: Fraction, neighbours: str, max_rows_per_unit: int = 1) -> float:
+    """Return the standard deviation of the Gaussian noise on every product, in units of ``2**-bits`` rows."""
+    return math.sqrt(gaussian_sensitivity(strategy, neighbours, max_rows_per_unit) / mu**2)
+
+
+def _products(strategy: PrefixStrategy, counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the exact products of every histogram, one after the other."""
+    if strategy.bits == 0:
+        return (counts @ strategy.matrix.T).ravel()
+    # Counts times 2**32 do not fit 64 bits: high and low halves do, and Python's integers put them together.
+    high, low = strategy.matrix >> 16, strategy.matrix & 0xFFFF
+    return ((counts @ high.T).astype(object) << 16).ravel() + (counts @ low.T).ravel()
 
 
 def _identity(cells: int) -> NDArray[np.int64]:
@@ -308,7 +300,7 @@ def _identity(cells: int) -> NDArray[np.int64]:
 
 
 def _tree(cells: int) -> NDArray[np.int64]:
-    """Rows per level of 1, 8, 64, ... cells; no level is a single node, but for one cell."""
+    """Return counts of 1, 8, 64, ... cells in a row; no level is a single count, but for one cell."""
     levels = [_identity(cells)]
     size = _BRANCHING
     while size < cells:
@@ -319,7 +311,7 @@ def _tree(cells: int) -> NDArray[np.int64]:
 
 
 def _wavelet(cells: int) -> NDArray[np.int64]:
-    """The total, and left minus right halves of 2**L cells, of which those after the last one are public zeros."""
+    """Return the total and left minus right halves of 2**L cells; those after the last one are public zeros."""
     size = 1 << (cells - 1).bit_length()
     rows = [np.ones(size, dtype=np.int64)]
     while size > 1:
@@ -332,7 +324,7 @@ def _wavelet(cells: int) -> NDArray[np.int64]:
 
 
 def _toeplitz(cells: int) -> NDArray[np.int64]:
-    """Lower triangular with ``binomial(2 i, i) / 4**i`` on diagonal i: its square is the matrix of prefix sums."""
+    """Return ``binomial(2 i, i) / 4**i`` on diagonal i, below the main one: squared, the matrix of prefix sums."""
     coefficients = [(math.comb(2 * i, i) << _TOEPLITZ_BITS) >> 2 * i for i in range(cells)]
     lag = np.arange(cells)[:, None] - np.arange(cells)
     return np.where(lag >= 0, np.array(coefficients, dtype=np.int64)[np.abs(lag)], 0)

@@ -449,6 +449,14 @@ def smooth_area(
     return Fraction(point, 1 << AREA_BITS)
 
 
+def area_noise(smaller: int, epsilon: Fraction, neighbours: str, max_rows_per_unit: int = 1) -> float:
+    """Return the median size of the noise that `smooth_area` adds where the smaller class has so many rows."""
+    one = min(step_epsilon(epsilon, neighbours, max_rows_per_unit, replaces=True), _LARGEST_EPSILON)
+    beta = default_beta(one)
+    _, high = area_bound(smaller, neighbours, beta).bounds(30)
+    return float(cauchy_scale(one, beta) * high / 10**30)
+
+
 def _smooth_median(
     counts: NDArray[np.int64], low: int, high: int, first: int, epsilon: Fraction, source: BitSource
 ) -> int:
