@@ -20,7 +20,7 @@ from racing import race
 
 import dpsql
 from dpsql.functions import FUNCTIONS
-from dpsql.statements import release_sql, statistic_sql
+from dpsql.statements import statistic_sql
 
 
 def statistic_of(context: dpsql.Context, function: str, source: str, **arguments: Any) -> str:
@@ -81,7 +81,9 @@ def counts(options: argparse.Namespace) -> None:
             "(SELECT max(label) AS label, unnest(min_by(token, hash(hash(doc, token)), 10)) AS token "
             f"FROM {once} SEMI JOIN v ON name = token GROUP BY doc)"
         )
-        grouped = "SELECT token, count(*) FILTER (WHERE label = 1), count(*) FILTER (WHERE label = 0) FROM {} GROUP BY token"
+        grouped = (
+            "SELECT token, count(*) FILTER (WHERE label = 1), count(*) FILTER (WHERE label = 0) FROM {} GROUP BY token"
+        )
         times = race(
             {
                 "feature counts of dp_naive_bayes": fetch(

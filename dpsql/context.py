@@ -99,6 +99,13 @@ class Context:
         """Select one k-subset privately by its least squares fit; else as for `dp_sis`."""
         return self._release_of("dp_best_subset", source, arguments)
 
+    def dp_score_filter(self, source: Any, **arguments: Any) -> Release:
+        """Find features privately whose counts by label score high.
+
+        Returns ``rank``, ``feature``, ``score``, ``std_error``; else as for `dp_sis`.
+        """
+        return self._release_of("dp_score_filter", source, arguments)
+
     def dp_linear_regression(self, source: Any, **arguments: Any) -> Release:
         """Fit a linear model privately; arguments as of the SQL function, else as for `dp_sis`.
 
@@ -117,6 +124,10 @@ class Context:
     def dp_naive_bayes(self, source: Any, **arguments: Any) -> Release:
         """Fit naive Bayes privately to binary features; else as for `dp_linear_regression`."""
         return self._release_of("dp_naive_bayes", source, arguments)
+
+    def dp_logistic_regression(self, source: Any, **arguments: Any) -> Release:
+        """Fit a logistic regression privately; else as for `dp_linear_regression`."""
+        return self._release_of("dp_logistic_regression", source, arguments)
 
     def dp_quantile(self, source: Any, **arguments: Any) -> Release:
         """Draw private quantiles of a column; returns ``quantile``, ``value``; else as for `dp_sis`."""
@@ -141,6 +152,20 @@ class Context:
     def dp_confusion(self, source: Any, **arguments: Any) -> Release:
         """Release confusion matrices at public thresholds privately; else as for `dp_linear_regression`."""
         return self._release_of("dp_confusion", source, arguments)
+
+    def dp_precision_recall(self, release: str | int | Release, dataset: str | None = None) -> pa.Table:
+        """Return ``threshold``, ``precision``, ``recall`` of a released ROC curve; costs nothing."""
+        return self._curve("dp_precision_recall", release, dataset)
+
+    def dp_calibration(self, release: str | int | Release, dataset: str | None = None) -> pa.Table:
+        """Return ``lower``, ``upper``, ``mean_score``, ``positive_rate``, ``rows`` of a released ROC curve, free."""
+        return self._curve("dp_calibration", release, dataset)
+
+    def _curve(self, view: str, release: str | int | Release, dataset: str | None) -> pa.Table:
+        key = release.ledger_id if isinstance(release, Release) else release
+        named = key if isinstance(key, int) else quote_text(text("release", key, code="P030", hint="Name a release."))
+        of = "NULL" if dataset is None else quote_text(dataset)
+        return self.sql(f"SELECT * FROM {view}({named}, dataset := {of})")
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
@@ -210,6 +235,7 @@ class Context:
             event=self.ledger.event(sequence),
             ledger_id=sequence,
             replayed=stored is not None,
+            stored=lambda: self.ledger.releases([function], key=sequence)[0].result,
         )
 
     def dp_protect(self, dataset: str, **budget: Any) -> None:

@@ -80,7 +80,7 @@ class Plan(ABC):
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"neighbours": NEIGHBOURS}
     # A numeric target needs bounds: the statistic is a sum of its values, coded by them. Otherwise it comes as it is.
     target_needs_bounds: ClassVar[bool] = True
-    # The target is one of two public levels, by default false and true, or 0 and 1; a row of neither counts for nothing.
+    # The target is one of two public levels, by default false and true, or 0 and 1; other rows count for nothing.
     target_is_label: ClassVar[bool] = False
     # What stands for arguments that a call needs but its noise does not depend on (dp_estimate).
     stand_ins: ClassVar[Mapping[str, Any]] = {

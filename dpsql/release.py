@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,6 +34,8 @@ class Release:
         Sequence of the ledger's entry.
     replayed : bool
         The stored result of a named release was returned, and nothing was charged.
+    stored : callable
+        Reads `result` from the ledger.
     """
 
     value: pa.Table
@@ -40,6 +45,35 @@ class Release:
     event: dict[str, Any]
     ledger_id: int
     replayed: bool
+    stored: Callable[[], Any] = field(compare=False)
+
+    @cached_property
+    def result(self) -> Any:
+        """What the ledger keeps of it, JSON values: the rows' numbers, and what is public about their noise."""
+        return self.stored()
+
+    def plot(self, kind: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the release with Matplotlib (``pip install 'dpsql[plot]'``); costs nothing.
+
+        Parameters
+        ----------
+        kind : str, optional
+            Of a ROC curve ``'roc'``, ``'precision_recall'`` or ``'calibration'``.
+        ax : matplotlib Axes, optional
+            Where to draw; by default on a new figure.
+
+        Returns
+        -------
+        ax : matplotlib Axes
+
+        Raises
+        ------
+        ParameterError
+            P034: there is no such picture of this release, or Matplotlib is missing.
+        """
+        from dpsql.plots import plot_release
+
+        return plot_release(self.function, self.result, self.value.to_pylist(), kind=kind, ax=ax)
 
     def to_arrow(self) -> pa.Table:
         """Return the value as an Arrow table."""
@@ -62,7 +96,7 @@ class Release:
 
     def __repr__(self) -> str:
         rows = [[_shown(value) for value in row.values()] for row in self.value.to_pylist()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
         shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
         if len(rows) > 20:
             shown.append(f"  and {len(rows) - 20} more")

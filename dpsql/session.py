@@ -145,7 +145,9 @@ class Session:
         selected = function_of(found[-1].function).shape.features
         layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
         if not names:
-            raise ParameterError("P030", f"release {show(key)} selected no feature. Select again, with another threshold.")
+            raise ParameterError(
+                "P030", f"release {show(key)} selected no feature. Select again, with a lower threshold."
+            )
         taken = {
             part: layout[part]
             for part in ("n_features", "names", "row_id", "value")
@@ -187,6 +189,16 @@ class Session:
             # A name, once released, keeps its model.
             found = self._models[(key, dataset)] = LinearModel.read(named[0])
         return found
+
+    def curve(self, key: Any, dataset: str | None, view: Callable[[Any], Result]) -> Result:
+        """Return a view of a released ROC curve; `key` and errors as for `model`."""
+        named = isinstance(key, (str, int)) and not isinstance(key, bool)
+        found = self.ledger.releases(("dp_roc",), dataset, key) if named else []
+        if len(found) != 1:
+            problem = "more than one dataset has a ROC curve" if found else "no ROC curve was released as"
+            step = "Give dataset := as well." if found else "Give release := a name to dp_roc."
+            raise ParameterError("P030", f"{problem} {show(key)}. {step}")
+        return view(found[0].result)
 
     def models(self) -> list[dict[str, Any]]:
         """Return one row per model in the ledger, oldest first."""

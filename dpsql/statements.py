@@ -309,7 +309,8 @@ def _feature_counts(plan: Any, catalog: str) -> list[str]:
         f"FROM {_bounded(plan, known, 'j')} WHERE label <> 0)",
         "__dpsql__width AS MATERIALIZED (SELECT count(*) AS d FROM __dpsql__features)",
         "__dpsql__counts AS (SELECT CASE WHEN j = 0 THEN 2 * d + 1 + (label < 0)::BIGINT "
-        f"ELSE (label < 0)::BIGINT * d + j END AS j, {_own}count(*) AS s FROM __dpsql__ones, __dpsql__width GROUP BY ALL)",
+        f"ELSE (label < 0)::BIGINT * d + j END AS j, {_own}count(*) AS s "
+        "FROM __dpsql__ones, __dpsql__width GROUP BY ALL)",
         "__dpsql__statistic AS (SELECT places.j, coalesce(s, 0)::HUGEINT AS s "
         f"FROM (SELECT unnest({_own}range(1, 2 * d + 3)) AS j FROM __dpsql__width) AS places "
         "LEFT JOIN __dpsql__counts USING (j))",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dpsql.errors import ParameterError
+from dpsql.estimators import roc
 from dpsql.kernels.columns import single_chunk
 from dpsql.models.model import LinearClassifier, LinearModel
 from dpsql.session import Session
@@ -71,6 +73,15 @@ def models(session: Session) -> Callable[..., list[dict[str, Any]]]:
     return session.models
 
 
+def curve(view: Callable[[Any], Any], session: Session) -> Callable[..., Any]:
+    """Bind (release, dataset) → a view of a released ROC curve."""
+    return lambda key, dataset: session.curve(key, dataset, view)
+
+
+def _struct(columns: Mapping[str, str]) -> str:
+    return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in columns.items()) + ")[]"
+
+
 SPECS = (
     UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
     UdfSpec("dpsql_predict", predict, "DOUBLE", pure=True),
@@ -78,8 +89,20 @@ SPECS = (
     UdfSpec(
         "dpsql_models",
         models,
-        "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in _MODELS.items()) + ")[]",
+        _struct(_MODELS),
         native=True,
         nullary=True,
+    ),
+    UdfSpec(
+        "dpsql_precision_recall",
+        partial(curve, roc.precision_recall),
+        _struct(dict.fromkeys(("threshold", "precision", "recall"), "DOUBLE")),
+        native=True,
+    ),
+    UdfSpec(
+        "dpsql_calibration",
+        partial(curve, roc.calibration),
+        _struct(dict.fromkeys(("lower", "upper", "mean_score", "positive_rate", "rows"), "DOUBLE")),
+        native=True,
     ),
 )

@@ -214,6 +214,40 @@ def ledger_verify(context: click.Context, database: str | None, ledger: str | No
         context.exit(1)
 
 
+@main.command(short_help="Draw a release, or the budgets.")
+@click.argument("release", required=False)
+@click.option(
+    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="A .png, .svg or .pdf file."
+)
+@click.option("--kind", help="Of a ROC curve: roc, precision_recall or calibration.")
+@click.option("--budget", "budgets", is_flag=True, help="Draw what each dataset has spent instead of a release.")
+@click.option("--dataset", help="The dataset of the release, where two have one of that name.")
+@_place_options
+def plot(
+    release: str | None,
+    output: Path,
+    kind: str | None,
+    budgets: bool,
+    dataset: str | None,
+    database: str | None,
+    ledger: str | None,
+) -> None:
+    """Draw a release, named by its name or its number in the ledger, as it was released; costs nothing.
+
+    Needs Matplotlib: pip install 'dpsql[plot]'.
+
+    \b
+    dpsql plot roc_of_may --db patients.duckdb -o roc.svg
+    dpsql plot 12 --kind calibration --db patients.duckdb -o calibration.png
+    dpsql plot --budget --db patients.duckdb -o budget.png
+    """
+    from dpsql.cli.work import draw
+
+    if (release is None) != budgets:
+        raise click.UsageError("give the name or the number of a release, or --budget.")
+    draw(database, ledger, release, dataset, kind, output)
+
+
 @main.command(short_help="A private selection on real clinical data, with its receipt.")
 @click.option(
     "--db", "database", default=_memory, metavar="DATABASE", help="Keep table and ledger in this DuckDB file."

@@ -1,4 +1,4 @@
-"""The commands that run once and end: run, query, budget, ledger."""
+"""The commands that run once and end: run, query, budget, ledger, plot."""
 
 from __future__ import annotations
 
@@ -160,3 +160,29 @@ def verify_ledger(database: str | None, location: str | None, head: str | None) 
             "Note the head elsewhere: with --head, a later run also sees rows that were cut off.", style="dim"
         )
     return True
+
+
+def draw(
+    database: str | None, location: str | None, release: str | None, dataset: str | None, kind: str | None, output: Path
+) -> None:
+    """Draw a release, or without one the budgets, into a file."""
+    from dpsql.errors import ParameterError
+    from dpsql.functions import FUNCTIONS
+    from dpsql.parameters import show as shown
+    from dpsql.plots import plot_budgets, plot_release, save
+
+    ledger = receipts.open_ledger(database, location)
+    try:
+        if release is None:
+            save(plot_budgets(ledger.budgets()), output)
+            return
+        found = ledger.releases(tuple(FUNCTIONS), dataset, int(release) if release.isdigit() else release)
+    finally:
+        ledger.close()
+    if len(found) != 1:
+        problem = "more than one dataset has a release" if found else "nothing was released as"
+        step = "Give --dataset as well." if found else "`dpsql ledger` lists what was."
+        raise ParameterError("P030", f"{problem} {shown(release)}. {step}")
+    one = found[0]
+    rows = FUNCTIONS[one.function].shape.rows(one.result)
+    save(plot_release(one.function, one.result, rows, kind=kind), output)

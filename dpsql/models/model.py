@@ -227,7 +227,9 @@ class LinearModel:
         row = pc.list_parent_indices(rows).to_numpy()
         # A name that comes twice is there once.
         pairs = np.unique((row * count + places)[places >= 0])
-        out = np.bincount(pairs // max(1, count), (self.coef_ * present)[pairs % max(1, count)], len(rows)) + absent
+        out: NDArray[np.float64] = (
+            np.bincount(pairs // max(1, count), (self.coef_ * present)[pairs % max(1, count)], len(rows)) + absent
+        )
         if rows.null_count:
             out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
         return out
@@ -315,7 +317,8 @@ class LinearClassifier(LinearModel):
 
     def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         if self.binary:
-            return ((block != 0) & ~np.isnan(block)).astype(np.float64)
+            present: NDArray[np.float64] = ((block != 0) & ~np.isnan(block)).astype(np.float64)
+            return present
         return super()._counted(block)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql import parameters
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, share_of_mu, usable_mu
 from dpsql.errors import ParameterError
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, share_of_mu, usable_mu
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_wide_noise
 from dpsql.progress import Progress
@@ -82,9 +82,8 @@ class NaiveBayesPlan(FeatureCountsPlan):
 
     @cached_property
     def mu(self) -> Fraction:
-        """Gaussian privacy loss of the whole call."""
-        assert self.delta is not None
-        return usable_mu(self.epsilon, self.delta)
+        """Gaussian privacy loss of the whole call; 0 where the noise is Laplace."""
+        return Fraction(0) if self.delta is None else usable_mu(self.epsilon, self.delta)
 
     def moved(self, count: int) -> tuple[int, int]:
         """Return in how many histograms one row counts: of labels, and of features."""

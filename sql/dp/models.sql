@@ -11,6 +11,15 @@ CREATE OR REPLACE TEMP MACRO dp_predict(model, x, dataset := NULL) AS
 CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x, dataset := NULL) AS
   system.main.dpsql_predict_class(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
+-- dp_precision_recall(release) → TABLE(threshold, precision, recall) and
+-- dp_calibration(release) → TABLE(lower, upper, mean_score, positive_rate, rows): other views of a released ROC curve,
+-- named by its release or its number in the ledger. They cost nothing.
+CREATE OR REPLACE TEMP MACRO dp_precision_recall(release, dataset := NULL) AS TABLE
+  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_precision_recall(release, dataset::VARCHAR)) AS entry);
+
+CREATE OR REPLACE TEMP MACRO dp_calibration(release, dataset := NULL) AS TABLE
+  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_calibration(release, dataset::VARCHAR)) AS entry);
+
 -- dp_models() → TABLE: one row per model in the ledger; json reads like scikit-learn's attributes.
 CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE
   SELECT entry.* FROM (SELECT unnest(system.main.dpsql_models()) AS entry);
