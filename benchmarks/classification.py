@@ -102,7 +102,8 @@ def counts(options: argparse.Namespace) -> None:
 def words(context: dpsql.Context, rows: int, terms: int) -> None:
     """Make the table t of documents of 12 tokens each, of which the common ones come often."""
     context.connection.execute(
-        f"CREATE TABLE t AS SELECT (i // 12)::INTEGER AS doc, 'w' || floor(pow(random(), 3) * {terms})::INTEGER AS token, "
+        "CREATE TABLE t AS SELECT (i // 12)::INTEGER AS doc, "
+        f"'w' || floor(pow(random(), 3) * {terms})::INTEGER AS token, "
         f"((i // 12) % 3 = 0)::TINYINT AS label FROM range({rows}) AS r(i)"
     )
 
@@ -129,7 +130,7 @@ def start(options: argparse.Namespace) -> None:
     code = """
 import dpsql, time
 with dpsql.Context() as ctx:
-    ctx.sql("CREATE TABLE t AS SELECT i, i % 2 AS y, random() AS p, random() AS a, random() AS b FROM range(20000) AS r(i)")
+    ctx.sql("CREATE TABLE t AS SELECT i, i % 2 AS y, random() AS p, random() AS a, random() AS b FROM range(20000) r(i)")
     begun = time.perf_counter()
     ctx.{call}
     print(f"{1000 * (time.perf_counter() - begun):.0f}")

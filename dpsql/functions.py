@@ -8,12 +8,14 @@ from functools import lru_cache
 
 from dpsql.call import Call
 from dpsql.models.linear_regression import RegressionCall, RegressionPlan
+from dpsql.models.logistic_regression import LogisticCall, LogisticPlan
 from dpsql.models.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.models.pipeline import PipelineCall, PipelinePlan
 from dpsql.plan import Plan
-from dpsql.results import AREA, COEFFICIENTS, CONFUSION, INTERVAL, METRICS, QUANTILES, RANKED, ROC, Shape
+from dpsql.results import AREA, COEFFICIENTS, CONFUSION, FILTERED, INTERVAL, METRICS, QUANTILES, RANKED, ROC, Shape
 from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.selectors.kendall import KendallCall, KendallPlan
+from dpsql.selectors.score_filter import ScoreFilterCall, ScoreFilterPlan
 from dpsql.selectors.sis import SisCall, SisPlan
 from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.summaries.auc import AucCall, AucPlan
@@ -48,9 +50,11 @@ FUNCTIONS: dict[str, Function] = {
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED),
     "dp_two_stage": Function(TwoStagePlan, TwoStageCall, RANKED),
     "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall, RANKED),
+    "dp_score_filter": Function(ScoreFilterPlan, ScoreFilterCall, FILTERED),
     "dp_linear_regression": Function(RegressionPlan, RegressionCall, COEFFICIENTS),
     "dp_pipeline": Function(PipelinePlan, PipelineCall, COEFFICIENTS),
     "dp_naive_bayes": Function(NaiveBayesPlan, NaiveBayesCall, COEFFICIENTS),
+    "dp_logistic_regression": Function(LogisticPlan, LogisticCall, COEFFICIENTS),
     "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES),
     "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL),
     "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS),

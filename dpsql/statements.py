@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpsql.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.functions import FUNCTIONS
 from dpsql.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
@@ -17,6 +19,7 @@ from dpsql.selectors.feature_counts import FeatureCountsPlan
 from dpsql.selectors.sis import SisPlan
 from dpsql.source import quote_identifier, quote_text, source_sql
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.summaries.score_histogram import double
 
 # Macros of the same name in the caller's schemas must not stand in for what bounds, sums and draws.
 _own = "system.main."
@@ -259,20 +262,26 @@ def _present(plan: Plan) -> str:
 
 
 def _histogram(plan: Any, catalog: str) -> list[str]:
-    """Count rows by label and cell of the score; cells without rows are there too."""
-    row = "dpsql_row"
-    label, score = (f"{row}[{quote_text(name)}]" for name in (plan.layout.target, plan.layout.features[0]))
-    missing, lower, upper = (f"'{float(value)!r}'::DOUBLE" for value in (plan.missing_score, plan.lower, plan.upper))
-    present = f"coalesce(nullif(TRY_CAST({score} AS DOUBLE), 'nan'::DOUBLE), {missing})"
-    clipped = f"{_own}greatest({lower}, {_own}least({upper}, {present}))"
-    cells = plan.cells.count
+    """Count rows by label and cell of the score; cells without rows are there too.
+
+    Rows meet as few functions as can be: they are grouped by the label as it is, and labels are judged by group.
+    """
+    label, score = (f"dpsql_row[{quote_text(name)}]" for name in (plan.layout.target, plan.layout.features[0]))
+    cells, count = plan.cells, plan.cells.count
+    lower, upper = double(plan.lower), double(plan.upper)
+    lowest, highest, missing = cells.of(np.array([plan.lower, plan.upper, plan.missing_score]))
+    cell = (
+        f"CASE WHEN score BETWEEN {lower} AND {upper} THEN {cells.sql('score')} WHEN score < {lower} THEN {lowest} "
+        f"WHEN score > {upper} AND NOT {_own}isnan(score) THEN {highest} ELSE {missing} END"
+    )
     return [
-        f"__dpsql__scored AS (SELECT {_label(plan, label, str(cells), '0')} AS label, {clipped} AS score "
-        f"FROM {_rows(plan)})",
-        f"__dpsql__counts AS (SELECT label + {plan.cells.sql('score')} AS j, {_own}count(*) AS s "
-        "FROM __dpsql__scored WHERE label IS NOT NULL GROUP BY j)",
+        f"__dpsql__scored AS (SELECT {label} AS label, TRY_CAST({score} AS DOUBLE) AS score FROM {_rows(plan)})",
+        f"__dpsql__groups AS (SELECT label, cell, {_own}count(*) AS s FROM (SELECT label, {cell} AS cell "
+        "FROM __dpsql__scored) GROUP BY ALL)",
+        f"__dpsql__counts AS (SELECT {_label(plan, 'label', str(count), '0')} + {_own}least(cell, {count - 1}) AS j, "
+        f"{_own}sum(s) AS s FROM __dpsql__groups GROUP BY j)",
         f"__dpsql__statistic AS (SELECT cells.j, coalesce(s, 0)::HUGEINT AS s "
-        f"FROM {_own}range({2 * cells}) AS cells(j) LEFT JOIN __dpsql__counts USING (j))",
+        f"FROM {_own}range({2 * count}) AS cells(j) LEFT JOIN __dpsql__counts USING (j))",
     ]
 
 

@@ -88,12 +88,20 @@ def consistent(sums: ArrayLike, std_error: ArrayLike) -> _Array:
     std_error : array_like of float, shape (m,)
         Their standard errors, all > 0 or all 0; public.
     """
-    from scipy.optimize import isotonic_regression
-
     errors = np.asarray(std_error, dtype=np.float64)
-    weights = np.square(errors.min() / errors) if errors.min() > 0 else None
-    fitted: _Array = isotonic_regression(np.asarray(sums, dtype=np.float64), weights=weights).x
-    return np.maximum(fitted, 0.0)
+    weights = np.square(errors.min() / errors) if errors.min() > 0 else np.ones(len(errors))
+    # Pool adjacent violators: blocks of mean, weight and length whose means ascend. Curves are short, and importing a
+    # library for it would take longer.
+    blocks: list[tuple[float, float, int]] = []
+    for mean, weight in zip(np.asarray(sums, dtype=np.float64).tolist(), weights.tolist(), strict=True):
+        length = 1
+        while blocks and blocks[-1][0] >= mean:
+            before, share, count = blocks.pop()
+            mean = (before * share + mean * weight) / (share + weight)
+            weight, length = share + weight, count + length
+        blocks.append((mean, weight, length))
+    fitted = np.repeat([mean for mean, _, _ in blocks], [length for _, _, length in blocks])
+    return np.asarray(np.maximum(fitted, 0.0), dtype=np.float64)
 
 
 def roc_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,22 +4,23 @@ The objective over signed rows ``v_i = y_i x_i`` of norm at most 1 is ::
 
     J(w) = sum_i log(1 + exp(-v_i . w)) + regularization / 2 ||w||^2 + linear . w
 
-It is strongly convex: ``||w - w*|| <= ||grad J(w)|| / regularization`` for every w. So a w whose gradient is *certainly*
-small is certainly near the minimiser, whatever led to it.
+It is strongly convex: ``||w - w*|| <= ||grad J(w)|| / regularization`` for every w. So a w whose gradient is
+*certainly* small is certainly near the minimiser, whatever led to it.
 
 Errors of the gradient, with ``u = 2**-53``, p columns, n rows, and S = ``2**20``:
 
 - A row is integers of norm at most S over S. A coefficient is a multiple of ``2**-bits`` plus a rest. The product of a
-  row with the multiples is an exact integer: by Cauchy and Schwarz no partial sum exceeds ``2**53``. That with the rests
-  r has an error of at most ``g_p ||r||``, ``g_p = p u / (1 - p u)``, in any order of summation. Their sum m is rounded once.
+  row with the multiples is an exact integer: by Cauchy and Schwarz no partial sum exceeds ``2**53``. That with the
+  rests r has an error of at most ``g_p ||r||``, ``g_p = p u / (1 - p u)``, in any order of summation. Their sum m is
+  rounded once.
 - ``q = 1 / (1 + exp(m))`` moves by at most ``q (1 - q)`` per unit of m. As ``|m| q (1 - q) < 1/4``, and the exponential
   is within 8 units in the last place, q is within ``12 u + g_p ||r|| / 4`` of the true one.
-- ``sum q_i v_i`` over a block of at most 4096 rows: multiples of ``2**-20`` of q times integers are exact integers below
-  ``2**53``, and so are their 64-bit sums. The rests of q, at most ``2**-21``, lose less than ``4096 u 2**-21`` per row in
-  a block, and less than that per row over all of at most ``2**27`` rows, ``2**15`` blocks: below ``u / 32`` together.
+- ``sum q_i v_i`` over a block of at most 4096 rows: multiples of ``2**-20`` of q times integers are exact integers
+  below ``2**53``, and so are their 64-bit sums. The rests of q, at most ``2**-21``, lose less than ``4096 u 2**-21``
+  per row in a block, and less than ``u 2**-21`` per row and block when B blocks are summed up.
 - Rounding the total, and the sum with ``regularization w + linear``: ``4 u`` times the norms of the terms.
 
-`_GRADIENT_UNITS` (20) times n u covers the constants of all of these.
+``n u (20 + B 2**-20 + g_p ||r|| / u)`` and eight u times the norms of the last terms cover all of these.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ class SignedRows:
         total = (high * 2.0**_LOW_BITS + low) * 2.0 ** (-2 * FIXED_POINT_BITS) + small / FIXED_POINT_ONE
         value = regularization * at + linear - total
         spread = self.width * _ROUNDING / (1.0 - self.width * _ROUNDING)
-        error = self.rows * (_GRADIENT_UNITS * _ROUNDING + spread * _norm(rest))
+        units = _GRADIENT_UNITS + len(weights) * 2.0**-FIXED_POINT_BITS
+        error = self.rows * (units * _ROUNDING + spread * _norm(rest))
         error += 8.0 * _ROUNDING * (regularization * _norm(at) + _norm(linear))
         return Gradient(at, value, error, weights)
 
@@ -172,8 +174,7 @@ class SignedRows:
                     matrix += (block.T @ block.multiply(weight[:, None]).tocsr()).toarray()
             matrix /= float(FIXED_POINT_ONE) ** 2
             matrix[np.diag_indices(self.width)] += regularization
-            step: NDArray[np.float64] = -np.linalg.solve(matrix, gradient.value)
-            return step
+            return np.asarray(np.linalg.solve(matrix, -gradient.value), dtype=np.float64)
 
     def _conjugate_gradients(self, gradient: Gradient, regularization: float) -> NDArray[np.float64]:
         def times(vector: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,8 +7,8 @@ The minimiser of ::
 is released, with b random: density proportional to ``exp(-r ||b||)`` (pure), or normal of standard deviation ``1 / mu``
 in every coordinate [1]_ [2]_. The intercept is a coordinate like any other: of x, of b, and of the ridge.
 
-**What it costs.** For given rows, ``w -> b = -grad(sum_i loss_i)(w) - lambda w`` is a smooth bijection, so the density of
-the minimiser at w is that of b at b(w) times the determinant of the objective's second derivatives H. One more row
+**What it costs.** For given rows, ``w -> b = -grad(sum_i loss_i)(w) - lambda w`` is a smooth bijection, so the density
+of the minimiser at w is that of b at b(w) times the determinant of the objective's second derivatives H. One more row
 (x, y) moves ``b(w)`` by ``q v``, with ``v = y x`` and ``q = 1 / (1 + exp(w . v))`` in (0, 1), and multiplies the
 determinant by ``1 + q (1 - q) x' H^-1 x``, which lies in ``[1, 1 + q (1 - q) / lambda]``, with *the same q*. A shorter
 row is covered: with ``p = q ||x||`` in place of q, b moves by p and the determinant grows by at most ``p (1 - p) /
@@ -21,13 +21,13 @@ lambda``, because ``(1 - q) ||x|| <= 1 - q ||x||``.
   determinant is at least and the other at most as above. The loss is ``r + E(r)``, attained from two columns on.
 - *Normal, add_remove.* Let P be the law without the row and P' with it. Under P', ``Z = -b . v / (s ||v||)`` with ``s =
   1 / mu`` is *one* standard normal variable, whatever w is, and the logarithm of P'/P at w is ``p mu Z + p^2 mu^2 / 2 +
-  ln(1 + p (1 - p) / lambda)`` at most, with ``p = q ||v||`` in [0, 1]. As ``p^2 <= p``, it is at most E(G) for ``G = mu Z
-  + mu^2 / 2``, with the E of above for any real number: ``E(G) = max over p in [0, 1] of p G + ln(1 + p (1 - p) /
-  lambda)``. E does not fall, and rises at most as fast as its argument. So with r a rate for which ``E(r) <= epsilon``, the
-  loss beyond epsilon is at most ``max(0, G - r)``. G is the privacy loss of a normal release whose means are mu
+  ln(1 + p (1 - p) / lambda)`` at most, with ``p = q ||v||`` in [0, 1]. As ``p^2 <= p``, it is at most E(G) for ``G = mu
+  Z + mu^2 / 2``, with the E of above for any real number: ``E(G) = max over p in [0, 1] of p G + ln(1 + p (1 - p) /
+  lambda)``. E does not fall, and rises at most as fast as its argument. So with r a rate for which ``E(r) <= epsilon``,
+  the loss beyond epsilon is at most ``max(0, G - r)``. G is the privacy loss of a normal release whose means are mu
   standard deviations apart: **delta(epsilon) is at most the delta of a mu-GDP release at r**. In the other direction,
-  with ``Z = b . v / (s ||v||)`` under P, the logarithm of P/P' is at most ``p mu Z + p^2 mu^2 / 2 <= max(0, G)``, and the
-  same bound holds. With ``lambda >= 1 / epsilon``, r is epsilon: the determinants cost nothing.
+  with ``Z = b . v / (s ||v||)`` under P, the logarithm of P/P' is at most ``p mu Z + p^2 mu^2 / 2 <= max(0, G)``, and
+  the same bound holds. With ``lambda >= 1 / epsilon``, r is epsilon: the determinants cost nothing.
 - *Several rows.* A unit of c rows is c steps of one row. Losses add up; of normal noise, k steps at (e, d) are
   ``(k e, d (exp(k e) - 1) / (exp(e) - 1))``. Replacing a unit is c replaced rows, because rows that count for nothing
   (x = 0) fill up the shorter of the two units, and change nothing; a replaced row is two steps of normal noise.
@@ -35,21 +35,23 @@ lambda``, because ``(1 - q) ||x|| <= 1 - q ||x||``.
 A lambda of at most ``1 / (4 (exp(epsilon) - 1))`` admits no rate: the determinants alone cost epsilon.
 
 **What computers add.** The b that is used is within eta of an ideal one (`dpsql.noise.ball`); the computed coefficients
-have a certified gradient of at most g, which does not depend on the rows (`dpsql.kernels.logistic`). By strong convexity
-they are within ``h = (g + eta) / lambda`` of the ideal minimiser w*, always. They are rounded to a public grid, and
-discrete Laplace noise of a small part of epsilon is added that hides a distance of 2 h. Why that is enough: whatever the
-rows are, *given* w* = w the rounded coefficients are near w, so that for any two tables the laws K, K' of the output given
-w* = w satisfy ``K(w, S) <= exp(epsilon_out) K'(w, S)`` for every w and set S. Hence, with P and P' the laws of w*, ::
+have a certified gradient of at most g, which does not depend on the rows (`dpsql.kernels.logistic`). By strong
+convexity they are within ``h = (g + eta) / lambda`` of the ideal minimiser w*, always. They are rounded to a public
+grid, and discrete Laplace noise of a small part of epsilon is added that hides a distance of 2 h. Why that is enough:
+whatever the rows are, *given* w* = w the rounded coefficients are near w, so that for any two tables the laws K, K' of
+the output given w* = w satisfy ``K(w, S) <= exp(epsilon_out) K'(w, S)`` for every w and set S. Hence, with P and P' the
+laws of w*, ::
 
     P(S) = E_P K(w*, S) <= E_P min(1, exp(epsilon_out) K'(w*, S))
-        <= exp(epsilon_obj) E_P' min(1, exp(epsilon_out) K'(w*, S)) + delta <= exp(epsilon_obj + epsilon_out) P'(S) + delta
+        <= exp(epsilon_obj) E_P' min(1, exp(epsilon_out) K'(w*, S)) + delta
+        <= exp(epsilon_obj + epsilon_out) P'(S) + delta
 
 References
 ----------
 .. [1] K. Chaudhuri, C. Monteleoni, A. Sarwate, Differentially private empirical risk minimization, JMLR 2011. Its
    calibration is for replaced rows, and loose: two determinants are bounded apart, each by its largest value.
-.. [2] D. Kifer, A. Smith, A. Thakurta, Private convex empirical risk minimization, COLT 2012. Its constants are for added
-   rows: at a fixed number of rows they lose up to 1.27 epsilon.
+.. [2] D. Kifer, A. Smith, A. Thakurta, Private convex empirical risk minimization, COLT 2012. Its constants are for
+   added rows: at a fixed number of rows they lose up to 1.27 epsilon.
 """
 
 from __future__ import annotations
@@ -67,16 +69,20 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
 from dpsql.kernels.logistic import SignedRows, minimise
-from dpsql.mechanisms.gaussian import EPSILON_MARGIN, gaussian_mu
+from dpsql.mechanisms.gaussian import EPSILON_MARGIN, LARGEST_EPSILON, SMALLEST_DELTA, gaussian_mu
 from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
 
 # Part of epsilon that hides the distance from the ideal minimiser.
 OUTPUT_SHARE = Fraction(1, 100)
-# The usual ridge is so many times the least at which determinants cost nothing, or half the root of the number of
-# columns where that is more: about the best on text of 10 to 1000 words and on tables, for epsilon in [0.1, 5].
-_STRENGTH = 2.0
+# The usual ridge is so many times the least at which determinants cost nothing, or this share of the deviation of the
+# linear term where that is more: about the best on text of 10 to 1000 words and on tables, for epsilon in [0.1, 5].
+_STRENGTH = 2
+_HOLD = 0.6
+_LEAST_EPSILON = Fraction(1, 10**9)
+_LEAST_SCALE = Fraction(1, 10**12)
+_drowned = "epsilon is too small: the noise would drown any table. Raise epsilon."
 LEAST_REGULARIZATION = Fraction(1, 1 << 20)
 LARGEST_REGULARIZATION = Fraction(1 << 40)
 # Norm of the gradient that the solver certifies, beside the error of the noise.
@@ -227,26 +233,26 @@ def least_regularization(epsilon: Fraction, max_rows_per_unit: int = 1) -> float
     return 0.25 / math.expm1(share) if share < 700 else 0.0
 
 
-def default_regularization(epsilon: Fraction, width: int, neighbours: str, max_rows_per_unit: int = 1) -> float:
+def default_regularization(
+    epsilon: Fraction, delta: Fraction | None, *, width: int, neighbours: str, max_rows_per_unit: int = 1
+) -> float:
     """Return the usual ridge, from public numbers alone.
 
     Parameters
     ----------
-    epsilon : Fraction
-        Of the whole release, > 0.
-    width : int
-        Coefficients p, the intercept's included, >= 1.
-    neighbours : {'add_remove', 'replace'}
-    max_rows_per_unit : int
-        c, >= 1.
+    epsilon, delta, width, neighbours, max_rows_per_unit
+        As for `calibrate`.
 
     Returns
     -------
     regularization : float
-        A multiple of ``c / epsilon``; the determinants cost nothing.
+        At least twice what makes the determinants cost nothing; more where the noise is so strong that coefficients
+        need more of a hold.
     """
     steps = max_rows_per_unit * {"add_remove": 1, "replace": 2}[neighbours]
-    usual = max(_STRENGTH, math.sqrt(width) / 2) * float(steps / (epsilon * (1 - OUTPUT_SHARE)))
+    least = min(_STRENGTH * steps / (epsilon * (1 - OUTPUT_SHARE)), LARGEST_REGULARIZATION)
+    noise = _at_ridge(epsilon, delta, width, neighbours, max_rows_per_unit, max(least, LEAST_REGULARIZATION))
+    usual = max(float(least), _HOLD * noise.linear_deviation(width))
     return min(max(usual, float(LEAST_REGULARIZATION)), float(LARGEST_REGULARIZATION))
 
 
@@ -284,11 +290,21 @@ def calibrate(
     ParameterError
         P033, when the ridge is too small for epsilon, or out of range; P001, when epsilon is too small for any use.
     """
+    if epsilon < _LEAST_EPSILON * max_rows_per_unit:
+        raise ParameterError("P001", _drowned)
     if regularization is None:
-        regularization = default_regularization(epsilon, width, neighbours, max_rows_per_unit)
-    ridge = Fraction(regularization)
-    if not LEAST_REGULARIZATION <= ridge <= LARGEST_REGULARIZATION:
+        regularization = default_regularization(
+            epsilon, delta, width=width, neighbours=neighbours, max_rows_per_unit=max_rows_per_unit
+        )
+    if not LEAST_REGULARIZATION <= regularization <= LARGEST_REGULARIZATION:
         raise ParameterError("P033", f"regularization must be in [2**-20, 2**40]; got {regularization}. {_hint}")
+    return _at_ridge(epsilon, delta, width, neighbours, max_rows_per_unit, Fraction(regularization))
+
+
+def _at_ridge(
+    epsilon: Fraction, delta: Fraction | None, width: int, neighbours: str, max_rows_per_unit: int, ridge: Fraction
+) -> ObjectiveNoise:
+    """Return the smaller of the two kinds of noise."""
     output = epsilon * OUTPUT_SHARE
     row = (epsilon - output) / max_rows_per_unit
     rate = exponential_rate(row, ridge, neighbours)
@@ -296,9 +312,11 @@ def calibrate(
     if rate < row / 1000:
         least = least_regularization(epsilon, max_rows_per_unit)
         raise ParameterError(
-            "P033", f"regularization must be well above {least:.3g} at this epsilon; got {regularization}. {_hint}"
+            "P033",
+            f"regularization must be well above {least:.3g} at this epsilon; got {float(ridge)}. {_hint}",
         )
-    noise = ObjectiveNoise(epsilon, Fraction(0), "exponential", 1 / rate, ridge, output)
+    # More noise than needed does no harm: below this it only would leave the samplers' range.
+    noise = ObjectiveNoise(epsilon, Fraction(0), "exponential", max(1 / rate, _LEAST_SCALE), ridge, output)
     if delta is not None:
         steps = max_rows_per_unit * {"add_remove": 1, "replace": 2}[neighbours]
         mu = _gaussian_mu((epsilon - output) / steps, delta, steps, ridge)
@@ -306,8 +324,8 @@ def calibrate(
             normal = ObjectiveNoise(epsilon, delta, "gaussian", 1 / mu, ridge, output)
             if normal.linear_deviation(width) < noise.linear_deviation(width):
                 noise = normal
-    if noise.scale > 10**9 or noise.output_scale(width) > LARGEST_SCALE:
-        raise ParameterError("P001", "epsilon is too small: the noise would drown any table. Raise epsilon.")
+    if noise.output_scale(width) > LARGEST_SCALE:
+        raise ParameterError("P001", _drowned)
     return noise
 
 
@@ -343,8 +361,8 @@ def objective_perturbation(
 
     Notes
     -----
-    - **Guarantee**: pure ``noise.epsilon``-DP with exponential noise, (``noise.epsilon``, ``noise.delta``)-DP with normal
-      noise.
+    - **Guarantee**: pure ``noise.epsilon``-DP with exponential noise, (``noise.epsilon``, ``noise.delta``)-DP with
+      normal noise.
     - **Neighbouring relation**: the one that the noise was calibrated for.
     - **Sensitivity**: not a norm of a statistic; see above. The norm of a row must be at most 1.
     - **Randomness**: certified approximation of the linear term, exact integer sampler for the output, operating-system
@@ -369,13 +387,15 @@ def objective_perturbation(
 def _gaussian_mu(epsilon: Fraction, delta: Fraction, steps: int, regularization: Fraction) -> Fraction | None:
     """Return the mu at which each of so many steps costs at most `epsilon` and all of them `delta`; None for none."""
     rate = exponential_rate(epsilon, regularization)
-    if rate <= 2 * EPSILON_MARGIN:
+    if not 2 * EPSILON_MARGIN < rate <= LARGEST_EPSILON or steps * epsilon > LARGEST_EPSILON:
         return None
     with localcontext(Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])):
         grown = Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
         share = (grown.exp() - 1) / ((steps * grown).exp() - 1) if steps > 1 else Decimal(1)
         least = delta * Fraction(share) * (1 - Fraction(1, 10**30)) if steps > 1 else delta
+    if least < SMALLEST_DELTA:
+        return None
     try:
         return gaussian_mu(rate, least)
-    except ParameterError:  # a delta below what the calibration covers: exponential noise it is
+    except ParameterError:  # no mu that the calibration covers: exponential noise it is
         return None

@@ -3,8 +3,8 @@
 A key that a single privacy unit has must almost never be released, because without that unit it would not even be
 known. "Almost" is what delta is for.
 
-Let m be the most rows of a unit, r the most keys of a row, s = 1 under ``add_remove`` and 2 under ``replace``; the count
-of a key is the number of rows that have it. Noise Z is added to the count of every key that occurs, and a key is
+Let m be the most rows of a unit, r the most keys of a row, s = 1 under ``add_remove`` and 2 under ``replace``. The
+count of a key is the number of rows that have it. Noise Z is added to the count of every key that occurs, and a key is
 released when its noisy count is at least T. Between neighbouring tables there are
 
 - keys that occur in both: their counts move by at most ``s m r`` in sum, and as a vector by ``m sqrt(s r)``. Noise
@@ -14,8 +14,8 @@ released when its noisy count is at least T. Between neighbouring tables there a
   ``h(a_j)``, ``h(a) = P(Z >= T - a)``, from one table and never from the other: its part is (0, h(a_j))-DP.
 
 Noises are independent, so deltas add up to at most ``s`` times the largest possible ``h(a_1) + h(a_2) + ...``. For
-T > m h is convex on [1, m], and so below the line through its ends: ``h(a) <= a max(h(1), h(m) / m)``, and the sum is at
-most ``m r max(h(1), h(m) / m) = r max(m h(1), h(m))``. T is the least threshold with::
+T >= m h is convex on [1, m], and so below the line through its ends: ``h(a) <= a max(h(1), h(m) / m)``, and the sum is
+at most ``m r max(h(1), h(m) / m) = r max(m h(1), h(m))``. T is the least threshold with::
 
     s r m P(Z >= T - 1) <= delta'    and    s r P(Z >= T - m) <= delta'
 
@@ -240,7 +240,8 @@ def laplace_tail(scale: Fraction, chance: Fraction) -> int:
         + log_bounds(unit, _DIGITS)[1]
         - log_bounds(unit + exp_bounds(-1 / scale, _DIGITS)[0], _DIGITS)[0]
     )
-    return max(1, -(-exponent * scale.numerator // (unit * scale.denominator)))
+    least: int = -(-exponent * scale.numerator // (unit * scale.denominator))
+    return max(1, least)
 
 
 def normal_tail(chance: Fraction) -> float:

@@ -14,7 +14,7 @@ tree       counts of 1, 8, 64, ... cells in a row,   levels       many cells, La
 wavelet    all rows; left half minus right half,     1 + log2 m   comparison: wider noise than the tree's
            and so on within each half
 toeplitz   the square root of the matrix of prefix   grows        Gaussian noise, for which its columns are short:
-           sums, rounded down to ``2**-32``                       norm about ``sqrt(log(m) / pi)``
+           sums, rounded down to ``2**-32``                       norm about ``sqrt(1 + log(m) / pi)``
 =========  ========================================  ===========  ==============================================
 
 Several histograms can be released side by side, when every row is in at most one cell of one of them: ROC counts

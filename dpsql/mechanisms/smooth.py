@@ -50,8 +50,8 @@ from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import Bounds, exp_bounds
 from dpsql.statistics.counts import check_relation
 
-# A share beyond this is not used: the noise is below 1e-6 S, and constants stay within reach of a few digits.
-_LARGEST_EPSILON = Fraction(32)
+# A share beyond this is not used: the noise is 1e-14 S by then, and constants stay within reach of a few digits.
+_LARGEST_EPSILON = Fraction(64)
 _SMALLEST_EPSILON = Fraction(1, 10**12)
 _BETA_UNIT = 1 << 40
 # Steps of the released area, as bits.
@@ -78,7 +78,7 @@ def cauchy_scale(epsilon: Fraction, beta: Fraction) -> Fraction:
     Parameters
     ----------
     epsilon : Fraction
-        Privacy loss of one step, in [1e-12, 32].
+        Privacy loss of one step, in [1e-12, 64].
     beta : Fraction
         In (0, epsilon).
 
@@ -96,7 +96,7 @@ def cauchy_scale(epsilon: Fraction, beta: Fraction) -> Fraction:
     if not _SMALLEST_EPSILON <= epsilon <= _LARGEST_EPSILON or not 0 < beta < epsilon:
         raise ParameterError("P001", f"epsilon must be at least 1e-12 per row; got {float(epsilon)!r}. Raise it.")
     with localcontext() as context:
-        # At most 50 digits are lost to cancellation; each step is off by less than 1e-199 of itself.
+        # At most 80 digits are lost to cancellation; each step is off by less than 1e-199 of itself.
         context.prec = 200
         raised, tilted = (Decimal(part.numerator) / Decimal(part.denominator) for part in (epsilon, beta))
         cosh = (raised.exp() + (-raised).exp()) / 2
@@ -295,6 +295,8 @@ def smooth_medians(
     - **Randomness**: see `cauchy_release`.
     - **Assumes**: every row is in one cell, by its value alone, or in none.
     - **Does not protect**: the grid, the number of medians; running time.
+
+    A noisy median beyond the ends of its sub-range becomes the middle of it, whatever the data.
     """
     check_relation(neighbours)
     if not isinstance(count, int) or count < 1 or count & (count + 1):
@@ -466,15 +468,17 @@ def _smooth_median(
     epsilon = min(epsilon, _LARGEST_EPSILON)
     beta = default_beta(epsilon)
     median, bound = median_bound(counts, low, high, first, beta)
-    return low + cauchy_release(
+    # One cell more on either side: what lies beyond is all noise, and the middle a better guess than an end.
+    point = cauchy_release(
         Fraction(median),
         bound,
         scale=cauchy_scale(epsilon, beta),
-        lower=Fraction(low),
-        upper=Fraction(high),
-        steps=high - low,
+        lower=Fraction(low - 1),
+        upper=Fraction(high + 1),
+        steps=high - low + 2,
         source=source,
     )
+    return low - 1 + point if 0 < point < high - low + 2 else (low + high) // 2
 
 
 class _LazyCauchy:
@@ -485,13 +489,16 @@ class _LazyCauchy:
     def __init__(self, reader: WordReader) -> None:
         self._reader = reader
         self.negative = bool(reader.word() & 1)
-        inside = None
-        while not inside:
-            if inside is False or not hasattr(self, "bits"):
-                self.bits, self._x, self._y = 64, reader.word(), reader.word()
-            else:
+        self._draw()
+        while (inside := self._inside()) is not True:
+            if inside is None:
                 self.extend()
-            inside = self._inside()
+            else:
+                self._draw()
+
+    def _draw(self) -> None:
+        """Draw the first bits of either coordinate anew."""
+        self.bits, self._x, self._y = 64, self._reader.word(), self._reader.word()
 
     def extend(self) -> None:
         """Draw 64 more bits of either coordinate."""

@@ -245,4 +245,3 @@ def _exceeds(variable: LazyExponential, lead: Fraction, bar: LazyExponential, ra
 def _times(ratio: Fraction, value: int) -> tuple[int, int]:
     scaled_value = ratio.numerator * value
     return scaled_value // ratio.denominator, -(-scaled_value // ratio.denominator)
-

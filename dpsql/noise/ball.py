@@ -2,16 +2,16 @@
 
 A real number cannot be drawn, but it can be approximated. Here every uniform variable is an infinite stream of bits of
 which a prefix is known, at least 48 significant bits of U and of ``1 - U``: where 64 bits are not enough, more are
-drawn. The ideal vector is a function of the whole streams, hence exactly of its law; the returned doubles are a function
-of the prefixes, and lie within `ball_error` of the ideal vector, always. Who uses them adds the distance to the error
-that a result must hide (`dpsql.mechanisms.objective_perturbation`).
+drawn. The ideal vector is a function of the whole streams, hence exactly of its law; the returned doubles are a
+function of the prefixes, and lie within `ball_error` of the ideal vector, always. Who uses them adds the distance to
+the error that a result must hide (`dpsql.mechanisms.objective_perturbation`).
 
 How near. A share of ``2**-48`` of U, or of ``1 - U``, is a share of at most ``2**-46`` of ``E = -log U``, which is
-computed from the smaller of the two. A normal variable is ``sqrt(2 E) sin(pi V / 2)`` with a random sign (Box and Muller;
-``|cos(2 pi V)|`` and ``sin(pi V / 2)`` have the same law), and ``x cot x <= 1``: its magnitude is within a share of
-``2**-45``, however small it is. Sums of positive numbers keep shares. The mathematical libraries in use are within 4
-units in the last place for log, log1p, sin and sqrt, of which ``2**-45`` allows 256. A vector is therefore within a share
-of ``2**-43`` of its ideal length, and ``2**-42`` is what is counted.
+computed from the smaller of the two. A normal variable is ``sqrt(2 E) sin(pi V / 2)`` with a random sign (Box and
+Muller; ``|cos(2 pi V)|`` and ``sin(pi V / 2)`` have the same law), and ``x cot x <= 1``: its magnitude is within a
+share of ``2**-45``, however small it is. Sums of positive numbers keep shares. The mathematical libraries in use are
+within 4 units in the last place for log, log1p, sin and sqrt, of which ``2**-45`` allows 256. A vector is therefore
+within a share of ``2**-43`` of its ideal length, and ``2**-42`` is what is counted.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _ERROR_BITS = 34
 _SHARE_BITS = 42
 _LEAST_PREFIX = 1 << 48
 _LARGEST_SIZE = 1 << 24
+# So that a prefix over this is a double.
+_LARGEST_WHOLE = 1 << 960
 
 
 def ball_error(scale: Fraction, size: int) -> Fraction:
@@ -71,7 +73,8 @@ def exponential_norm(scale: Fraction, size: int, *, source: BitSource = SYSTEM) 
     ParameterError
         P017, when `scale` or `size` is out of range.
     InternalError
-        I020, when the norm is more than ``256 (size + 64)`` scales: probability below ``exp(-8192)``.
+        I020, when the norm is more than ``256 (size + 64)`` scales, or 15 words are zeros, or ones: probability below
+        ``2**-890``.
 
     Notes
     -----
@@ -128,7 +131,7 @@ def _certain(vector: NDArray[np.float64], scale: Fraction) -> NDArray[np.float64
 
 
 def _exponentials(size: int, source: BitSource) -> NDArray[np.float64]:
-    """Standard exponential variables, within a share of ``2**-45``."""
+    """Return standard exponential variables, within a share of ``2**-45``."""
     uniform, complement = _uniforms(size, source)
     lower = uniform <= 0.5
     logarithm = np.log(np.where(lower, uniform, 1.0))
@@ -136,14 +139,14 @@ def _exponentials(size: int, source: BitSource) -> NDArray[np.float64]:
 
 
 def _normals(size: int, source: BitSource) -> NDArray[np.float64]:
-    """Standard normal variables, each within a share of ``2**-44``."""
+    """Return standard normal variables, each within a share of ``2**-44``."""
     radius = np.sqrt(2.0 * _exponentials(size, source))
     magnitude = radius * np.sin(_uniforms(size, source)[0] * (math.pi / 2.0))
     return np.where(source.words(size) & np.uint64(1) == 1, -magnitude, magnitude)
 
 
 def _uniforms(size: int, source: BitSource) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Uniform variables and their complements to 1, both within a share of ``2**-47``."""
+    """Return uniform variables and their complements to 1, both within a share of ``2**-47``."""
     words = source.words(size)
     uniform, complement = words.astype(np.float64) * 2.0**-64, (~words).astype(np.float64) * 2.0**-64
     unsure = (words < np.uint64(_LEAST_PREFIX)) | (~words < np.uint64(_LEAST_PREFIX))
@@ -151,6 +154,8 @@ def _uniforms(size: int, source: BitSource) -> tuple[NDArray[np.float64], NDArra
         reader = WordReader(source)
         prefix, whole = int(words[index]), 1 << 64
         while not _LEAST_PREFIX <= prefix < whole - _LEAST_PREFIX:
+            if whole >= _LARGEST_WHOLE:
+                raise InternalError("I020", "noise is out of range. Run the release again.")
             prefix, whole = prefix << 64 | reader.word(), whole << 64
         uniform[index], complement[index] = prefix / whole, (whole - 1 - prefix) / whole
     return uniform, complement

@@ -111,7 +111,12 @@ class Norms:
 
 
 def released_norms(
-    released: str, neighbours: str, *, max_features_per_row: int, n_features: int | None = None, max_rows_per_unit: int = 1
+    released: str,
+    neighbours: str,
+    *,
+    max_features_per_row: int,
+    n_features: int | None = None,
+    max_rows_per_unit: int = 1,
 ) -> Norms:
     """Return how far released numbers move between neighbouring tables.
 
@@ -210,9 +215,7 @@ def score_range(
         As `score_sensitivity` and `released_norms` do.
     """
     ones = _ones(neighbours, max_features_per_row, n_features, max_rows_per_unit)
-    sensitivity = score_sensitivity(
-        score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows
-    )
+    sensitivity = score_sensitivity(score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows)
     if score == "total_count":
         return sensitivity if neighbours == "add_remove" else 2 * sensitivity
     if score == "purity" or (score == "difference_count" and ones == 1):
@@ -262,7 +265,7 @@ def information_sensitivity(largest_rows: int | None) -> int:
     unit = 10**_DIGITS
     high = largest_rows * log_bounds(largest_rows, _DIGITS)[1]
     low = (largest_rows - 1) * log_bounds(max(1, largest_rows - 1), _DIGITS)[0]
-    exact = -(-(high - low) * INFORMATION_UNIT // unit)
+    exact: int = -(-(high - low) * INFORMATION_UNIT // unit)
     rounding = _TERMS + -(-2 * _TERMS * largest_rows // (1 << 19))
     return exact + rounding
 
@@ -289,17 +292,17 @@ def exact_scores(
     _check_score(score)
     positives, negatives = np.asarray(positives, np.int64), np.asarray(negatives, np.int64)
     if score == "total_count":
-        return positives + negatives
-    difference = np.abs(positives - negatives)
+        return np.asarray(positives + negatives)
+    difference: NDArray[np.int64] = np.abs(positives - negatives)
     if score == "difference_count":
         return difference
     if score == "purity":
-        return np.maximum(difference, np.abs((n_positive - n_negative) - (positives - negatives)))
+        return np.asarray(np.maximum(difference, np.abs((n_positive - n_negative) - (positives - negatives))))
     ones, rows = positives + negatives, n_positive + n_negative
     total = _n_log_n(np.array([rows])) - _n_log_n(np.array([n_positive])) - _n_log_n(np.array([n_negative]))
     inside = _n_log_n(positives) + _n_log_n(negatives)
     inside += _n_log_n(n_positive - positives) + _n_log_n(n_negative - negatives)
-    return inside - _n_log_n(ones) - _n_log_n(rows - ones) + total
+    return np.asarray(inside - _n_log_n(ones) - _n_log_n(rows - ones) + total)
 
 
 def _n_log_n(counts: NDArray[np.int64]) -> NDArray[np.int64]:

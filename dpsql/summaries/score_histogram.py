@@ -48,7 +48,7 @@ class ScoreCells(ABC):
 
     @abstractmethod
     def sql(self, score: str) -> str:
-        """Return the cell of a score that is between the bounds, as SQL; from 0."""
+        """Return the cell of a score that is between the bounds, as SQL; from 0, and `count` for the last one at most."""
 
     @abstractmethod
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -72,12 +72,14 @@ class EvenCells(ScoreCells):
     """
 
     def __init__(self, lower: float, upper: float, cells: int) -> None:
-        # Halved, so that the width does not overflow.
-        self._start, self._width, self._cells = lower / 2, upper / 2 - lower / 2, cells
-        if self._width <= 0 or not math.isfinite(cells / self._width):
+        # Halved where the width would overflow.
+        self._unit = 1.0 if math.isfinite(upper - lower) else 0.5
+        self._start, width = lower * self._unit, upper * self._unit - lower * self._unit
+        if width <= 0 or not math.isfinite(cells / width):
             raise ParameterError("P032", f"{cells} cells between {lower} and {upper} are too fine. Widen the bounds.")
+        self._per_unit, self._cells = cells / width, cells
         wanted = np.arange(1, cells)
-        edges = np.clip(lower + 2 * self._width * (wanted / cells), lower, upper)
+        edges = np.clip((self._start + width * (wanted / cells)) / self._unit, lower, upper)
         # The smallest double of its cell: a guess that roundings may have missed by a few.
         for _ in range(64):
             low = self.of(edges) < wanted
@@ -96,12 +98,13 @@ class EvenCells(ScoreCells):
 
     def sql(self, score: str) -> str:
         """Return the cell as SQL."""
-        position = f"floor(({score} / 2 - {_double(self._start)}) / {_double(self._width)} * {self._cells})"
-        return f"system.main.least({self._cells - 1}, system.main.{position})::INTEGER"
+        scaled = score if self._unit == 1 else f"{score} * {double(self._unit)}"
+        moved = scaled if self._start == 0 else f"({scaled} - {double(self._start)})"
+        return f"system.main.floor({moved} * {double(self._per_unit)})::INTEGER"
 
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells."""
-        positions = np.floor((scores / 2 - self._start) / self._width * self._cells)
+        positions = np.floor((scores * self._unit - self._start) * self._per_unit)
         return np.minimum(positions, self._cells - 1).astype(np.int64)
 
 
@@ -119,14 +122,15 @@ class CutCells(ScoreCells):
 
     def sql(self, score: str) -> str:
         """Return the cell as SQL."""
-        return " + ".join(f"({score} >= {_double(cut)})::INTEGER" for cut in self.edges) or "0"
+        return " + ".join(f"({score} >= {double(cut)})::INTEGER" for cut in self.edges) or "0"
 
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells."""
         return np.searchsorted(self.edges, scores, side="right").astype(np.int64)
 
 
-def _double(value: float) -> str:
+def double(value: float) -> str:
+    """Return a double as a literal of SQL."""
     return f"'{float(value)!r}'::DOUBLE"
 
 

@@ -9,15 +9,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.partition_selection import PartitionSelection
-from dpsql.mechanisms.sparse_vector import SparseVector
+from dpsql.mechanisms.gaussian import GaussianRelease
+from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
+from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
+from dpsql.selectors import score_filter
+from dpsql.selectors.feature_counts import Counts
+from dpsql.selectors.score_filter import ScoreFilterPlan, released_counts
+from dpsql.statistics.feature_counts import exact_scores
+from dpsql.testing.laws import one_shot_law
 
 Array = NDArray[np.float64]
 Bits = tuple[bool, ...]
@@ -110,9 +117,7 @@ def comparison_law(
             stop = [place for place, bit in enumerate(bits) if bit][cutoff - 1] + 1
             bits = bits[:stop]
         if bits not in law:
-            law[bits] = comparison_chance(
-                scores[: len(bits)], bits, threshold=threshold, score=score, level=level
-            )
+            law[bits] = comparison_chance(scores[: len(bits)], bits, threshold=threshold, score=score, level=level)
     return law
 
 
@@ -220,11 +225,223 @@ def reported_law(
         Whether the absolute value of the noisy number is compared.
     """
     return product_law(
-        {
-            j: tail(threshold - count) + (tail(threshold + count) if absolute else 0.0)
-            for j, count in enumerate(counts)
-        }
+        {j: tail(threshold - count) + (tail(threshold + count) if absolute else 0.0) for j, count in enumerate(counts)}
     )
+
+
+def filter_law(plan: ScoreFilterPlan, counts: Counts) -> dict[Any, float]:
+    """Return the exact law of what `dpsql.selectors.score_filter.draw_features` reports.
+
+    Parameters
+    ----------
+    plan : ScoreFilterPlan
+        Public names; a threshold with Laplace or Gaussian noise on any score but ``information_gain``, or a method that
+        looks at exact scores.
+    counts : Counts
+        Of a handful of features.
+
+    Returns
+    -------
+    law : dict
+        With noise on counts, the set of the features' positions -> probability. Of 'svt', what `sparse_vector_run_law`
+        gives; of a selection, tuples of positions, by rank or ascending.
+    """
+    if plan.noise_law is not None:
+        return _noisy_law(plan, counts)
+    scores = exact_scores(plan.score, counts.positive, counts.negative, counts.positive_rows, counts.negative_rows)
+    if plan.chosen == "svt":
+        level = plan.sparse_vector.level(Fraction(plan.applied_threshold(len(scores))) * plan.unit)
+        return dict(sparse_vector_run_law(scores.tolist(), plan.sparse_vector, level=level))
+    return dict(
+        one_shot_law(
+            scores.tolist(),
+            mechanism=plan.chosen,
+            gamma=Fraction(1, 2),
+            utility_range=plan.score_range(len(scores)),
+            epsilon=plan.score_epsilon,
+            k=plan.k or 1,
+        )
+    )
+
+
+def _noisy_law(plan: ScoreFilterPlan, counts: Counts) -> dict[frozenset[int], float]:
+    values = released_counts(plan.released, counts).tolist()
+    d = len(counts.positive)
+    threshold, deviation = plan.applied_threshold(d), plan.deviation(d)
+    if plan.noise_law == "laplace":
+        scale = float(plan.noise_scale(d))
+        threshold = math.ceil(threshold)
+
+        def tail(x: float) -> float:
+            return discrete_laplace_tail(scale, x)
+    else:
+
+        def tail(x: float) -> float:
+            return normal_tail_chance(deviation, x)
+
+    if plan.score != "purity":
+        return reported_law(values, tail=tail, threshold=threshold, absolute=plan.score == "difference_count")
+    # Given the noisy difference t of the labels, feature j stays below where |s| < threshold and |t - s| < threshold.
+    law: dict[frozenset[int], float] = {}
+    for t, weight in _noisy_values(values[-1], plan, deviation):
+        low, high = max(-threshold, t - threshold), min(threshold, t + threshold)
+        edge = 1.0 if plan.noise_law == "laplace" else 0.0  # integers strictly between low and high
+        chances = {
+            j: 1.0 - max(0.0, tail(low + edge - s) - tail(high - s)) if low < high else 1.0
+            for j, s in enumerate(values[:-1])
+        }
+        for members, chance in product_law(chances).items():
+            law[members] = law.get(members, 0.0) + weight * chance
+    return law
+
+
+def _noisy_values(value: int, plan: ScoreFilterPlan, deviation: float) -> list[tuple[float, float]]:
+    """Return what a released number can be, and how likely."""
+    if plan.noise_law == "laplace":
+        ratio = math.exp(-1.0 / float(plan.noise_scale(None)))
+        reach = math.ceil(_REACH / -math.log(ratio))
+        weights = ((x, (1.0 - ratio) / (1.0 + ratio) * ratio ** abs(x)) for x in range(-reach, reach + 1))
+        return [(value + x, weight) for x, weight in weights]
+    points = np.linspace(-9.0, 9.0, 3001)
+    density = np.exp(-(points**2) / 2.0)
+    return list(zip((value + deviation * points).tolist(), (density / density.sum()).tolist(), strict=True))
+
+
+@dataclass
+class FilterCall:
+    """What one call of a feature filter asked its samplers for.
+
+    Attributes
+    ----------
+    result : object
+        What the call returned; without noise.
+    kind : {'laplace', 'gaussian', 'svt', 'selection', ''}
+        How its scores were released; '' for not at all.
+    statistic : list of int
+        Exact numbers or scores that went in.
+    spread : object
+        Scale (laplace), standard deviation (gaussian), `SparseVector` (svt), ``epsilon / range`` (selection).
+    keys : dict
+        Rows by name, of a private vocabulary.
+    key_selection : PartitionSelection or None
+        What they were drawn with.
+    """
+
+    result: Any = None
+    kind: str = ""
+    statistic: list[int] = field(default_factory=list)
+    spread: Any = None
+    keys: dict[str, int] = field(default_factory=dict)
+    key_selection: PartitionSelection | None = None
+
+
+def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> FilterCall:
+    """Run a feature filter without noise and return what its noise would have been added to.
+
+    Parameters
+    ----------
+    run : callable
+        Makes one call of ``dp_score_filter``.
+    names : sequence of str
+        What a private vocabulary gives: the same for calls that are to be compared.
+
+    Returns
+    -------
+    seen : FilterCall
+
+    Notes
+    -----
+    Functions of `dpsql.selectors.score_filter` are replaced meanwhile, so only one call at a time.
+    """
+    seen = FilterCall()
+    released, selection = score_filter.released_counts, vars(score_filter)["select_partitions"]
+
+    def numbers(kind: str, counts: Counts) -> NDArray[np.int64]:
+        values = released(kind, counts)
+        seen.statistic = values.tolist()
+        return values
+
+    def laplace(scale: Fraction, size: int) -> NDArray[np.int64]:
+        seen.kind, seen.spread = "laplace", scale
+        return np.zeros(size, dtype=np.int64)
+
+    def gaussian(values: Any, *, squared_sensitivity: int, squared_mu: Fraction) -> GaussianRelease:
+        seen.kind, seen.spread = "gaussian", math.sqrt(squared_sensitivity / squared_mu)
+        return GaussianRelease(values.astype(np.float64), seen.spread)
+
+    def sparse(scores: Any, parameters: SparseVector, *, level: int) -> SparseVectorRun:
+        seen.kind, seen.spread, seen.statistic = "svt", parameters, scores.tolist()
+        return SparseVectorRun((), len(scores))
+
+    def select(utility: Any, *, utility_range: int, epsilon: Fraction, k: int, **_: Any) -> list[int]:
+        seen.kind, seen.spread, seen.statistic = "selection", epsilon / utility_range, utility.tolist()
+        return list(range(k))
+
+    def vocabulary(found: Sequence[str], rows: Any, chosen: PartitionSelection) -> list[str]:
+        seen.keys, seen.key_selection = dict(zip(found, rows.tolist(), strict=True)), chosen
+        return sorted(names)
+
+    hooks: dict[str, Any] = {
+        "released_counts": numbers,
+        "discrete_laplace": laplace,
+        "gaussian_counts": gaussian,
+        "sparse_vector": sparse,
+        "one_shot": select,
+    }
+    if selection.__module__ == select_partitions.__module__:
+        hooks["select_partitions"] = vocabulary
+    before = {name: getattr(score_filter, name) for name in hooks}
+    try:
+        for name, hook in hooks.items():
+            setattr(score_filter, name, hook)
+        seen.result = run()
+    finally:
+        for name, real in before.items():
+            setattr(score_filter, name, real)
+    return seen
+
+
+def score_loss(first: FilterCall, second: FilterCall) -> float:
+    """Return what the scores of two observed calls cost: epsilon, or mu of Gaussian noise.
+
+    Parameters
+    ----------
+    first, second : FilterCall
+        On two tables, with the same arguments.
+
+    Returns
+    -------
+    loss : float
+        The bound that the proofs of the mechanisms give for these two statistics.
+    """
+    if (first.kind, first.spread, len(first.statistic)) != (second.kind, second.spread, len(second.statistic)):
+        raise AssertionError("the noise depends on the table")
+    moves = [b - a for a, b in zip(first.statistic, second.statistic, strict=True)]
+    if first.kind == "laplace":
+        return float(sum(map(abs, moves)) / first.spread)
+    if first.kind == "gaussian":
+        return math.sqrt(sum(move * move for move in moves)) / float(first.spread)
+    up, down = max(0, *moves), max(0, *(-move for move in moves))
+    if first.kind == "selection":
+        return float((max(moves) - min(moves)) * first.spread)
+    run: SparseVector = first.spread
+    # The threshold follows the score that rises most; every score that is found above makes up for that and its fall.
+    return max(
+        float(rise / run.threshold_scale + run.cutoff * (rise + fall) / run.score_scale)
+        for rise, fall in ((up, down), (down, up))
+    )
+
+
+def vocabulary_delta(first: FilterCall, second: FilterCall, epsilon: float) -> float:
+    """Return the delta that the vocabularies of two observed calls have at epsilon, from the law of what comes out."""
+    if first.key_selection is None or first.key_selection != second.key_selection:
+        raise AssertionError("the noise depends on the table")
+    moved = sorted(name for name in {*first.keys, *second.keys} if first.keys.get(name) != second.keys.get(name))
+    laws = [
+        released_keys_law({name: seen.keys[name] for name in moved if name in seen.keys}, first.key_selection)
+        for seen in (first, second)
+    ]
+    return max(excess(laws[0], laws[1], epsilon), excess(laws[1], laws[0], epsilon))
 
 
 @lru_cache(maxsize=256)

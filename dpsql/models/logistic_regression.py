@@ -1,0 +1,297 @@
+"""dp_logistic_regression: a linear classifier by objective perturbation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql import parameters
+from dpsql.call import Batch, Call, Collector, Draw
+from dpsql.errors import ParameterError
+from dpsql.kernels.clipped_rows import SHRINK, clip_rows
+from dpsql.kernels.logistic import SignedRows
+from dpsql.kernels.xty import BLOCK_ROWS
+from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, calibrate, objective_perturbation
+from dpsql.plan import COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
+from dpsql.progress import Progress
+from dpsql.source import Layout
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
+
+MOST_FEATURES = 20_000
+# Features at their bound that a long row counts in full, where nothing is said.
+_LONG_FEATURES = 10
+# Rows of at least this norm have a fair number of integers to lie on.
+_LEAST_NORM = 2.0**-10
+_CLOSE = 1e-9
+_norm_hint = "Give the longest row of features that is to count in full, or leave it out."
+_ridge_hint = "Give a public number, or leave it out for the usual value."
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticPlan(Plan):
+    """The checked public arguments of one ``dp_logistic_regression`` call.
+
+    Attributes
+    ----------
+    delta : Fraction or None
+        With it the perturbation may be normal, and is where that is the smaller.
+    lower, upper : float or tuple of float
+        Public bounds of the features.
+    row_norm : float or None
+        Longest row of features that counts in full, where a feature is 1 at its bound; longer ones are shortened. None
+        for all rows, in long rows for the root of 10: ten features at their bounds.
+    regularization : float or None
+        Ridge on the sum over all rows, whose features and intercept have a norm of at most 1; None for the usual one.
+    """
+
+    delta: Fraction | None
+    lower: float | tuple[float, ...]
+    upper: float | tuple[float, ...]
+    row_norm: float | None
+    regularization: float | None
+
+    function: ClassVar[str] = "dp_logistic_regression"
+    target_needs_bounds: ClassVar[bool] = False
+    target_is_label: ClassVar[bool] = True
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "epsilon": None,
+        "delta": None,
+        "lower": None,
+        "upper": None,
+        "row_norm": None,
+        "regularization": None,
+        "target_levels": None,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        norm, ridge = given["row_norm"], given["regularization"]
+        if norm is not None:
+            norm = parameters.positive_float("row_norm", norm, code="P028", hint=_norm_hint)
+            if norm < _LEAST_NORM:
+                raise ParameterError("P028", f"row_norm must be at least {_LEAST_NORM}; got {norm}. {_norm_hint}")
+        return {
+            "delta": None if given["delta"] is None else parameters.delta(given["delta"]),
+            **feature_bounds(given),
+            "row_norm": norm,
+            "regularization": None
+            if ridge is None
+            else parameters.positive_float("regularization", ridge, code="P033", hint=_ridge_hint),
+        }
+
+    def check_features(self, count: int) -> None:
+        """Raise when there are too many features, not as many bounds, or no noise would do."""
+        if count > MOST_FEATURES:
+            raise ParameterError(
+                "P026",
+                f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
+                "Select some first, and give features := release('the name of that release').",
+            )
+        Scaling.of(self, count)
+        self.calibrated(count)
+
+    def calibrated(self, count: int) -> ObjectiveNoise:
+        """Return the noise for so many features."""
+        return calibrate(
+            self.epsilon,
+            self.delta,
+            width=count + 1,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+            regularization=self.regularization,
+        )
+
+    @cached_property
+    def about_zero(self) -> bool:
+        """Whether features are measured from zero, so that rows of few features are short."""
+        return self.row_norm is not None or self.layout.kind == "long"
+
+    def longest(self, count: int) -> float:
+        """Return the longest row of so many features that counts in full."""
+        root = math.sqrt(count)
+        if self.row_norm is None:
+            return min(root, math.sqrt(_LONG_FEATURES)) if self.layout.kind == "long" else root
+        return min(root, self.row_norm)
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records at most: without normal noise a call spends no delta."""
+        if self.delta is None:
+            return {"mechanism": "objective_perturbation", "epsilon": str(self.epsilon)}
+        return {
+            "mechanism": "approximate",
+            "method": "objective_perturbation",
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+        }
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how strong the perturbation would be."""
+        noise = self.calibrated(n_features)
+        width = n_features + 1
+        ridge, linear = float(noise.regularization), noise.linear_deviation(width)
+        out: list[Quantity] = [
+            ("regularization", ridge, "ridge on the sum over all rows, scaled to a norm of at most 1"),
+            ("linear_std_error", linear, "standard deviation of each coordinate of the random term, in rows"),
+            ("coefficient_std_error", linear / ridge, "of each coefficient of scaled rows, where no row speaks"),
+            ("rounding_std_error", noise.output_deviation(width), "of the noise that hides the solver's error"),
+        ]
+        if n_rows is not None:
+            out.append(("linear_share", linear / n_rows, "linear_std_error as a share of n_rows"))
+        return out
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How a row becomes integers whose norm is at most S, the intercept's among them.
+
+    Attributes
+    ----------
+    low, high : ndarray of float64, shape (d,)
+        Public bounds of the features.
+    middle, scale : ndarray of float64, shape (d,)
+        From a feature to units where S is the larger bound.
+    limit : int or None
+        Longest row of features that counts in full, in these units; None for all.
+    shrink : float
+        From there to the units of a row, in which that is `radius`.
+    intercept : int
+        The first coordinate of every row.
+    radius : int
+        Largest norm of the others: ``intercept**2 + radius**2 <= S**2``.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    middle: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    limit: int | None
+    shrink: float
+    intercept: int
+    radius: int
+
+    @classmethod
+    def of(cls, plan: LogisticPlan, count: int) -> Scaling:
+        """Derive it from public arguments alone.
+
+        Raises
+        ------
+        ParameterError
+            P003: not as many bounds as features, or an interval too narrow for doubles.
+        """
+        sides = [side if isinstance(side, tuple) else (side,) * count for side in (plan.lower, plan.upper)]
+        for side in sides:
+            if len(side) != count:
+                raise ParameterError(
+                    "P003",
+                    f"the call has {len(side)} bounds for {count} features. Give one number, or one per feature.",
+                )
+        pairs = list(zip(*sides, strict=True))
+        maps = {pair: affine_map(*(_around_zero(pair) if plan.about_zero else pair)) for pair in set(pairs)}
+        longest = plan.longest(count)
+        intercept = math.floor(FIXED_POINT_ONE / math.hypot(longest, 1.0))
+        radius = math.isqrt(FIXED_POINT_ONE**2 - intercept**2)
+        return cls(
+            np.array(sides[0], dtype=np.float64),
+            np.array(sides[1], dtype=np.float64),
+            np.array([maps[pair][0] for pair in pairs]),
+            np.array([maps[pair][1] for pair in pairs]),
+            math.floor(longest * FIXED_POINT_ONE) if longest**2 < count * (1 - _CLOSE) else None,
+            radius / (longest * FIXED_POINT_ONE),
+            intercept,
+            radius,
+        )
+
+    def rows(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return rows as integers, the intercept first.
+
+        Parameters
+        ----------
+        features : ndarray of float64, shape (rows, d)
+            NaN stands for NULL and counts as the middle, or as zero. Overwritten.
+
+        Returns
+        -------
+        matrix : ndarray of float64, shape (rows, 1 + d)
+            ``sum q_j**2 <= S**2`` in every row, exactly: rows are clipped, scaled by slightly less than would do, so
+            that roundings are made up for, and cut off toward zero.
+        """
+        np.clip(features, self.low, self.high, out=features)
+        quantised = quantise(features, self.middle, self.scale)
+        if self.limit is not None:
+            clip_rows(quantised, self.limit)
+        np.trunc(np.multiply(quantised, self.shrink * SHRINK, out=quantised), out=quantised)
+        matrix = np.empty((len(features), 1 + features.shape[1]))
+        matrix[:, 0] = self.intercept
+        matrix[:, 1:] = quantised
+        return matrix
+
+    def unmapped(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return coefficients in the units of the features, the intercept first."""
+        slopes = coefficients[1:] * (self.shrink * self.scale / FIXED_POINT_ONE)
+        intercept = coefficients[0] * self.intercept / FIXED_POINT_ONE - slopes @ self.middle
+        return np.nan_to_num(np.concatenate(([intercept], slopes)))
+
+
+def _around_zero(pair: tuple[float, float]) -> tuple[float, float]:
+    """Return an interval with zero as its middle; the pair itself where zero is outside."""
+    low, high = pair
+    if not low <= 0.0 <= high:
+        return pair
+    far = max(-low, high)
+    return -far, far
+
+
+class LogisticCall(Call):
+    """A dp_logistic_regression call joined to its source's types."""
+
+    def start(self) -> Collector:
+        """Return what keeps the rows."""
+        return LabelledRows(Scaling.of(self.plan, len(self.features)))
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+        """Fit the model; the work is too long for the ledger's transaction."""
+        plan: LogisticPlan = self.plan
+        noise = plan.calibrated(len(self.features))
+        rows: LabelledRows = statistic
+        coefficients = rows.scaling.unmapped(objective_perturbation(rows.signed, noise, progress=progress))
+        result = {
+            "kind": "logistic_regression",
+            "method": "objective_perturbation",
+            "terms": ["intercept", *self.features],
+            "elements": None if self.elements is None else list(self.elements),
+            "coefficients": coefficients.tolist(),
+            "std_errors": None,
+            "bounds": np.column_stack((rows.scaling.low, rows.scaling.high)).tolist(),
+            "levels": list(self.levels),
+            "regularization": float(noise.regularization),
+        }
+        return Draw(noise.event, lambda: result)
+
+
+class LabelledRows(Collector):
+    """Rows of either level, as integers, times -1 or 1. A row of no level adds nothing to the objective."""
+
+    def __init__(self, scaling: Scaling) -> None:
+        self.scaling = scaling
+        self.signed = SignedRows(1 + len(scaling.low))
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Keep the rows of a batch."""
+        signs = np.sign(target)
+        for start in range(0, len(target), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            counted = signs[part] != 0.0
+            block = np.ascontiguousarray(features[:, part].T)
+            matrix = self.scaling.rows(block if counted.all() else block[counted])
+            matrix *= signs[part][counted][:, np.newaxis]
+            self.signed.add(matrix)

@@ -1,0 +1,100 @@
+"""dp_confusion: private confusion matrices at public thresholds.
+
+Rows of either level are counted between the thresholds, and the counts are added up from the largest score down, as for
+dp_roc (`dpsql.summaries.roc`). Thresholds are given, so all of epsilon goes to the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from dpsql import parameters
+from dpsql.errors import ParameterError
+from dpsql.plan import Quantity
+from dpsql.progress import Progress
+from dpsql.source import Layout
+from dpsql.summaries.roc import CurvePlan
+from dpsql.summaries.score_histogram import (
+    SCORE_BOUNDS,
+    SCORE_PROTECTION,
+    SCORED,
+    CutCells,
+    ScoreCall,
+    ScoreCells,
+)
+
+_MOST_THRESHOLDS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionPlan(CurvePlan):
+    """The checked public arguments of one ``dp_confusion`` call.
+
+    Attributes
+    ----------
+    thresholds : tuple of float
+        Strictly ascending, between the bounds. A row counts as predicted positive when its score is at least that.
+    """
+
+    thresholds: tuple[float, ...]
+
+    function: ClassVar[str] = "dp_confusion"
+    arguments: ClassVar[dict[str, Any]] = {
+        **SCORED,
+        "thresholds": 0.5,
+        "epsilon": None,
+        "delta": None,
+        "curve": "auto",
+        **SCORE_BOUNDS,
+        **SCORE_PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        own = super()._own(given, layout)
+        return {**own, "thresholds": _thresholds(given["thresholds"], own["lower"], own["upper"])}
+
+    @cached_property
+    def cells(self) -> ScoreCells:
+        """Cells between the thresholds."""
+        return CutCells(self.thresholds)
+
+    def check_features(self, count: int) -> None:
+        """Raise when the noise would be wider than the samplers draw."""
+        self.check_counts(len(self.thresholds) + 1)
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: noise on counts."""
+        return self.count_event
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the cumulative counts would be."""
+        return self.count_noise(len(self.thresholds) + 1, n_rows)
+
+
+class ConfusionCall(ScoreCall):
+    """A dp_confusion call joined to its source's types."""
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the counts."""
+        plan: ConfusionPlan = self.plan
+        negative, positive = self.counts(statistic)
+        return lambda: {
+            **plan.draw_counts(negative, positive, plan.cells.edges).to_record(),
+            "levels": list(self.levels),
+        }
+
+
+def _thresholds(given: Any, lower: float, upper: float) -> tuple[float, ...]:
+    hint = "Give ascending numbers between lower and upper, such as [0.25, 0.5, 0.75]."
+    items = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    found = tuple(parameters.finite_float("a threshold", item, code="P032", hint=hint) for item in items)
+    inside = all(lower <= threshold <= upper for threshold in found)
+    if not 1 <= len(found) <= _MOST_THRESHOLDS or not inside or any(a >= b for a, b in pairwise(found)):
+        raise ParameterError("P032", f"thresholds must be 1 to {_MOST_THRESHOLDS} ascending numbers. {hint}")
+    return found

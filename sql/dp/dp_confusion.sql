@@ -1,0 +1,29 @@
+-- dp_confusion(source, label := …, score := …, thresholds := […], epsilon := …, …)
+--   → TABLE(threshold, true_positives, false_positives, false_negatives, true_negatives, accuracy, precision, recall,
+--     f1, std_error; all DOUBLE): a row per public threshold, ascending; a score from the threshold on is positive
+-- PRIVATE: charges epsilon, and delta where one is given, to the dataset's budget each time it is read. Also as an
+-- aggregate: SELECT dp_confusion(y, p, …) FROM t.
+-- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
+-- nulls      a missing score counts as the middle of the bounds, one outside as the bound; a label that is neither
+--            level, as no row
+-- twin       dpsql/summaries/confusion.py
+CREATE OR REPLACE TEMP MACRO dp_confusion(
+  source, label := NULL, score := NULL, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL,
+  lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,
+  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'dp_confusion', source, label, score, thresholds, epsilon, delta, curve, lower, upper, target_levels, neighbours,
+    privacy_unit, max_rows_per_unit, row_id, dataset, release));
+
+CREATE OR REPLACE TEMP MACRO dp_confusion(
+  y, p, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL, lower := NULL, upper := NULL,
+  target_levels := NULL, neighbours := NULL, dataset := NULL, release := NULL
+) AS
+  system.main.dpsql_aggregate_confusion(
+    system.main.list({'y': y, 'p': p}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_confusion aggregate', '', 'y', 'p', thresholds, epsilon, delta, curve, lower, upper, target_levels,
+      neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+    (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_confusion aggregate', '', 'y', 'p', thresholds, epsilon, delta, curve, lower, upper, target_levels,
+      neighbours, NULL, NULL, NULL, dataset, release))));

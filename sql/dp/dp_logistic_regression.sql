@@ -1,0 +1,29 @@
+-- dp_logistic_regression(source, target := …, features := …, epsilon := …, lower := …, upper := …, …)
+--   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE): the log odds of the second level, intercept first
+-- PRIVATE: charges epsilon, and delta where normal noise is drawn, to the dataset's budget each time it is read. Also
+-- as an aggregate: SELECT dp_logistic_regression(x, y, …) FROM t.
+-- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
+-- nulls      a missing feature counts as the middle of its bounds (zero with row_norm and in long rows); a label that
+--            is neither level, as no row
+-- row_norm   longer rows of features are shortened; without it none, and long rows beyond ten features at their bounds
+-- twin       dpsql/models/logistic_regression.py
+CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
+  source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
+  lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, target_levels := NULL, neighbours := NULL,
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'dp_logistic_regression', source, target, features, n_features, names, epsilon, delta, lower, upper, row_norm,
+    regularization, target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
+
+CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
+  x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,
+  row_norm := NULL, regularization := NULL, target_levels := NULL, neighbours := NULL, dataset := NULL, release := NULL
+) AS
+  system.main.dpsql_aggregate_coefficients(
+    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_logistic_regression aggregate', '', 'y', 'x', n_features, names, epsilon, delta, lower, upper, row_norm,
+      regularization, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+    (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_logistic_regression aggregate', '', 'y', 'x', n_features, names, epsilon, delta, lower, upper, row_norm,
+      regularization, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))));

@@ -1,0 +1,36 @@
+-- dp_score_filter(source, target := …, features := …, threshold := … or k := …, epsilon := …, …)
+--   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE): features whose counts by label score high
+-- PRIVATE: charges epsilon, and delta where one is spent, to the dataset's budget each time it is read. Also as an
+-- aggregate: SELECT dp_score_filter(x, y, …) FROM t.
+-- guarantee  pure epsilon-DP without Gaussian noise and with public names; (epsilon, delta)-DP else
+-- nulls      a missing feature counts as absent; a label that is neither level, as no row
+-- score      'total_count' n11 + n10, 'difference_count' |n11 - n10|, 'purity' max(|n11 - n10|, |n01 - n00|),
+--            'information_gain' rows times mutual information, in nats
+-- twin       dpsql/selectors/score_filter.py
+CREATE OR REPLACE TEMP MACRO dp_score_filter(
+  source, target := NULL, features := NULL, n_features := NULL, names := NULL, score := NULL, threshold := NULL,
+  k := NULL, epsilon := NULL, delta := NULL, method := NULL, max_features_per_row := NULL, n_max := NULL,
+  cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL,
+  target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
+  value := NULL, dataset := NULL, release := NULL
+) AS TABLE
+  SELECT * FROM query(system.main.dpsql_plan(
+    'dp_score_filter', source, target, features, n_features, names, score, threshold, k, epsilon, delta, method,
+    max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share, target_levels,
+    neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
+
+CREATE OR REPLACE TEMP MACRO dp_score_filter(
+  x, y, score := NULL, threshold := NULL, k := NULL, epsilon := NULL, delta := NULL, method := NULL,
+  n_features := NULL, names := NULL, max_features_per_row := NULL, n_max := NULL, cutoff := NULL,
+  false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL, target_levels := NULL,
+  neighbours := NULL, dataset := NULL, release := NULL
+) AS
+  system.main.dpsql_aggregate_filtered(
+    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_score_filter aggregate', '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
+      max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share, target_levels,
+      neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+    (SELECT plan FROM query(system.main.dpsql_plan(
+      'dp_score_filter aggregate', '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
+      max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share, target_levels,
+      neighbours, NULL, NULL, NULL, NULL, dataset, release))));

@@ -1,0 +1,361 @@
+"""dp_roc, dp_auc and dp_confusion in SQL: exact answers, labels and scores of every kind, forms, refusals, estimates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score, roc_curve
+
+import dpsql
+from dpsql.estimators.roc import calibration, precision_recall
+from dpsql.summaries.auc import AucPlan
+from dpsql.summaries.confusion import ConfusionPlan
+from dpsql.summaries.roc import RocPlan
+
+ROWS = 3000
+HUGE = 10**5
+FUNCTIONS = ("dp_roc", "dp_auc", "dp_confusion")
+GIVEN = "label := 'y', score := 'p'"
+LABELS = ("y", "y::INTEGER", "CASE WHEN y THEN 'yes' ELSE 'no' END")
+
+
+def columns() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(3)
+    p = rng.beta(1, 2, size=ROWS)
+    return rng.random(ROWS) < p, p
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    opened = dpsql.connect()
+    y, p = columns()
+    opened.register("frame", pl.DataFrame({"id": range(ROWS), "y": y, "p": p}).to_arrow())
+    opened.execute("CREATE TABLE t AS FROM frame")
+    yield opened
+    opened.close()
+
+
+def rows(con: Any, function: str, source: str = "t", epsilon: float = HUGE, more: str = "") -> list[tuple[Any, ...]]:
+    text = f"FROM {function}('{source}', {GIVEN}, epsilon := {epsilon}{more and ', ' + more})"
+    return list(con.execute(text).fetchall())
+
+
+def one_row(con: Any, source: str = "t", threshold: float = 0.5, more: str = "") -> dict[str, float]:
+    """Return the counts at one threshold, to the row."""
+    [found] = rows(con, "dp_confusion", source, more=f"thresholds := {threshold}{more and ', ' + more}")
+    names = ("true_positives", "false_positives", "false_negatives", "true_negatives")
+    return dict(zip(names, (round(count, 3) for count in found[1:5]), strict=True))
+
+
+def exact_points(y: Any, p: Any, thresholds: list[float]) -> list[tuple[float, float, float]]:
+    """Return the ROC curve of scikit-learn on thresholds: the scores are rounded down to them."""
+    ends = np.array([0.0, *sorted(thresholds)])
+    fpr, tpr, found = roc_curve(y, ends[np.searchsorted(ends, p, side="right") - 1], drop_intermediate=False)
+    return list(zip(found.tolist(), fpr.tolist(), tpr.tolist(), strict=True))
+
+
+WAYS = [
+    "",
+    "n_thresholds := 1",
+    "n_thresholds := 60, threshold_share := 0.5",
+    "thresholds := 'fixed', n_thresholds := 9, cells := 10",
+    "thresholds := 'fixed', n_thresholds := 40, curve := 'identity'",
+    "thresholds := 'fixed', curve := 'wavelet'",
+    "thresholds := 'smooth_medians', n_thresholds := 7",
+    "thresholds := 'fixed', curve := 'toeplitz', delta := 1e-6",
+    "delta := 1e-6, neighbours := 'replace'",
+]
+
+
+@pytest.mark.parametrize("more", WAYS)
+def test_a_huge_epsilon_gives_the_exact_curve(con: Any, more: str) -> None:
+    found = rows(con, "dp_roc", more=more)
+    thresholds = [row[0] for row in found]
+    assert found[0] == (math.inf, 0, 0)
+    assert found[-1] == (0, 1, 1)
+    assert thresholds == sorted(set(thresholds), reverse=True)
+    y, p = columns()
+    by_hand = [((p[~y] >= threshold).mean(), (p[y] >= threshold).mean()) for threshold in thresholds]
+    assert np.array(found)[:, 1:] == pytest.approx(np.array(by_hand), abs=1e-3)
+    # scikit-learn leaves out thresholds that no row reaches.
+    rates = {round(threshold, 9): rest for threshold, *rest in found}
+    for threshold, *expected in exact_points(y, p, thresholds[1:-1]):
+        assert rates[round(threshold, 9)] == pytest.approx(expected, abs=1e-3)
+    if "fixed" in more and "n_thresholds := 9" in more:
+        assert thresholds[1:-1] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
+
+
+def test_recursive_thresholds_are_quantiles(con: Any) -> None:
+    found = [row[0] for row in rows(con, "dp_roc", more="n_thresholds := 3")][1:-1]
+    assert found[::-1] == pytest.approx(np.quantile(columns()[1], [0.25, 0.5, 0.75]), abs=0.01)
+
+
+def test_a_huge_epsilon_gives_the_exact_area(con: Any) -> None:
+    y, p = columns()
+    [(auc,)] = rows(con, "dp_auc")
+    assert auc == pytest.approx(roc_auc_score(y, np.floor(p * 4096)), abs=1e-5)
+    [(coarse,)] = rows(con, "dp_auc", more="cells := 4")
+    assert coarse == pytest.approx(roc_auc_score(y, np.floor(p * 4)), abs=1e-5)
+
+
+@pytest.mark.parametrize("more", ["", ", delta := 1e-6, curve := 'toeplitz'"])
+def test_a_huge_epsilon_gives_exact_confusion_matrices(con: Any, more: str) -> None:
+    y, p = columns()
+    thresholds = [0.0, 0.1, 0.5, 1 / 3 + 1 / 3, 1.0]
+    found = rows(con, "dp_confusion", more=f"thresholds := {thresholds}{more}")
+    assert [row[0] for row in found] == thresholds
+    for threshold, tp, fp, fn, tn, accuracy, precision, recall, f1, error in found:
+        predicted = p >= threshold
+        matrix = confusion_matrix(y, predicted).ravel()
+        assert [tn, fp, fn, tp] == pytest.approx(matrix, abs=0.5)
+        assert accuracy == pytest.approx((predicted == y).mean(), abs=1e-3)
+        assert f1 == pytest.approx(f1_score(y, predicted), abs=1e-3)
+        assert recall == pytest.approx(tp / (tp + fn))
+        assert precision is None or precision == pytest.approx(tp / (tp + fp))
+        assert 0 <= error < 0.1
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_labels_of_every_kind(con: Any, function: str, label: str) -> None:
+    """Booleans and 0/1 as they are, text by its levels; levels may be turned round."""
+    con.execute(f"CREATE OR REPLACE VIEW typed AS SELECT {label} AS y, p FROM t")
+    fixed = {"dp_roc": "thresholds := 'fixed'", "dp_auc": "", "dp_confusion": "thresholds := [0.2, 0.7]"}[function]
+    joined = ", ".join(part for part in (fixed, "target_levels := ['no', 'yes']" if "yes" in label else "") if part)
+    expected, found = rows(con, function, more=fixed), rows(con, function, "typed", more=joined)
+    assert np.array(found, dtype=float) == pytest.approx(np.array(expected, dtype=float), abs=1e-3, nan_ok=True)
+    if function == "dp_auc":
+        first, second = {"y": ("false", "true"), LABELS[2]: ("'no'", "'yes'")}.get(label, ("0", "1"))
+        [(turned,)] = rows(con, function, "typed", more=f"target_levels := [{second}, {first}]")
+        assert turned == pytest.approx(1 - expected[0][0], abs=1e-5)
+
+
+@pytest.mark.parametrize("form", ["table", "view", "frame"])
+def test_odd_rows(con: Any, form: str) -> None:
+    """Scores that are missing count as the middle, others outside as a bound; labels that are no level as no row."""
+    parts = [
+        ("true", "NULL"),
+        ("true", "'nan'"),
+        ("true", "'inf'"),
+        ("true", "7"),
+        ("false", "'-inf'"),
+        ("false", "-3"),
+        ("false", "0.4"),
+        ("NULL", "0.9"),
+    ]
+    text = " UNION ALL ".join(f"SELECT {label}::BOOLEAN AS y, {score}::DOUBLE AS p" for label, score in parts)
+    source = "odd"
+    if form == "frame":
+        con.register("odd", con.sql(text).to_arrow_table())
+    else:
+        con.execute(f"CREATE OR REPLACE {form} odd AS {text}")
+    expected = {"true_positives": 4, "false_positives": 0, "false_negatives": 0, "true_negatives": 3}
+    assert one_row(con, source) == expected
+    above = {"true_positives": 2, "false_positives": 0, "false_negatives": 2, "true_negatives": 3}
+    assert one_row(con, source, 0.51) == above
+    assert one_row(con, source, 1) == above
+    everything = {"true_positives": 4, "false_positives": 3, "false_negatives": 0, "true_negatives": 0}
+    assert one_row(con, source, 0) == everything
+    # Other bounds: the middle is 0, and 7 is inside.
+    wide = {"true_positives": 2, "false_positives": 0, "false_negatives": 2, "true_negatives": 3}
+    assert one_row(con, source, 5, "lower := -10, upper := 10") == wide
+    [(auc,)] = rows(con, "dp_auc", source)
+    assert auc == pytest.approx(1)
+    if form == "frame":
+        con.unregister("odd")
+    else:
+        con.execute(f"DROP {form} odd")
+
+
+def test_labels_outside_of_the_levels(con: Any) -> None:
+    con.execute("CREATE OR REPLACE VIEW three AS SELECT CASE WHEN id < 9 THEN 'maybe' ELSE 'a' END AS y, p FROM t")
+    found = one_row(con, "three", 0, "target_levels := ['b', 'a']")
+    assert found["true_positives"] == ROWS - 9
+    assert found["false_positives"] == 0
+    assert sum(one_row(con, "three", 0, "target_levels := ['x', 'z']").values()) == 0
+    con.execute("CREATE OR REPLACE VIEW numbers AS SELECT id % 3 AS y, p FROM t")
+    assert sum(one_row(con, "numbers", 0).values()) == ROWS * 2 / 3
+    with pytest.raises(duckdb.Error, match="levels"):
+        rows(con, "dp_auc", "three")
+
+
+@pytest.mark.parametrize("where", ["y", "NOT y", "false", "id = 5"])
+@pytest.mark.parametrize("epsilon", [1, HUGE])
+def test_one_level_or_no_row(con: Any, where: str, epsilon: float) -> None:
+    """Nothing fails, and every answer is one of a ROC curve."""
+    con.execute(f"CREATE OR REPLACE VIEW part AS FROM t WHERE {where}")
+    curve = rows(con, "dp_roc", "part", epsilon)
+    assert (curve[0], curve[-1]) == ((math.inf, 0, 0), (0, 1, 1))
+    [(auc,)] = rows(con, "dp_auc", "part", epsilon)
+    assert 0 <= auc <= 1
+    [matrix] = rows(con, "dp_confusion", "part", epsilon)
+    assert all(count >= 0 for count in matrix[1:5])
+    if epsilon == HUGE:
+        assert auc == pytest.approx(0.5)
+        assert [row[1] for row in curve] == pytest.approx([row[2] for row in curve]), "the diagonal"
+        assert matrix[5] is None or 0 <= matrix[5] <= 1
+
+
+def aggregate(function: str, more: str = "") -> str:
+    return f"{function}(y, p, epsilon := {HUGE}, dataset := 't'{more})"
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_aggregate_form(con: Any, function: str) -> None:
+    """Per group, as the table form does of each group alone."""
+    more = ", thresholds := 'fixed'" if function == "dp_roc" else ""
+    groups = con.execute(f"SELECT id % 3 AS g, {aggregate(function, more)} FROM t GROUP BY g ORDER BY g").fetchall()
+    for group, found in groups:
+        con.execute(f"CREATE OR REPLACE VIEW part AS FROM t WHERE id % 3 = {group}")
+        expected = np.array(rows(con, function, "part", more=more[2:]), dtype=float)
+        assert np.array([list(row.values()) for row in found], dtype=float) == pytest.approx(expected, abs=1e-3)
+    [(empty,)] = con.execute(f"SELECT {aggregate(function, more)} FROM t WHERE false").fetchall()
+    assert len(empty) == (17 if function == "dp_roc" else 1)
+    odd = "VALUES (true, NULL), (true, 'nan'::DOUBLE), (false, '-inf'::DOUBLE), (NULL, 0.3)"
+    [(found,)] = con.execute(f"SELECT {aggregate('dp_confusion')} FROM ({odd}) AS v(y, p)").fetchall()
+    assert [round(count) for count in list(found[0].values())[1:5]] == [2, 0, 0, 1]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_replay_by_name(function: str) -> None:
+    """The same call again under its release's name costs nothing; another call under that name is refused."""
+    with dpsql.Context() as context:
+        y, p = columns()
+        frame = pl.DataFrame({"y": y, "p": p})
+        run = getattr(context, function)
+        first = run(frame, label="y", score="p", epsilon=1, release="r")
+        again = run(frame, label="y", score="p", epsilon=1, release="r")
+        assert again.replayed
+        assert again.to_arrow() == first.to_arrow()
+        assert len(context.dp_ledger()) == 1
+        with pytest.raises(dpsql.ParameterError, match="P014"):
+            run(frame, label="y", score="p", epsilon=2, release="r")
+
+
+def test_views_of_a_released_curve(con: Any) -> None:
+    """Precision, recall and calibration are read off the stored counts."""
+    y, p = columns()
+    rows(con, "dp_roc", more="thresholds := 'fixed', n_thresholds := 9, cells := 10, release := 'views'")
+    [found] = dpsql.install(con).ledger.releases(["dp_roc"], "t", "views")
+    stored = found.result
+    assert stored["levels"] == [False, True]
+    for row in precision_recall(stored):
+        chosen = p >= row["threshold"] - 1e-9
+        assert row["precision"] == pytest.approx(y[chosen].mean(), abs=1e-3)
+        assert row["recall"] == pytest.approx(y[chosen].sum() / y.sum(), abs=1e-3)
+    bins = calibration(stored)
+    assert [one["mean_score"] for one in bins] == pytest.approx(np.arange(10) / 10 + 0.05)
+    shares = [y[(p >= low) & (p < low + 0.1)].mean() for low in np.arange(10) / 10]
+    assert [one["positive_rate"] for one in bins] == pytest.approx(shares, abs=0.01)
+    assert sum(one["rows"] for one in bins) == pytest.approx(ROWS, abs=0.5)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_user_level(con: Any, function: str, neighbours: str) -> None:
+    """Units with more rows than count are cut, and rows without a unit left out."""
+    con.execute(
+        "CREATE OR REPLACE VIEW owned AS SELECT CASE WHEN id < 100 THEN NULL WHEN id < 2000 THEN 1 ELSE id END AS u, * FROM t"
+    )
+    unit = f"privacy_unit := 'u', max_rows_per_unit := 2, neighbours := '{neighbours}'"
+    more = {"dp_roc": "thresholds := 'fixed', ", "dp_auc": "", "dp_confusion": "thresholds := 0, "}[function]
+    found = rows(con, function, "owned", more=more + unit)
+    if function == "dp_confusion":
+        assert found[0][1] + found[0][2] == pytest.approx(1002, abs=0.5)
+    assert found
+
+
+def test_charges(con: Any) -> None:
+    """Pure without delta; with it the counts alone are Gaussian, and thresholds cost what they cost."""
+    session = dpsql.install(con)
+    for function, more, guarantee in (
+        ("dp_roc", "", "pure 1-DP"),
+        ("dp_roc", "delta := 1e-6", "(1, 1e-06)-DP"),
+        ("dp_roc", "delta := 1e-6, thresholds := 'fixed'", "(1, 1e-06)-DP"),
+        ("dp_roc", "thresholds := 'smooth_medians'", "pure 1-DP"),
+        ("dp_auc", "", "pure 1-DP"),
+        ("dp_confusion", "", "pure 1-DP"),
+        ("dp_confusion", "delta := 1e-7", "(1, 1e-07)-DP"),
+    ):
+        rows(con, function, epsilon=1, more=more)
+        entry = [entry for entry in session.ledger.entries() if entry.kind == "release"][-1]
+        assert entry.guarantee == f"{guarantee}, add_remove of one row"
+        assert entry.epsilon == 1
+
+
+REFUSED = [
+    ("dp_roc", "thresholds := 'quartiles'", "P032"),
+    ("dp_roc", "curve := 'matrix'", "P032"),
+    ("dp_roc", "curve := 'toeplitz'", "P032.*delta"),
+    ("dp_roc", "n_thresholds := 0", "P032"),
+    ("dp_roc", "n_thresholds := 256", "P032.*255"),
+    ("dp_roc", "n_thresholds := 10, cells := 10", "P032.*9"),
+    ("dp_roc", "n_thresholds := 10, thresholds := 'smooth_medians'", "P032.*15"),
+    ("dp_roc", "threshold_share := 1", "P028"),
+    ("dp_roc", "cells := 100000", "P032"),
+    ("dp_roc", "delta := 2", "P027"),
+    ("dp_roc", "lower := 1", "P003"),
+    ("dp_roc", "lower := [0, 1], upper := [1, 2]", "P003"),
+    ("dp_roc", "epsilon := 1e-18", "P001"),
+    ("dp_roc", "epsilon := 1e-12, thresholds := 'smooth_medians'", "P001"),
+    ("dp_auc", "cells := 0", "P032"),
+    ("dp_auc", "epsilon := 1e-15", "P001"),
+    ("dp_confusion", "thresholds := []", "P032"),
+    ("dp_confusion", "thresholds := [0.5, 0.5]", "P032"),
+    ("dp_confusion", "thresholds := [0.5, 1.5]", "P032"),
+    ("dp_confusion", "thresholds := 'half'", "P032"),
+    ("dp_confusion", "thresholds := list_transform(range(101), lambda i: i / 101)", "P032.*100"),
+    ("dp_confusion", "epsilon := 1e-18", "P001"),
+    ("dp_confusion", "target_levels := ['a']", "P012"),
+]
+
+
+@pytest.mark.parametrize(("function", "more", "code"), REFUSED)
+def test_refusals(con: Any, function: str, more: str, code: str) -> None:
+    """By public values alone, and before anything is charged."""
+    session = dpsql.install(con)
+    before = len(list(session.ledger.entries()))
+    text = more if "epsilon" in more else f"epsilon := 1, {more}"
+    with pytest.raises(duckdb.Error, match=code):
+        con.execute(f"FROM {function}('t', {GIVEN}, {text})").fetchall()
+    assert len(list(session.ledger.entries())) == before
+
+
+def quantities(con: Any, function: str, more: str) -> dict[str, float]:
+    text = f"SELECT quantity, value FROM dp_estimate('{function}', epsilon := 1, {more})"
+    return dict(con.execute(text).fetchall())
+
+
+def test_estimates() -> None:
+    """The standard error before the call is that of the call, and needs no table."""
+    given = {"label": "y", "score": "p", "epsilon": 1}
+    for plan in (
+        RocPlan.from_arguments("t", {**given, "thresholds": "fixed"}),
+        RocPlan.from_arguments("t", {**given, "thresholds": "fixed", "delta": 1e-6, "neighbours": "replace"}),
+        ConfusionPlan.from_arguments("t", {**given, "thresholds": [0.1, 0.2, 0.7]}),
+    ):
+        cells = 16 if isinstance(plan, RocPlan) else 4
+        zeros = np.zeros(cells, dtype=np.int64)
+        stored = plan.draw_counts(zeros, zeros, np.arange(1.0, cells))
+        found = {name: value for name, value, _ in plan.noise(0, 1000)}
+        mean = math.sqrt(np.square(stored.std_error).mean())
+        assert found["count_std_error"] == pytest.approx(mean, rel=1e-6)
+        assert found["rate_std_error"] == pytest.approx(mean / 500, rel=1e-6)
+    auc = AucPlan.from_arguments("t", given)
+    assert {name: value for name, value, _ in auc.noise(0, 600)}["auc_median_error"] == pytest.approx(
+        0.9595 / 300, rel=1e-3
+    )
+    assert auc.noise(0, None)[0][1] == 1
+    assert auc.row_epsilon == Fraction(1)
+
+
+def test_estimates_in_sql(con: Any) -> None:
+    for function in FUNCTIONS:
+        assert quantities(con, function, "n_rows := 1000")

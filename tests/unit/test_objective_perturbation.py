@@ -1,0 +1,289 @@
+"""Logistic regression by objective perturbation: accounting, the solver and its certificate."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpsql.errors import InternalError, ParameterError
+from dpsql.kernels import logistic as kernel
+from dpsql.kernels.logistic import SignedRows, minimise
+from dpsql.mechanisms.gaussian import gaussian_delta
+from dpsql.mechanisms.objective_perturbation import (
+    OUTPUT_SHARE,
+    calibrate,
+    default_regularization,
+    exponential_rate,
+    least_regularization,
+    objective_epsilon,
+    objective_perturbation,
+)
+from dpsql.noise.ball import ball_error
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.testing.bits import SeededBits
+from dpsql.testing.logistic import published_calibration
+
+S = FIXED_POINT_ONE
+EPSILONS = [Fraction(1, 10), Fraction(1), Fraction(5)]
+
+
+def signed(count: int, width: int, seed: int = 0, share: float = 1.0) -> np.ndarray:
+    """Return signed integer rows of norm at most S, the first column the intercept."""
+    generator = np.random.default_rng(seed)
+    rows = generator.normal(size=(count, width)) * (generator.random((count, width)) < share)
+    rows[:, 0] = 1.0
+    labels = np.where(rows[:, :3].sum(axis=1) + generator.logistic(size=count) > 0, 1.0, -1.0)
+    rows *= labels[:, None] / np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    return np.trunc(rows * S * (1 - 1e-9))
+
+
+def kept(rows: np.ndarray) -> SignedRows:
+    store = SignedRows(rows.shape[1])
+    store.add(rows)
+    return store
+
+
+def slow_epsilon(rate: float, ridge: float) -> float:
+    q = np.linspace(0, 1, 2_000_001)
+    return float(np.max(rate * q + np.log1p(q * (1 - q) / ridge)))
+
+
+@pytest.mark.parametrize("ridge", [0.01, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("rate", [0.0, 0.02, 0.7, 1.0, 2.0, 9.0])
+def test_the_loss_is_the_maximum(rate: float, ridge: float) -> None:
+    found = objective_epsilon(Fraction(rate), Fraction(ridge))
+    assert float(found) == pytest.approx(slow_epsilon(rate, ridge), rel=1e-10)
+    assert objective_epsilon(Fraction(rate), Fraction(ridge), "replace") == found + Fraction(rate)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("times", [1.01, 1.5, 10.0, 1000.0])
+def test_the_rate_is_the_largest(epsilon: Fraction, times: float, neighbours: str) -> None:
+    ridge = Fraction(times * 0.25 / math.expm1(float(epsilon)))
+    rate = exponential_rate(epsilon, ridge, neighbours)
+    assert objective_epsilon(rate, ridge, neighbours) <= epsilon
+    assert objective_epsilon(rate * (1 + Fraction(1, 10**9)), ridge, neighbours) > epsilon
+    if rate * ridge >= 1:
+        assert rate == epsilon / {"add_remove": 1, "replace": 2}[neighbours]
+
+
+def test_too_small_a_ridge_leaves_no_rate() -> None:
+    least = Fraction(0.25 / math.expm1(1.0))
+    assert exponential_rate(Fraction(1), least * Fraction(99, 100)) == 0
+    assert exponential_rate(Fraction(1), least * Fraction(101, 100)) > 0
+
+
+def test_published_numbers() -> None:
+    """The published calibration at epsilon 1, 1000 rows, ridge 0.001 is loose for both relations."""
+    scale, ridge = published_calibration(1.0, 1000, 1e-3)
+    spent = [
+        float(objective_epsilon(1 / Fraction(scale), Fraction(ridge), relation))
+        for relation in ("replace", "add_remove")
+    ]
+    assert spent == pytest.approx([0.6621, 0.3852], abs=5e-5)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("delta", [None, Fraction("1e-6")])
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_calibration_spends_what_it_says(
+    epsilon: Fraction, delta: Fraction | None, rows: int, neighbours: str
+) -> None:
+    noise = calibrate(epsilon, delta, width=200, neighbours=neighbours, max_rows_per_unit=rows)
+    assert noise.law == ("exponential" if delta is None else "gaussian")
+    assert noise.output_epsilon == epsilon * OUTPUT_SHARE
+    left = epsilon - noise.output_epsilon
+    if delta is None:
+        one = objective_epsilon(1 / noise.scale, noise.regularization, neighbours)
+        assert left * Fraction(999, 1000) < rows * one <= left
+        assert noise.event == {"mechanism": "objective_perturbation", "epsilon": str(epsilon)}
+    else:
+        steps = rows * {"add_remove": 1, "replace": 2}[neighbours]
+        rate = exponential_rate(left / steps, noise.regularization)
+        one = gaussian_delta(1 / noise.scale, rate)
+        grown = float(left) / steps
+        total = float(one) * math.expm1(steps * grown) / math.expm1(grown)
+        assert 0.99 * float(delta) < total <= float(delta)
+        assert noise.event["delta"] == str(delta)
+
+
+def test_delta_is_spent_only_where_it_helps() -> None:
+    few, many = (calibrate(Fraction(1), Fraction("1e-6"), width=width, neighbours="add_remove") for width in (3, 100))
+    assert (few.law, few.delta, few.event["mechanism"]) == ("exponential", 0, "objective_perturbation")
+    assert many.law == "gaussian"
+    assert many.linear_deviation(100) < calibrate(
+        Fraction(1), None, width=100, neighbours="add_remove"
+    ).linear_deviation(100)
+    # A delta that no mu covers is of no use either, and no error.
+    tiny = calibrate(Fraction(1), Fraction(1, 10**301), width=100, neighbours="add_remove")
+    assert tiny.law == "exponential"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "ridge", "code"),
+    [(1.0, 0.14, "P033"), (1.0, 1e-9, "P033"), (1.0, 1e20, "P033"), (1e-10, None, "P001"), (0.1, 1.0, "P033")],
+)
+def test_refused(epsilon: float, ridge: float | None, code: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        calibrate(Fraction(epsilon), None, width=3, neighbours="add_remove", regularization=ridge)
+    assert caught.value.code == f"DPSQL-{code}"
+
+
+def test_the_least_ridge_is_named() -> None:
+    least = least_regularization(Fraction(1), 4)
+    with pytest.raises(ParameterError, match=f"{least:.3g}"):
+        calibrate(Fraction(1), None, width=3, neighbours="replace", max_rows_per_unit=4, regularization=least)
+    noise = calibrate(
+        Fraction(1), None, width=3, neighbours="replace", max_rows_per_unit=4, regularization=1.05 * least
+    )
+    assert noise.scale > 8
+
+
+@pytest.mark.parametrize("width", [1, 3, 20, 5000])
+@pytest.mark.parametrize("epsilon", [*EPSILONS, Fraction(1000)])
+def test_the_usual_ridge_costs_nothing(epsilon: Fraction, width: int) -> None:
+    for neighbours, steps in (("add_remove", 1), ("replace", 2)):
+        ridge = default_regularization(epsilon, None, width=width, neighbours=neighbours, max_rows_per_unit=3)
+        noise = calibrate(epsilon, None, width=width, neighbours=neighbours, max_rows_per_unit=3)
+        assert float(noise.regularization) == ridge
+        assert noise.scale == 3 * steps / (epsilon * (1 - OUTPUT_SHARE))
+        assert noise.regularization >= 2 * noise.scale * Fraction(999, 1000)
+        # Normal noise needs less of a hold.
+        normal = calibrate(epsilon, Fraction("1e-6"), width=width, neighbours=neighbours, max_rows_per_unit=3)
+        assert normal.regularization <= noise.regularization
+
+
+def test_any_epsilon_gives_noise_or_a_plain_error() -> None:
+    for power in range(-30, 31, 3):
+        for delta in (None, Fraction("1e-6")):
+            for neighbours in ("add_remove", "replace"):
+                epsilon = Fraction(10) ** power
+                if power < -9:
+                    with pytest.raises(ParameterError, match="P001"):
+                        calibrate(epsilon, delta, width=50, neighbours=neighbours)
+                else:
+                    noise = calibrate(epsilon, delta, width=50, neighbours=neighbours)
+                    found = objective_perturbation(kept(signed(20, 50)), noise, source=SeededBits(0))
+                    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("width", [1, 7, 3000])
+@pytest.mark.parametrize("delta", [None, Fraction("1e-6")])
+def test_the_output_noise_hides_the_error(width: int, delta: Fraction | None) -> None:
+    noise = calibrate(Fraction(1), delta, width=width, neighbours="add_remove")
+    distance = (noise.tolerance(width) + ball_error(noise.scale, width)) / noise.regularization
+    grid = noise.grid(width)
+    assert grid.numerator == 1 or grid.denominator == 1
+    moved = 2 * math.sqrt(width) * float(distance / grid) + width
+    assert float(noise.output_scale(width) * noise.output_epsilon) >= moved
+    assert float(noise.output_scale(width) * noise.output_epsilon) <= moved * 1.01 + 1
+    # It is far smaller than the perturbation itself.
+    assert noise.output_deviation(width) < 0.05 * noise.linear_deviation(width) / float(noise.regularization)
+
+
+def test_all_regularisation_gives_nothing() -> None:
+    rows = kept(signed(500, 4))
+    noise = calibrate(Fraction(1), None, width=4, neighbours="add_remove", regularization=1e10)
+    found = objective_perturbation(rows, noise, source=SeededBits(1))
+    assert np.abs(found).max() < 1e-6
+
+
+@pytest.mark.parametrize("ridge", [0.5, 20.0])
+def test_without_noise_it_is_scikit_learns_fit(ridge: float) -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    rows = signed(2000, 5, seed=3)
+    labels = np.sign(rows[:, 0])
+    model = linear_model.LogisticRegression(C=1 / ridge, fit_intercept=False, tol=1e-12, max_iter=10_000)
+    model.fit(rows * labels[:, None] / S, labels)
+    noise = calibrate(Fraction(10**6), None, width=5, neighbours="add_remove", regularization=ridge)
+    found = objective_perturbation(kept(rows), noise, source=SeededBits(2))
+    assert found == pytest.approx(model.coef_[0], abs=1e-5)
+
+
+@pytest.mark.parametrize(("count", "width", "share"), [(3000, 6, 1.0), (900, 400, 0.01), (700, 300, 1.0), (1, 1, 1.0)])
+def test_the_certificate_holds(count: int, width: int, share: float) -> None:
+    """Against a gradient in extended precision, at the minimiser and far from it."""
+    rows = signed(count, width, seed=5, share=share)
+    store = kept(rows)
+    generator = np.random.default_rng(6)
+    linear = generator.normal(size=width)
+    found = minimise(store, regularization=0.3, linear=linear, tolerance=1e-7)
+    assert found.at_most <= 1e-7
+    for at in (found.at, generator.normal(size=width) * 100, generator.normal(size=width) * 1e-3):
+        gradient = store.gradient(at, 0.3, linear)
+        exact = rows.astype(np.longdouble) / S
+        q = 1 / (1 + np.exp(exact @ at.astype(np.longdouble)))
+        true = np.longdouble(0.3) * at + linear - q @ exact
+        distance = float(np.sqrt(((gradient.value - true) ** 2).sum()))
+        assert distance <= gradient.error
+        assert gradient.error < 1e-9
+        assert float(np.sqrt((true**2).sum())) <= gradient.at_most
+
+
+def test_a_wrong_gradient_would_be_noticed() -> None:
+    """The bound is not so wide that a gradient of single precision would pass."""
+    rows = signed(3000, 6)
+    gradient = kept(rows).gradient(np.ones(6), 0.3, np.zeros(6))
+    single = (rows / S).astype(np.float32)
+    value = 0.3 - (1 / (1 + np.exp(single @ np.ones(6, dtype=np.float32)))) @ single
+    assert np.linalg.norm(value - gradient.value) > 10 * gradient.error
+
+
+def test_the_solver_always_arrives() -> None:
+    """Separable rows, huge and tiny ridges, linear terms of any size, no row at all."""
+    rows = signed(200, 3)
+    rows[:, 1] = np.abs(rows[:, 1])
+    for store in (kept(rows), kept(rows[:1]), SignedRows(3)):
+        for ridge in (2.0**-20, 1.0, 2.0**40):
+            for size in (0.0, 1.0, 1e4):
+                linear = np.array([size, -size, 0.3 * size])
+                found = minimise(store, regularization=ridge, linear=linear, tolerance=2.0**-20)
+                assert found.at_most <= 2.0**-20
+                assert np.linalg.norm(store.gradient(found.at, ridge, linear).value) <= 2.0**-20
+
+
+def test_batches_and_their_form_do_not_matter() -> None:
+    rows = signed(9000, 40, share=0.05)
+    at = np.linspace(-1, 1, 40)
+    whole = kept(rows).gradient(at, 1.0, np.zeros(40))
+    parts = SignedRows(40)
+    for start in range(0, 9000, 1234):
+        parts.add(rows[start : start + 1234])
+    dense = SignedRows(40)
+    dense._blocks, dense.rows = [rows.astype(np.float32)[start : start + 4096] for start in (0, 4096, 8192)], 9000
+    for other in (parts.gradient(at, 1.0, np.zeros(40)), dense.gradient(at, 1.0, np.zeros(40))):
+        assert np.linalg.norm(other.value - whole.value) <= other.error + whole.error
+
+
+def test_large_tables_stay_certain() -> None:
+    """The largest number of rows leaves room for the gradient itself."""
+    store = kept(signed(10, 5000, share=0.01))
+    store.rows = kernel.MOST_ROWS
+    error = store.gradient(np.full(5000, 0.3), 1.0, np.ones(5000)).error
+    assert error < 2.0**-21
+    store.rows += 1
+    with pytest.raises(InternalError, match="I021"):
+        minimise(store, regularization=1.0, linear=np.zeros(5000), tolerance=1e-6)
+
+
+def test_a_tolerance_below_the_error_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_MOST_STEPS", 20)
+    with pytest.raises(InternalError, match="I022"):
+        minimise(kept(signed(100, 3)), regularization=1.0, linear=np.zeros(3), tolerance=1e-30)
+
+
+def test_a_batch_must_fit() -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        SignedRows(3).add(np.zeros((2, 4)))
+
+
+def test_progress_goes_up_to_the_end() -> None:
+    seen: list[float] = []
+    minimise(kept(signed(500, 3)), regularization=1.0, linear=np.ones(3), tolerance=1e-8, progress=seen.append)
+    assert seen == sorted(seen)
+    assert 0.0 <= seen[0] <= seen[-1] <= 1.0
