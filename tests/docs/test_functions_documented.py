@@ -41,6 +41,8 @@ def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
     if name == "dp_kendall":
         rows.add("blocks")  # rows are assigned by an id, and an aggregate has none
     columns = {"dp_quantile": ["y"], "dp_bounds": ["y"], "dp_regression_metrics": ["y", "p"]}.get(name, ["x", "y"])
+    if "score" in FUNCTIONS[name].plan.arguments and "label" in FUNCTIONS[name].plan.arguments:
+        rows, columns = rows | {"label", "score"}, ["y", "p"]
     aggregate = signature(name, "macro")
     assert aggregate[: len(columns)] == columns
     assert set(aggregate[len(columns) :]) == set(FUNCTIONS[name].plan.arguments) - rows
@@ -73,7 +75,7 @@ def test_private_functions_are_volatile_and_see_nulls() -> None:
     from dpsql.udfs import SPECS
 
     pure = {spec.name for spec in SPECS if spec.pure}
-    assert pure == {"dpsql_plan", "dpsql_key", "dpsql_estimate", "dpsql_model", "dpsql_predict"}
+    assert pure == {"dpsql_plan", "dpsql_key", "dpsql_estimate", "dpsql_model", "dpsql_predict", "dpsql_predict_class"}
     registered: list[dict[str, Any]] = []
 
     class Recorder:
