@@ -139,7 +139,12 @@ def _rows(plan: Plan, *more: str, ticket: str = _TICKET) -> str:
     if plan.layout.privacy_unit is not None:
         rows += f" AND dpsql_unit IS NOT NULL{_cap(plan, columns)}"
     if plan.most_rows is not None:
-        rows = f"SELECT * FROM ({rows}) QUALIFY row_number() OVER ({_by_key(columns)}) <= {plan.most_rows}"
+        # Rows that are alike must not stay or go together, so each has a number of its own; not DuckDB's, whose seed
+        # is the caller's to set.
+        rows = (
+            f"SELECT * EXCLUDE (place) FROM (SELECT *, {_own}dpsql_random({_TICKET}) AS place FROM ({rows})) "
+            f"QUALIFY row_number() OVER (ORDER BY place ASC NULLS LAST) <= {plan.most_rows}"
+        )
     return f"({rows})"
 
 

@@ -282,6 +282,11 @@ def key(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
+def random(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket) → a random number for each row."""
+    return lambda tickets: pa.array(SYSTEM.words(len(tickets)))
+
+
 def _releases(shape: Shape, entries: list[Entry]) -> pa.Array:
     kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(shape.arrow))])
     rows = [
@@ -308,6 +313,7 @@ SPECS = (
     UdfSpec("dpsql_features", features, "STRUCT(j BIGINT, name VARCHAR, middle DOUBLE, scale DOUBLE)[]"),
     UdfSpec("dpsql_vocabulary", vocabulary, "STRUCT(j BIGINT, name VARCHAR)[]"),
     UdfSpec("dpsql_collect", collect, "BIGINT"),
+    UdfSpec("dpsql_random", random, "UBIGINT"),
     UdfSpec("dpsql_key", key, "UBIGINT", pure=True),
     UdfSpec("dpsql_turn", turn, "BIGINT"),
     *_shaped(),

@@ -54,6 +54,7 @@ VOCABULARIES = ("public", "private")
 _USUAL_FEATURES = 1000
 _GAMMA = Fraction(1, 2)
 _MOST_ROUNDS = 100
+_MANY = 100
 # Of how many noisy numbers a score is the sum or difference: of purity, the larger of its two.
 _NUMBERS = {"totals": 1, "differences": 1, "differences_and_labels": 2, "counts": 2, "counts_and_labels": 4}
 
@@ -205,7 +206,9 @@ class ScoreFilterPlan(FeatureCountsPlan):
         count = max(self.k + 1, _known_features(self.layout) or _USUAL_FEATURES)
         gaps = {noise: self._noisy_gap(noise, self.k, count) for noise in noises}
         if self.score != "information_gain" or self.n_max is not None:
-            gaps |= {mechanism: self._exact_gap(mechanism, self.k, count) for mechanism in MECHANISMS}
+            # Of many features noise on the counts is better anyhow, and the number of their subsets has many digits.
+            mechanisms = MECHANISMS if self.k <= _MANY else MECHANISMS[:1]
+            gaps |= {mechanism: self._exact_gap(mechanism, self.k, count) for mechanism in mechanisms}
         return min(gaps, key=lambda method: gaps[method])
 
     @property
@@ -559,6 +562,8 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
     }
     count = len(names)
     if plan.noise_law is None:
+        if plan.most_rows is not None and counts.positive_rows + counts.negative_rows > plan.most_rows:
+            raise InternalError("I033", "more rows were counted than n_max allows. Report it.")
         scores = exact_scores(plan.score, counts.positive, counts.negative, counts.positive_rows, counts.negative_rows)
         if plan.chosen == "svt":
             applied = plan.applied_threshold(count)

@@ -48,7 +48,7 @@ class ScoreCells(ABC):
 
     @abstractmethod
     def sql(self, score: str) -> str:
-        """Return the cell of a score that is between the bounds, as SQL; from 0, and `count` for the last one at most."""
+        """Return the cell of a score that is between the bounds, as SQL; the last one may be `count`, too."""
 
     @abstractmethod
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -24,10 +24,14 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   rows_per_block := NULL, count_share := NULL, radius := NULL, intercept := NULL, method := NULL, selector := NULL,
   selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
   target_upper := NULL, row_norm := NULL, rounds := NULL, bounds_share := NULL, scale_share := NULL,
-  quantiles := NULL, cells := NULL, error_bound := NULL, max_rows_per_unit := NULL
+  quantiles := NULL, cells := NULL, error_bound := NULL, score := NULL, threshold := NULL,
+  max_features_per_row := NULL, n_max := NULL, cutoff := NULL, false_positives := NULL, clusters := NULL,
+  vocabulary := NULL, vocabulary_share := NULL, regularization := NULL, thresholds := NULL, n_thresholds := NULL,
+  threshold_share := NULL, curve := NULL, max_rows_per_unit := NULL
 ) AS TABLE
   SELECT entry.* FROM (SELECT unnest(system.main.dpsql_estimate(
     function, n_features, k, epsilon, delta, n_rows, neighbours, mechanism, gamma, center, center_share, split,
     blocks, rows_per_block, count_share, radius, intercept, method, selector, selection_share, selection_blocks,
     lower, upper, target_lower, target_upper, row_norm, rounds, bounds_share, scale_share, quantiles, cells,
-    error_bound, max_rows_per_unit)) AS entry);
+    error_bound, score, threshold, max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary,
+    vocabulary_share, regularization, thresholds, n_thresholds, threshold_share, curve, max_rows_per_unit)) AS entry);

@@ -348,14 +348,10 @@ AUDITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "fault"),
-    [
-        pytest.param("laplace", None, marks=pytest.mark.slow),
-        pytest.param("svt", None, marks=pytest.mark.slow),
-        pytest.param("one_shot", None, marks=pytest.mark.slow),
-        ("one_shot", "sensitivity as range"),
-    ],
+    [("laplace", None), ("svt", None), ("one_shot", None), ("one_shot", "sensitivity as range")],
 )
 def test_audit(method: str, fault: str | None, opened: list[Any]) -> None:
     """One row more, and the first feature's score rises from one behind to one ahead of the second's."""

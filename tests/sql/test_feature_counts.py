@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.models.naive_bayes import NaiveBayesCall
+from dpsql.models.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.selectors.feature_counts import Counts
 
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
@@ -247,3 +247,20 @@ def test_the_names_of_a_variable(con: duckdb.DuckDBPyConnection, counted: list[C
     con.execute(f"SET VARIABLE vocabulary = {NAMES!r}")
     run(con, "features := 'token', row_id := 'doc', names := getvariable('vocabulary')")
     assert plain(counted[0]) == expected(given)
+
+
+@pytest.mark.parametrize("layout", ["long", "wide"])
+def test_of_too_many_rows_any_may_stay(
+    con: duckdb.DuckDBPyConnection, counted: list[Counts], monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """Rows that are alike do not stay or go together, whatever DuckDB's own seed is."""
+    monkeypatch.setattr(NaiveBayesPlan, "most_rows", 600)
+    con.execute("CREATE TABLE t AS SELECT doc, doc % 2 AS label, 'ant' AS token, 1 AS ant FROM range(2000) AS d(doc)")
+    for _ in range(2):
+        con.execute("SELECT setseed(0.5)").fetchall()
+        run(con) if layout == "long" else run(con, "features := ['ant']")
+    for counts in counted:
+        assert counts.positive_rows + counts.negative_rows == 600
+        assert counts.positive[0] == counts.positive_rows
+        # Hypergeometric, with a standard deviation of 10.2: out of this range with a chance of one in a million.
+        assert abs(counts.positive_rows - 300) < 51

@@ -119,7 +119,7 @@ CASES: dict[str, tuple[dict[str, Any], Counts]] = {
 }
 
 
-LONG = ("laplace totals", "gaussian totals", "svt", "gumbel gain")
+LONG = ("laplace totals", "laplace differences", "gaussian totals", "svt", "gumbel gain")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_the_law_sums_to_one() -> None:
     [
         pytest.param([8, 0, 3], 1, False, 2, marks=pytest.mark.slow),
         pytest.param([9, 2, 5, 5], 2, True, 3, marks=pytest.mark.slow),
-        ([12, 0, -4], 3, False, 4),
+        pytest.param([12, 0, -4], 3, False, 4, marks=pytest.mark.slow),
         ([10**30 + 4, 10**30], 1, True, 1),
     ],
 )

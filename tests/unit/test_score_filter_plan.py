@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpsql.accountant import cost_of
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.estimate import estimate
 from dpsql.functions import plan_from_json
 from dpsql.mechanisms.gaussian import gaussian_mu
@@ -115,6 +115,17 @@ def test_auto_is_a_rule_of_public_numbers() -> None:
     noisy = plan(k=100, score="information_gain", n_max=1000, delta=1e-6, **best)
     assert noisy.chosen == "gaussian"
     assert noisy.most_rows is None
+    # Settled at once, however many subsets there are.
+    assert plan(features="x", n_features=4 * 10**6, k=2 * 10**6, **best).chosen == "laplace"
+
+
+def test_more_rows_than_the_limit_cannot_be() -> None:
+    """Sensitivities hold up to the limit only, so counts of more rows must come from a fault."""
+    nothing = np.zeros(3, dtype=np.int64)
+    chosen = plan(k=1, threshold=None, method="one_shot", score="information_gain", n_max=49)
+    with pytest.raises(InternalError, match="I033"):
+        draw_features(chosen, Counts(nothing, nothing, 30, 20), ["a", "b", "c"])
+    draw_features(chosen, Counts(nothing, nothing, 29, 20), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])
