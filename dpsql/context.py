@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from dpsql.models.model import LinearModel
 
 
-# What DuckDB says when it binds names; no row has been read by then.
-_NAMING_ERRORS = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
+# What DuckDB says when it binds names, and of a connection in use; no row has been read by then.
+_NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
+    duckdb.CatalogException,
+    duckdb.BinderException,
+    duckdb.ParserException,
+    *((duckdb.ResourceInUseException,) if hasattr(duckdb, "ResourceInUseException") else ()),  # from 2.0
+)
 
 
 class Context:

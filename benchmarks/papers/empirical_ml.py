@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,14 @@ LEAST_DOCUMENTS = 2
 # Public settings, fixed before any result was looked at.
 THRESHOLD, BEST, FEW, CUTOFF, WORDS_PER_ROW = 50, 100, 20, 20, 10
 MOST_ROWS = 8000
+REFERENCES = ("exact", "ptt", "noisycut", "printed cluster")  # NOT PRIVATE
 # Words of a row at most by the paper's assumption, for its clusters.
 ASSUMED_WORDS = 20
 CLUSTER_ROUNDS = 5
 WEAK_ROWS = 300
 REPEATS = 10
-# Of the paper's medians: levels of halving, and share of epsilon.
-PRINTED_LEVELS, PRINTED_SHARE = 10, 0.2
+# Of the paper's medians: levels of halving (and what we would take), and share of epsilon.
+PRINTED_LEVELS, PRINTED_SHARE = (10, 4), 0.2
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -107,10 +108,9 @@ class Filter:
         return f"{self.score or 'all words'} {self.method}{rule}{more}"
 
     @property
-    def delta(self) -> float | None:
-        """Delta of the filter and of the fit, each; None where both are pure."""
-        normal = self.method == "gaussian" or ("vocabulary", "private") in self.settings
-        return DELTA / 2 if normal else None
+    def approximate(self) -> bool:
+        """Whether delta is spent: half by the filter, half by the fit."""
+        return self.method == "gaussian" or ("vocabulary", "private") in self.settings
 
 
 def private_filters() -> list[Filter]:
@@ -125,13 +125,25 @@ def private_filters() -> list[Filter]:
     found += [Filter("purity", method, "k", BEST) for method in ("gaussian", "one_shot")]
     found += [Filter("information_gain", method, "k", BEST) for method in ("gaussian", "laplace")]
     found.append(Filter("information_gain", "one_shot", "k", BEST, (("n_max", MOST_ROWS),)))
-    found += [
-        Filter("difference_count", method, "threshold", THRESHOLD, (("max_features_per_row", most),))
-        for method in ("gaussian", "laplace")
-        for most in (3, 20)
-    ]
     found.append(Filter("difference_count", "gaussian", "threshold", THRESHOLD, (("vocabulary", "private"),)))
     return found
+
+
+def filter_settings() -> list[Filter]:
+    """Return calls that only the words are looked at of: how much of a row counts, and how many may be wrong."""
+    return [
+        *(
+            Filter(score, method, "threshold", THRESHOLD, (("max_features_per_row", most),))
+            for score in ("total_count", "difference_count")
+            for method in ("gaussian", "laplace")
+            for most in (2, 3, 5, 20)
+        ),
+        *(
+            Filter(score, "gaussian", "threshold", THRESHOLD, (("false_positives", wrong),))
+            for score in ("total_count", "difference_count")
+            for wrong in (0.1, 10)
+        ),
+    ]
 
 
 def references() -> list[Filter]:
@@ -141,7 +153,15 @@ def references() -> list[Filter]:
         Filter("difference_count", "ptt", "threshold", THRESHOLD, share=0.2),
         Filter("difference_count", "noisycut", "threshold", THRESHOLD, share=0.5),
         Filter("difference_count", "printed cluster", share=0.2),
-        *(Filter("difference_count", "exact", *rule) for rule in (("threshold", THRESHOLD), ("k", BEST))),
+        *(
+            Filter(score, "exact", *rule)
+            for score, *rule in (
+                ("total_count", "k", BEST),
+                ("difference_count", "threshold", THRESHOLD),
+                ("difference_count", "k", BEST),
+                ("information_gain", "k", BEST),
+            )
+        ),
     ]
 
 
@@ -158,13 +178,14 @@ def noiseless() -> list[Filter]:
     ]
 
 
-def fit_settings() -> list[tuple[str, dict[str, Any]]]:
-    """Return fits to compare after one filter: how much of a row counts, and how wide the ridge is."""
-    return [
-        *(("naive_bayes", {"max_features_per_row": most}) for most in (1, 3, 10)),
-        *(("logistic_regression", {"row_norm": norm}) for norm in (1.0, 1.75, 3.17)),
-        *(("logistic_regression", {"row_norm": 1.75, "regularization": ridge}) for ridge in (10.0, 30.0, 100.0)),
-    ]
+def fit_settings(*, filtered: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Return fits to compare: how much of a row counts, and how wide the ridge is."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    found += [("naive_bayes", {"max_features_per_row": most}) for most in (1, 3, 5, 10, 20)]
+    found += [("logistic_regression", {"row_norm": norm}) for norm in (0.5, 1.0, 1.75, 3.16)]
+    if filtered:
+        found += [("logistic_regression", {"row_norm": 1.0, "regularization": ridge}) for ridge in (5.0, 20.0, 80.0)]
+    return found
 
 
 @dataclass(frozen=True)
@@ -293,14 +314,14 @@ def judged(fold: Fold, probabilities: Floats) -> dict[str, float]:
 
 def fit_and_judge(fold: Fold, function: str, features: Any, **arguments: Any) -> dict[str, float]:
     """Fit by one call and predict the test rows in SQL. Where no feature was found the majority is predicted."""
-    if features is not None and not isinstance(features, Release):
-        arguments |= {"features": "token", "row_id": "doc_id", "names": list(features)}
-    else:
-        arguments["features"] = features
-    if function == "logistic_regression":
-        arguments = {"lower": 0, "upper": 1, **arguments}
-    if not (features.features if isinstance(features, Release) else features):
+    if not found_names(features):
         return {"accuracy": fold.majority, "auc": 0.5}
+    if isinstance(features, Release):
+        arguments["features"] = features
+    else:
+        arguments |= {"features": "token", "row_id": "doc_id", "names": features}
+    if function == "logistic_regression":
+        arguments |= {"lower": 0, "upper": 1}
     release = getattr(fold.context, f"dp_{function}")("rows", target="label", **arguments)
     predicted = fold.context.connection.execute(
         f"SELECT dp_predict({release.ledger_id}, list(token)) AS p FROM test GROUP BY doc_id ORDER BY doc_id"
@@ -309,32 +330,50 @@ def fit_and_judge(fold: Fold, function: str, features: Any, **arguments: Any) ->
     return judged(fold, np.asarray(predicted)[np.argsort(np.argsort(fold.test))])
 
 
+def call(fold: Fold, given: Filter, epsilon: float, delta: float | None) -> Any:
+    """Return what a filter finds: a release, or a list of words from a reference."""
+    if given.method in REFERENCES:
+        return [fold.corpus.names[place] for place in not_private(fold, given, epsilon)]
+    settings = {"max_features_per_row": WORDS_PER_ROW, **dict(given.settings)}
+    if settings.get("vocabulary") != "private":
+        settings["names"] = fold.corpus.names
+    if given.rule:
+        settings[given.rule] = given.number
+    if given.approximate:
+        settings["delta"] = delta
+    settings |= {"score": given.score, "method": given.method, "epsilon": epsilon}
+    return fold.context.dp_score_filter("rows", target="label", features="token", row_id="doc_id", **settings)
+
+
+def found_names(features: Any) -> list[str]:
+    """Return the words of a release or list."""
+    return list(features.features if isinstance(features, Release) else features)
+
+
+def against_truth(fold: Fold, given: Filter, names: Sequence[str]) -> dict[str, Any]:
+    """Compare words with what the filter would find without noise."""
+    true = [fold.corpus.names[place] for place in fold.truth(given)]
+    return {"features": len(names), "true": len(true), **overlap(names, true)}
+
+
+def measure_filter(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
+    """Filter, for the whole of epsilon: the line of the results."""
+    started = time.monotonic()
+    names = found_names(call(fold, given, epsilon, DELTA))
+    return rounded(against_truth(fold, given, names) | {"seconds": time.monotonic() - started})
+
+
 def measure(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
     """Filter, then fit both classifiers: the line of the results."""
     started = time.monotonic()
-    half = {"epsilon": epsilon * (1 - given.share), **({"delta": given.delta} if given.delta else {})}
-    features: Any
-    if not given.score:
-        features, half = fold.corpus.names, {"epsilon": epsilon}
-        names = features
-    elif given.method in ("exact", "ptt", "noisycut", "printed cluster"):
-        names = features = [fold.corpus.names[place] for place in not_private(fold, given, epsilon * given.share)]
-    else:
-        settings = dict(given.settings)
-        if settings.get("vocabulary") != "private":
-            settings["names"] = fold.corpus.names
-        if given.rule:
-            settings[given.rule] = given.number
-        settings |= {"delta": given.delta} if given.delta else {}
-        settings |= {"score": given.score, "method": given.method, "epsilon": epsilon * given.share}
-        features = fold.context.dp_score_filter(
-            "rows", target="label", features="token", row_id="doc_id", **{"max_features_per_row": WORDS_PER_ROW, **settings}
-        )
-        names = features.features
-    line: dict[str, Any] = {"features": len(names)}
+    line: dict[str, Any]
     if given.score:
-        true = [fold.corpus.names[place] for place in fold.truth(given)]
-        line |= {"true": len(true), **overlap(names, true)}
+        half = {"epsilon": epsilon * (1 - given.share), "delta": DELTA / 2 if given.approximate else None}
+        features = call(fold, given, epsilon * given.share, DELTA / 2)
+        line = against_truth(fold, given, found_names(features))
+    else:
+        features, half = fold.corpus.names, {"epsilon": epsilon, "delta": DELTA if given.approximate else None}
+        line = {"features": len(features)}
     for function in ("naive_bayes", "logistic_regression"):
         line |= {f"{function} {name}": value for name, value in fit_and_judge(fold, function, features, **half).items()}
     return rounded(line | {"majority": fold.majority, "seconds": time.monotonic() - started})
@@ -382,24 +421,16 @@ def measure_noiseless(fold: Fold, given: Filter) -> dict[str, Any]:
     return rounded(line | {"majority": fold.majority, "seconds": time.monotonic() - started})
 
 
-def measure_fits(fold: Fold, epsilon: float) -> dict[str, Any]:
-    """Fit with several settings to the features of one filter."""
+def measure_fits(fold: Fold, epsilon: float, *, filtered: bool) -> dict[str, Any]:
+    """Fit with several settings, to the features of one filter or to all words."""
     started = time.monotonic()
-    given = Filter("difference_count", "gaussian", "k", BEST)
-    features = fold.context.dp_score_filter(
-        "rows",
-        target="label",
-        features="token",
-        row_id="doc_id",
-        names=fold.corpus.names,
-        k=BEST,
-        method="gaussian",
-        epsilon=epsilon * given.share,
-        delta=given.delta,
-    )
-    half = {"epsilon": epsilon * (1 - given.share), "delta": given.delta}
+    features, half = fold.corpus.names, {"epsilon": epsilon, "delta": DELTA}
+    if filtered:
+        given = Filter("total_count", "gaussian", "k", BEST)
+        features = call(fold, given, epsilon * given.share, DELTA / 2)
+        half = {"epsilon": epsilon * (1 - given.share), "delta": DELTA / 2}
     line: dict[str, Any] = {}
-    for function, settings in fit_settings():
+    for function, settings in fit_settings(filtered=filtered):
         told = ", ".join(f"{name} {value}" for name, value in settings.items())
         found = fit_and_judge(fold, function, features, **half, **settings)
         line |= {f"{function}, {told} {name}": value for name, value in found.items()}
@@ -455,12 +486,13 @@ def all_thresholds_curve(given: Scored, epsilon: float, generator: np.random.Gen
 
     The scores that occur are private themselves, and the noise is that of floating point.
     """
-    scores = np.unique(given.scores)[::-1]
-    at = np.searchsorted(-scores, -given.scores)
+    scores, at = np.unique(-given.scores, return_inverse=True)
     sums = []
     for label in (0, 1):
         exact = np.cumsum(np.bincount(at[given.labels == label], minlength=len(scores)))
-        sums.append(consistent(exact + generator.laplace(scale=len(scores) / epsilon, size=len(scores)), np.ones(len(scores))))
+        sums.append(
+            consistent(exact + generator.laplace(scale=len(scores) / epsilon, size=len(scores)), np.ones(len(scores)))
+        )
     return rates(sums[0], sums[1])
 
 
@@ -471,14 +503,26 @@ def rates(negatives: Floats, positives: Floats) -> Curve:
     return np.append(0.0, negatives / negatives[-1]), np.append(0.0, positives / positives[-1])
 
 
-def printed_medians_curve(given: Scored, epsilon: float, generator: np.random.Generator) -> Curve:
+def each_score_curve(given: Scored, epsilon: float, generator: np.random.Generator) -> Curve:
+    """Return the curve of Laplace noise on the rows of either label at each score that occurs. NOT PRIVATE, likewise."""
+    scores, at = np.unique(-given.scores, return_inverse=True)
+    sums = []
+    for label in (0, 1):
+        noisy = np.bincount(at[given.labels == label], minlength=len(scores)) + generator.laplace(
+            scale=1 / epsilon, size=len(scores)
+        )
+        sums.append(consistent(np.cumsum(noisy), np.ones(len(scores))))
+    return rates(sums[0], sums[1])
+
+
+def printed_medians_curve(given: Scored, epsilon: float, generator: np.random.Generator, *, levels: int) -> Curve:
     """Return the curve of the paper's recursive medians, with its constants. NOT PRIVATE.
 
-    Ten levels of medians by smooth sensitivity, Cauchy noise of eight times its bound over a tenth of epsilon's fifth,
-    where epsilon is more than is spent; then counts by wavelets, with half of the rest for either label.
+    Medians by smooth sensitivity, Cauchy noise of eight times its bound over a level's part of epsilon's fifth, where a
+    little more than that is spent; then counts by wavelets, with half of the rest for either label.
     """
-    level = epsilon * PRINTED_SHARE / PRINTED_LEVELS
-    cuts = np.sort(np.array(halved(np.sort(given.scores), 0.0, 1.0, PRINTED_LEVELS, level, generator)))
+    level = epsilon * PRINTED_SHARE / levels
+    cuts = np.sort(np.array(halved(np.sort(given.scores), 0.0, 1.0, levels, level, generator)))
     at = np.searchsorted(cuts, given.scores, side="left")
     cells = len(cuts) + 1
     counts = np.stack([np.bincount(at[given.labels == label], minlength=cells)[::-1] for label in (0, 1)])
@@ -534,15 +578,18 @@ def smooth_sensitivity(points: Floats, low: float, high: float, beta: float) -> 
     return best
 
 
-def curve_lines(name: str, folds: Sequence[Fold], *, repeats: int, epsilons: Sequence[float]) -> Iterator[dict[str, Any]]:
+def curve_lines(
+    name: str, folds: Sequence[Fold], *, repeats: int, epsilons: Sequence[float]
+) -> Iterator[dict[str, Any]]:
     """Measure the ROC curves of a set: yield one line per scorer, method and epsilon."""
     for scorer in ("logistic", "naive Bayes", "weak"):
         parts = [scored(fold, scorer, SETS[name]) for fold in folds]
         truth = float(np.median([area_under(*part.curve) for part in parts]))
         ways: dict[str, Callable[[Scored, float, np.random.Generator], Curve]] = {}
-        ways["Laplace on all scores (NOT PRIVATE)"] = all_thresholds_curve
-        if scorer != "naive Bayes":
-            ways["medians as printed (NOT PRIVATE)"] = printed_medians_curve
+        ways["NOT PRIVATE Laplace on sums at all scores"] = all_thresholds_curve
+        ways["NOT PRIVATE Laplace on rows at each score"] = each_score_curve
+        for levels in PRINTED_LEVELS:
+            ways[f"NOT PRIVATE medians as printed, {levels} levels"] = partial(printed_medians_curve, levels=levels)
         common = {"set": name, "scorer": scorer, "true_auc": truth}
         for epsilon in epsilons:
             for method, settings in ROC_SETTINGS.items():
@@ -551,7 +598,10 @@ def curve_lines(name: str, folds: Sequence[Fold], *, repeats: int, epsilons: Seq
                 )
                 found = []
                 for fold, part in zip(folds, parts, strict=True):
-                    counts = [np.bincount(plan.cells.of(part.scores[part.labels == label]), minlength=plan.grid) for label in (0, 1)]
+                    counts = [
+                        np.bincount(plan.cells.of(part.scores[part.labels == label]), minlength=plan.grid)
+                        for label in (0, 1)
+                    ]
                     for repeat in range(repeats):
                         if repeat == 0 and method in ROC_IN_SQL and scorer == "logistic":
                             drawn = sql_curve(fold, part, epsilon, settings)
@@ -562,7 +612,7 @@ def curve_lines(name: str, folds: Sequence[Fold], *, repeats: int, epsilons: Seq
                 yield common | {"method": method, "epsilon": epsilon} | summary(found, repeats)
             for method, way in ways.items():
                 generator = np.random.default_rng([SEED, len(method), int(1000 * epsilon)])
-                times = repeats if "printed" not in method else max(1, repeats // 5)
+                times = repeats if "10 levels" not in method else max(1, repeats // 5)
                 found = [(part, way(part, epsilon, generator)) for part in parts for _ in range(times)]
                 yield common | {"method": method, "epsilon": epsilon} | summary(found, times)
             yield common | {"method": "dp_auc", "epsilon": epsilon} | area_line(folds, parts, scorer, epsilon, repeats)
@@ -600,7 +650,9 @@ def summary(found: Sequence[tuple[Scored, Curve]], repeats: int) -> dict[str, An
     }
 
 
-def area_line(folds: Sequence[Fold], parts: Sequence[Scored], scorer: str, epsilon: float, repeats: int) -> dict[str, Any]:
+def area_line(
+    folds: Sequence[Fold], parts: Sequence[Scored], scorer: str, epsilon: float, repeats: int
+) -> dict[str, Any]:
     """Return the median error of dp_auc."""
     errors = []
     cells = RocPlan.from_arguments(
@@ -626,7 +678,7 @@ def area_line(folds: Sequence[Fold], parts: Sequence[Scored], scorer: str, epsil
 def in_sql(fold: Fold) -> list[str]:
     """Go the whole way in SQL, once: filter, fit, predict, curve. Return what was run, and what came out."""
     connection = fold.context.connection
-    # A file of names would be read as a list of that column: SET VARIABLE holds it here.
+    # Four thousand words: a variable keeps the statement readable.
     connection.execute("SET VARIABLE words = ?", [fold.corpus.names])
     statements = [
         "SELECT count(*) FROM dp_score_filter('rows', target := 'label', features := 'token', row_id := 'doc_id', "
@@ -644,7 +696,7 @@ def in_sql(fold: Fold) -> list[str]:
 
 
 class Lines:
-    """A file of JSON lines, each known by set, fold, filter and epsilon."""
+    """A file of JSON lines, each known by set, fold, kind, filter and epsilon."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -659,7 +711,7 @@ class Lines:
     @staticmethod
     def key(line: dict[str, Any]) -> tuple[Any, ...]:
         """What a line is known by."""
-        return tuple(line[name] for name in ("set", "fold", "filter", "epsilon"))
+        return tuple(line[name] for name in ("set", "fold", "kind", "filter", "epsilon"))
 
     def append(self, line: dict[str, Any]) -> None:
         """Write a line now, so that an interrupted run keeps it."""
@@ -669,20 +721,23 @@ class Lines:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-Job = tuple[str, float | None, Callable[[Fold], dict[str, Any]]]
+Job = tuple[str, str, float | None, Callable[[Fold], dict[str, Any]]]
 
 
 def jobs(*, quick: bool) -> list[Job]:
-    """Return the cells of a fold: filter, epsilon (None without noise), and how to measure it."""
-    found: list[Job] = []
-    for given in noiseless():
-        found.append((f"NOT PRIVATE {given.label}", None, lambda fold, given=given: measure_noiseless(fold, given)))
+    """Return the cells of a fold: kind of the line, filter, epsilon (None without noise), and how to measure it."""
+    found: list[Job] = [
+        ("noiseless", given.label, None, partial(measure_noiseless, given=given)) for given in noiseless()
+    ]
     for epsilon in (1.0, 0.25) if quick else EPSILONS:
-        for given in [*private_filters(), Filter("", "no filter"), *references()]:
-            private = given not in references()
-            label = given.label if private else f"NOT PRIVATE {given.label}, then private"
-            found.append((label, epsilon, lambda fold, given=given, epsilon=epsilon: measure(fold, given, epsilon)))
-        found.append(("settings of fits", epsilon, lambda fold, epsilon=epsilon: measure_fits(fold, epsilon)))
+        whole = [Filter("", "pure"), Filter("", "gaussian")]
+        for given in [*private_filters(), *whole, *references()]:
+            found.append(("fit", given.label, epsilon, partial(measure, given=given, epsilon=epsilon)))
+        for given in [*private_filters(), *filter_settings(), *references()]:
+            if given.method != "exact":
+                found.append(("filter", given.label, epsilon, partial(measure_filter, given=given, epsilon=epsilon)))
+        for filtered, label in ((True, "total_count gaussian k = 100"), (False, "all words")):
+            found.append(("settings", label, epsilon, partial(measure_fits, epsilon=epsilon, filtered=filtered)))
     return found
 
 
@@ -705,7 +760,8 @@ def write_curves(path: Path, lines: Iterable[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, CURVE_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(
-            {name: round(value, 4) if isinstance(value, float) else value for name, value in line.items()} for line in lines
+            {name: round(value, 4) if isinstance(value, float) else value for name, value in line.items()}
+            for line in lines
         )
 
 
@@ -731,8 +787,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             corpus = load(options.data, name)
             folds = [fold for fold in folds_of(corpus, name) if fold.number < count]
             for fold in folds:
-                for label, epsilon, job in cells:
-                    line = {"set": name, "fold": fold.number, "filter": label, "epsilon": epsilon}
+                for kind, label, epsilon, job in cells:
+                    line = {"set": name, "fold": fold.number, "kind": kind, "filter": label, "epsilon": epsilon}
                     if Lines.key(line) not in lines.done:
                         lines.append(line | job(fold))
                     progress.update(task, advance=1, description=name)
@@ -745,7 +801,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_curves(options.out / "curves.csv", curves)
         (options.out / "statements.sql").write_text("\n".join(shown) + "\n")
         write_report(options.out, figures=not options.no_figure)
-    print(f"{len(lines.lines)} lines in {lines.path}, {len(curves)} kinds of curves; {time.monotonic() - started:.0f} s")
+    print(
+        f"{len(lines.lines)} lines in {lines.path}, {len(curves)} kinds of curves; {time.monotonic() - started:.0f} s"
+    )
 
 
 if __name__ == "__main__":

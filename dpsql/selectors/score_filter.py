@@ -125,7 +125,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
         "false_positives": 1,
         "clusters": 2,
         "vocabulary": "public",
-        "vocabulary_share": 0.2,
+        "vocabulary_share": 0.5,
         "target_levels": None,
         **PROTECTION,
     }
@@ -161,7 +161,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
             "clusters": parameters.positive_integer("clusters", given["clusters"], code="P031", hint="2 is usual."),
             "vocabulary": parameters.choice("vocabulary", given["vocabulary"], VOCABULARIES, code="P031"),
             "vocabulary_share": parameters.open_unit_interval(
-                "vocabulary_share", given["vocabulary_share"], code="P028", hint="0.2 is usual."
+                "vocabulary_share", given["vocabulary_share"], code="P028", hint="0.5 is usual."
             ),
         }
         _refuse_contradictions(own, layout)

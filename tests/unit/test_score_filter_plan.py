@@ -76,12 +76,12 @@ def test_shares_of_a_private_vocabulary() -> None:
     """Gaussian noise on the scores leaves the vocabulary a share of delta, other methods all of it."""
     gaussian, laplace = plan(**PRIVATE), plan(**PRIVATE, method="laplace")
     for found in (gaussian, laplace):
-        assert found.score_epsilon == Fraction(4, 5)
-    assert gaussian.score_delta == Fraction(8, 10**7)
-    assert gaussian.mu == gaussian_mu(Fraction(4, 5), Fraction(8, 10**7))
+        assert found.score_epsilon == Fraction(1, 2)
+    assert gaussian.score_delta == Fraction(5, 10**7)
+    assert gaussian.mu == gaussian_mu(Fraction(1, 2), Fraction(5, 10**7))
     assert laplace.score_delta is None
-    options: dict[str, Any] = {"epsilon": Fraction(1, 5), "neighbours": "add_remove", "max_keys_per_row": 10}
-    for found, delta in ((gaussian, Fraction(2, 10**7)), (laplace, Fraction(1, 10**6))):
+    options: dict[str, Any] = {"epsilon": Fraction(1, 2), "neighbours": "add_remove", "max_keys_per_row": 10}
+    for found, delta in ((gaussian, Fraction(5, 10**7)), (laplace, Fraction(1, 10**6))):
         both = [partition_selection(noise, delta=delta, **options) for noise in ("laplace", "gaussian")]
         assert found.key_selection == min(both, key=lambda selection: selection.threshold)
     one = plan(**PRIVATE, max_features_per_row=1)
@@ -227,7 +227,7 @@ def test_estimates() -> None:
     assert found["count_std_error"] == pytest.approx(math.sqrt(10) / 0.236704, rel=1e-4)
     assert found["applied_threshold"] == pytest.approx(found["count_std_error"] * 3.6623, rel=1e-3)
     private = values(delta=1e-6, vocabulary="private")
-    assert private["vocabulary_threshold"] > 300
+    assert private["vocabulary_threshold"] > 130
     assert values(method="svt", cutoff=4, score="total_count")["noise_scale"] == pytest.approx(
         4 / (1 - 1 / (1 + 4 ** (2 / 3))), rel=1e-4
     )
