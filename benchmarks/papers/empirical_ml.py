@@ -10,28 +10,28 @@ the product's functions; features reach the fit as ``features := release(...)``,
 noisycut, clusters and medians as printed.
 
 The words with two documents or more in the whole corpus stand in for a public list of words. Folds and references are
-seeded; privacy noise cannot be. Appends one JSON line per cell to ``filters.jsonl`` and skips what is there, so an
-interrupted run goes on; ``curves.csv`` is written anew. Nothing is charged to a budget: this is a study, not a release.
+seeded; privacy noise cannot be. Nothing is charged to a budget: this is a study, not a release.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from empirical_ml_report import CURVE_COLUMNS, write_report
+from empirical_ml_report import CURVE_COLUMNS, FILTER_COLUMNS, write_report
 from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from scipy.sparse import csr_array
@@ -39,7 +39,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
-from dpsql.errors import ParameterError
 from dpsql.estimators.roc import area_between, area_under, consistent
 from dpsql.kernels.blas import one_thread
 from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
@@ -65,7 +64,7 @@ REFERENCES = ("exact", "ptt", "noisycut", "printed cluster")  # NOT PRIVATE
 ASSUMED_WORDS = 20
 CLUSTER_ROUNDS = 5
 WEAK_ROWS = 300
-REPEATS = 10
+REPEATS = 20
 # Of the paper's medians: levels of halving (and what we would take), and share of epsilon.
 PRINTED_LEVELS, PRINTED_SHARE = (10, 4), 0.2
 
@@ -274,7 +273,7 @@ class Fold:
         return np.flatnonzero(best_cluster(self.counts[0].astype(np.float64), scores, 2))
 
 
-def folds_of(corpus: Corpus, name: str) -> Iterator[Fold]:
+def folds_of(corpus: Corpus) -> Iterator[Fold]:
     """Cut a corpus in ten, the same way every time."""
     order = np.random.default_rng([SEED, len(corpus.labels)]).permutation(len(corpus.labels))
     for number, test in enumerate(np.array_split(order, FOLDS)):
@@ -358,9 +357,8 @@ def against_truth(fold: Fold, given: Filter, names: Sequence[str]) -> dict[str, 
 
 def measure_filter(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
     """Filter, for the whole of epsilon: the line of the results."""
-    started = time.monotonic()
     names = found_names(call(fold, given, epsilon, DELTA))
-    return rounded(against_truth(fold, given, names) | {"seconds": time.monotonic() - started})
+    return rounded(against_truth(fold, given, names))
 
 
 def measure(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
@@ -376,7 +374,7 @@ def measure(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
         line = {"features": len(features)}
     for function in ("naive_bayes", "logistic_regression"):
         line |= {f"{function} {name}": value for name, value in fit_and_judge(fold, function, features, **half).items()}
-    return rounded(line | {"majority": fold.majority, "seconds": time.monotonic() - started})
+    return rounded(line)
 
 
 def not_private(fold: Fold, given: Filter, epsilon: float) -> NDArray[np.intp]:
@@ -418,7 +416,7 @@ def measure_noiseless(fold: Fold, given: Filter) -> dict[str, Any]:
     for function, model in models.items():
         found = model.fit(rows[fold.fit], labels[fold.fit]).predict_proba(rows[fold.test])[:, 1]
         line |= {f"{function} {name}": value for name, value in judged(fold, found).items()}
-    return rounded(line | {"majority": fold.majority, "seconds": time.monotonic() - started})
+    return rounded(line)
 
 
 def measure_fits(fold: Fold, epsilon: float, *, filtered: bool) -> dict[str, Any]:
@@ -434,7 +432,7 @@ def measure_fits(fold: Fold, epsilon: float, *, filtered: bool) -> dict[str, Any
         told = ", ".join(f"{name} {value}" for name, value in settings.items())
         found = fit_and_judge(fold, function, features, **half, **settings)
         line |= {f"{function}, {told} {name}": value for name, value in found.items()}
-    return rounded(line | {"majority": fold.majority, "seconds": time.monotonic() - started})
+    return rounded(line)
 
 
 def rounded(line: dict[str, Any]) -> dict[str, Any]:
@@ -504,7 +502,7 @@ def rates(negatives: Floats, positives: Floats) -> Curve:
 
 
 def each_score_curve(given: Scored, epsilon: float, generator: np.random.Generator) -> Curve:
-    """Return the curve of Laplace noise on the rows of either label at each score that occurs. NOT PRIVATE, likewise."""
+    """Return the curve of Laplace noise on the rows of either label at each score. NOT PRIVATE, likewise."""
     scores, at = np.unique(-given.scores, return_inverse=True)
     sums = []
     for label in (0, 1):
@@ -695,30 +693,24 @@ def in_sql(fold: Fold) -> list[str]:
     return [f"{text};  -- {connection.execute(text).fetchall()[0][0]}" for text in statements]
 
 
-class Lines:
-    """A file of JSON lines, each known by set, fold, kind, filter and epsilon."""
+class Cells:
+    """What was measured, over the folds: one list of numbers per set, kind, filter, epsilon and measure."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = path.read_text() if path.exists() else ""
-        if not text.endswith("\n"):  # cut off when it was last written
-            text = text[: text.rfind("\n") + 1]
-            path.write_text(text)
-        self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
-        self.done = {self.key(line) for line in self.lines}
+    def __init__(self) -> None:
+        self._values: dict[tuple[Any, ...], list[float]] = defaultdict(list)
 
-    @staticmethod
-    def key(line: dict[str, Any]) -> tuple[Any, ...]:
-        """What a line is known by."""
-        return tuple(line[name] for name in ("set", "fold", "kind", "filter", "epsilon"))
+    def add(self, name: str, kind: str, label: str, epsilon: float | None, line: Mapping[str, float]) -> None:
+        """Take in what one fold gave."""
+        for measure_name, value in line.items():
+            self._values[name, kind, label, epsilon, measure_name].append(value)
 
-    def append(self, line: dict[str, Any]) -> None:
-        """Write a line now, so that an interrupted run keeps it."""
-        self.lines.append(line)
-        self.done.add(self.key(line))
-        with self.path.open("a") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    def write(self, path: Path) -> None:
+        """Write means over the folds, and their standard errors."""
+        lines = []
+        for key, values in self._values.items():
+            error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+            lines.append(dict(zip(FILTER_COLUMNS, (*key, len(values), float(np.mean(values)), error), strict=True)))
+        write_csv(path, FILTER_COLUMNS, lines)
 
 
 Job = tuple[str, str, float | None, Callable[[Fold], dict[str, Any]]]
@@ -754,15 +746,15 @@ def gather(data: Path, only: Sequence[str]) -> list[str]:
     return found
 
 
-def write_curves(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+def write_csv(path: Path, columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, CURVE_COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            {name: round(value, 4) if isinstance(value, float) else value for name, value in line.items()}
-            for line in lines
-        )
+        for line in lines:
+            writer.writerow(
+                {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in line.items()}
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -775,35 +767,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     started = time.monotonic()
     names = gather(options.data, options.only)
-    cells = jobs(quick=options.quick)
-    lines = Lines(options.out / "filters.jsonl")
-    curves: list[dict[str, Any]] = []
-    shown: list[str] = []
+    todo = jobs(quick=options.quick)
+    cells, curves, shown = Cells(), list[dict[str, Any]](), list[str]()
+    count, epsilons = (2, (1.0, 0.25)) if options.quick else (FOLDS, EPSILONS)
     bar = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    count = 2 if options.quick else FOLDS
     with one_thread(), Progress(*bar, TimeRemainingColumn()) as progress:
-        task = progress.add_task("cells", total=len(names) * count * len(cells))
+        task = progress.add_task("cells", total=len(names) * count * len(todo))
         for name in names:
-            corpus = load(options.data, name)
-            folds = [fold for fold in folds_of(corpus, name) if fold.number < count]
+            folds = list(islice(folds_of(load(options.data, name)), count))
             for fold in folds:
-                for kind, label, epsilon, job in cells:
-                    line = {"set": name, "fold": fold.number, "kind": kind, "filter": label, "epsilon": epsilon}
-                    if Lines.key(line) not in lines.done:
-                        lines.append(line | job(fold))
+                for kind, label, epsilon, job in todo:
+                    cells.add(name, kind, label, epsilon, job(fold))
                     progress.update(task, advance=1, description=name)
-            epsilons = (1.0, 0.25) if options.quick else EPSILONS
+                cells.write(options.out / "filters.csv")
             progress.update(task, description=f"{name}: curves")
             curves += curve_lines(name, folds, repeats=2 if options.quick else REPEATS, epsilons=epsilons)
-            if not shown:
-                shown = in_sql(folds[0])
+            write_csv(options.out / "curves.csv", CURVE_COLUMNS, curves)
+            shown += [f"-- {name}", *in_sql(folds[0])]
     if names:
-        write_curves(options.out / "curves.csv", curves)
         (options.out / "statements.sql").write_text("\n".join(shown) + "\n")
         write_report(options.out, figures=not options.no_figure)
-    print(
-        f"{len(lines.lines)} lines in {lines.path}, {len(curves)} kinds of curves; {time.monotonic() - started:.0f} s"
-    )
+    print(f"{len(names)} sets, {count * len(todo)} cells each, {len(curves)} kinds of curves")
+    print(f"{time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

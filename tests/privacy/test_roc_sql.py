@@ -148,6 +148,11 @@ FAULTS: dict[str, tuple[str, dict[str, Any], tuple[Rows, Rows]]] = {
     "halves by rank": ("smooth_medians", MEDIANS, (cells(0, 22, 22, 24, 63), cells(0, 22, 22, 24, 42, 63))),
     "total epsilon at every level": ("smooth_medians", MEDIANS, (cells(2, 23), cells(2, 23, 23))),
     "noise multiplied for units": ("smooth_medians", {"n_thresholds": 1, **UNIT}, THREE_MORE),
+    "area for one row": (
+        "auc",
+        UNIT,
+        ([(1, 1, 0.5, 1), (2, 0, 0.1, 1)], [(1, 1, 0.5, 1), (2, 0, 0.1, 1), (3, 0, 0.9, 3)]),
+    ),
     "steps of added rows under replace": ("smooth_medians", {**MEDIANS, **REPLACED}, (cells(31), cells(63))),
     "constant of added rows under replace": (
         "auc",

@@ -17,7 +17,7 @@ import dpsql
 from dpsql.estimators.roc import calibration, precision_recall
 from dpsql.summaries.auc import AucPlan
 from dpsql.summaries.confusion import ConfusionPlan
-from dpsql.summaries.roc import RocPlan
+from dpsql.summaries.roc import RocPlan, chosen_cells
 
 ROWS = 3000
 HUGE = 10**5
@@ -95,6 +95,18 @@ def test_a_huge_epsilon_gives_the_exact_curve(con: Any, more: str) -> None:
 def test_recursive_thresholds_are_quantiles(con: Any) -> None:
     found = [row[0] for row in rows(con, "dp_roc", more="n_thresholds := 3")][1:-1]
     assert found[::-1] == pytest.approx(np.quantile(columns()[1], [0.25, 0.5, 0.75]), abs=0.01)
+
+
+@pytest.mark.parametrize("thresholds", ["recursive", "smooth_medians"])
+@pytest.mark.parametrize(("cells", "step"), [(4096, 16), (300, 2), (64, 1)])
+def test_a_threshold_is_where_the_cell_of_the_median_ends(thresholds: str, cells: int, step: int) -> None:
+    """Out of at most 256 candidates; the end of the last one is none."""
+    given = {"label": "y", "score": "p", "epsilon": HUGE, "n_thresholds": 1, "thresholds": thresholds, "cells": cells}
+    plan = RocPlan.from_arguments("t", given)
+    for cell in (0, 7, 40, cells - 1):
+        counts = np.bincount([cell] * 9, minlength=cells)
+        end = (cell // step + 1) * step
+        assert chosen_cells(plan, counts).tolist() == ([end] if end < cells else [])
 
 
 def test_a_huge_epsilon_gives_the_exact_area(con: Any) -> None:

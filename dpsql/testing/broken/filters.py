@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from dpsql import statements
-from dpsql.functions import plan_from_json
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
 from dpsql.selectors import score_filter
 from dpsql.statistics import feature_counts
+from dpsql.testing.broken.planting import Patch, planted
 from dpsql.testing.filters import Bits, Noise, comparison_chance, comparison_law, product_law
-
-# What stands where, and what stands in for it.
-Patch = tuple[Any, str, Any]
 
 
 def one_threshold_law(scores: Sequence[int], *, epsilon: float, threshold: float) -> dict[Bits, float]:
@@ -290,8 +287,7 @@ class BrokenFilter:
     patches: tuple[Patch, ...]
 
 
-@contextmanager
-def broken_filter(name: str) -> Iterator[None]:
+def broken_filter(name: str) -> AbstractContextManager[None]:
     """Plant one fault of `BROKEN_FILTERS` for as long as the context lasts. Never private; for tests only.
 
     Notes
@@ -299,18 +295,7 @@ def broken_filter(name: str) -> Iterator[None]:
     ``tests/privacy/test_score_filter_sql.py`` catches each through SQL, by what it costs on two neighbouring tables;
     the right function passes the same test.
     """
-    patches = BROKEN_FILTERS[name].patches
-    before = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in patches]
-    # Plans remember what they once derived.
-    plan_from_json.cache_clear()
-    try:
-        for owner, attribute, value in patches:
-            setattr(owner, attribute, value)
-        yield
-    finally:
-        for owner, attribute, value in before:
-            setattr(owner, attribute, value)
-        plan_from_json.cache_clear()
+    return planted(*BROKEN_FILTERS[name].patches)
 
 
 def _added_rows_only(released: str, neighbours: str, **options: Any) -> Any:

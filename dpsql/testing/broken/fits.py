@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dpsql.functions import plan_from_json
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms import ada_ssp, bounds, quantile, tukey
@@ -26,11 +25,10 @@ from dpsql.statistics import counts, regression
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.tukey import row_budget
 from dpsql.summaries import metrics
+from dpsql.testing.broken.planting import Patch, planted
 from dpsql.testing.broken.regression import round_after_clip
 from dpsql.testing.broken.tukey import position_blocks
 
-# What stands where, and what stands in for it.
-Patch = tuple[Any, str, Any]
 # The rank that the fault "fixed rank" takes for the number of rows.
 PUBLIC_ROWS = 12
 
@@ -51,8 +49,7 @@ class BrokenFit:
     patches: tuple[Patch, ...]
 
 
-@contextmanager
-def broken_fit(name: str) -> Iterator[None]:
+def broken_fit(name: str) -> AbstractContextManager[None]:
     """Plant one fault of `BROKEN_FITS` for as long as the context lasts. Never private; for tests only.
 
     Notes
@@ -60,18 +57,7 @@ def broken_fit(name: str) -> Iterator[None]:
     ``tests/privacy/test_broken_fits_sql.py`` catches each through SQL, by what the noise is worth (`worst_case`), by
     the replay on neighbours (`pair_loss`), by the ledger, or by `audit_sql`; the right function passes the same test.
     """
-    patches = BROKEN_FITS[name].patches
-    before = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in patches]
-    # Plans remember what they once derived.
-    plan_from_json.cache_clear()
-    try:
-        for owner, attribute, value in patches:
-            setattr(owner, attribute, value)
-        yield
-    finally:
-        for owner, attribute, value in before:
-            setattr(owner, attribute, value)
-        plan_from_json.cache_clear()
+    return planted(*BROKEN_FITS[name].patches)
 
 
 def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -21,6 +21,7 @@ from dpsql.models.logistic_regression import Scaling
 from dpsql.noise.ball import ball_error, exponential_norm
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.fixed_point import quantise
+from dpsql.testing.broken.planting import Patch, planted
 from dpsql.testing.logistic import Array, Perturbation, Table
 
 
@@ -225,7 +226,7 @@ def _integer_rows(whole: Callable[[Array, int], Array]) -> Callable[..., Any]:
 
 
 # Owner, name and replacement of each fault.
-FAULTS: dict[str, tuple[Any, str, Any]] = {
+FAULTS: dict[str, Patch] = {
     "constants for added rows": (model, "calibrate", _constants_for_added_rows),
     "replaced rows as added ones": (model, "calibrate", _calibrated(neighbours="add_remove")),
     "units as rows": (model, "calibrate", _calibrated(max_rows_per_unit=1)),
@@ -239,13 +240,6 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-@contextmanager
-def broken_logistic(name: str) -> Iterator[None]:
+def broken_logistic(name: str) -> AbstractContextManager[None]:
     """Plant one fault of `FAULTS` behind the SQL function for as long as the context lasts. Never private."""
-    owner, attribute, value = FAULTS[name]
-    before = vars(owner)[attribute]
-    setattr(owner, attribute, value)
-    try:
-        yield
-    finally:
-        setattr(owner, attribute, before)
+    return planted(FAULTS[name])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from dpsql.models import naive_bayes
 from dpsql.models.naive_bayes import NaiveBayesPlan
 from dpsql.selectors import feature_counts
 from dpsql.statistics import counts
+from dpsql.testing.broken.planting import Patch, planted
 
 
 def _absent_counts_too(plan: Any, count: int) -> tuple[int, int]:
@@ -38,7 +38,7 @@ def _exact_rows(scale: Any, size: int) -> Any:
 
 
 # Owner, name and replacement of the piece that is wrong.
-FAULTS: dict[str, tuple[Any, str, Any]] = {
+FAULTS: dict[str, Patch] = {
     "noise of one feature for a row of many": (NaiveBayesPlan, "moved", _absent_counts_too),
     "a row keeps more features than it may": (feature_counts, "_sample", _keep_all),
     "replaced rows as added ones": (naive_bayes, "l1_sensitivity", _as_if_added),
@@ -47,13 +47,6 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-@contextmanager
-def broken_naive_bayes(name: str) -> Iterator[None]:
+def broken_naive_bayes(name: str) -> AbstractContextManager[None]:
     """Plant one fault of `FAULTS` for as long as the context lasts. Never private; for tests only."""
-    owner, attribute, value = FAULTS[name]
-    before = vars(owner)[attribute]
-    setattr(owner, attribute, value)
-    try:
-        yield
-    finally:
-        setattr(owner, attribute, before)
+    return planted(FAULTS[name])

@@ -310,6 +310,7 @@ BROKEN_ROC: dict[str, tuple[Patch, ...]] = {
         (smooth, "step_epsilon", _row_epsilon),
         (smooth, "cauchy_scale", lambda epsilon, beta: 3 * _real_cauchy_scale(epsilon, beta)),
     ),
+    "area for one row": ((smooth, "step_epsilon", _row_epsilon),),
     "steps of added rows under replace": ((smooth, "step_epsilon", _added_epsilon),),
     "constant of added rows under replace": ((smooth, "area_bound", _added_area),),
 }
