@@ -44,6 +44,8 @@ def to_doubles(array: pa.Array) -> NDArray[np.float64]:
     """
     if pa.types.is_float64(array.type) and array.null_count == 0:
         return np.array(array.to_numpy())
+    if pa.types.is_null(array.type):
+        return np.full(len(array), np.nan)
     if pa.types.is_decimal(array.type):
         values = _decimal_to_doubles(array)
     else:

@@ -331,7 +331,9 @@ _KINDS: dict[str, type[LinearModel]] = {
 
 def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``1 / (1 + exp(-log_odds))`` without overflow."""
-    return np.exp(-np.logaddexp(0.0, -log_odds))
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        probability: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -log_odds))
+    return probability
 
 
 def _class_text(level: Any) -> str:
@@ -345,8 +347,11 @@ def _is_names(kind: pa.DataType) -> bool:
     """Whether a type is a list of texts."""
     import pyarrow as pa
 
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return bool(lists and (pa.types.is_string(kind.value_type) or pa.types.is_null(kind.value_type)))
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    value = kind.value_type
+    texts = pa.types.is_string(value) or pa.types.is_large_string(value) or value == pa.string_view()
+    return bool(texts or pa.types.is_dictionary(value) or pa.types.is_null(value))
 
 
 def _pairs(bounds: Any) -> tuple[tuple[float, float], ...] | None:
