@@ -15,7 +15,13 @@ smooth_medians  medians of all scores and of halves by smooth sensitivity (`smoo
 
 Few candidates are better than many: the exponential mechanism is off by ``log(candidates) / epsilon`` ranks, and where
 many rows share a score the halves beside it still get thresholds of their own. With scores that are calibrated
-probabilities, fixed thresholds are better still; recursive ones do not depend on the scale of the scores.
+probabilities, fixed thresholds are better still; recursive ones depend less on the scale of the scores. Two scores of
+one cell cannot be told apart: where scores crowd at 0 and 1, as those of naive Bayes do, log odds and wider bounds show
+more of the curve than probabilities.
+
+With delta the noise on counts is Gaussian. It takes less rho from a zCDP budget for the same error; at the same
+epsilon it is wider: 9.3 rows instead of 5.1 for 15 thresholds, epsilon = 1 and delta = 1e-6. Under replace, with an
+epsilon of 1 or less, it is narrower from about a hundred thresholds on.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def assert_covered(name: str, loss: RocLoss) -> None:
 def test_rows(connection: Any, name: str, relation: Relation) -> None:
     """NULL, NaN, infinities, ties, labels that are no level: a row costs epsilon at most, and about that at worst."""
     sql = call(name, neighbours=relation)
-    pairs = random_pairs(5, relation, columns=2, count=12, lower=0.0, upper=1.0)
+    pairs = random_pairs(5, relation, columns=2, count=5, lower=0.0, upper=1.0)
     losses = [compare(connection, sql, pair, ["label", "score"]) for pair in pairs]
     for loss in losses:
         assert_covered(name, loss)
@@ -117,7 +117,7 @@ def test_rows(connection: Any, name: str, relation: Relation) -> None:
 def test_units(connection: Any, name: str, relation: Relation) -> None:
     """All rows of a privacy unit, of which three count."""
     sql = call(name, neighbours=relation, **UNIT)
-    pairs = random_unit_pairs(7, relation, columns=2, count=8, max_rows_per_unit=5, lower=0.0, upper=1.0)
+    pairs = random_unit_pairs(7, relation, columns=2, count=4, max_rows_per_unit=5, lower=0.0, upper=1.0)
     for pair in pairs:
         assert_covered(name, compare(connection, sql, pair, ["owner", "label", "score"]))
 
@@ -188,7 +188,8 @@ def test_every_fault_is_here() -> None:
 def test_planted_faults(connection: Any, fault: str) -> None:
     name, more, tables = FAULTS[fault]
     sql, epsilon = call(name, **more), more.get("epsilon", EPSILON)
-    runs = 20 if name == "smooth_medians" else 2
+    # Half of the draws of the first and three quarters of those of the second show it, and all draws of the others.
+    runs = {"ties on both sides": 24, "steps of added rows under replace": 12}.get(fault, 2)
     worst = max(lost(connection, fault, sql, tables) for _ in range(runs))
     assert worst > 1.05 * epsilon, worst
     assert max(lost(connection, None, sql, tables) for _ in range(runs)) <= epsilon * (1 + 1e-9)
@@ -253,7 +254,7 @@ def audited(opened: list[Any], name: str, runs: int, claim: float | None = None)
 
 @pytest.mark.parametrize("name", AUDITS)
 def test_audit(opened: list[Any], name: str) -> None:
-    report = audited(opened, name, 60 if "units" in name else 300)
+    report = audited(opened, name, 40 if "units" in name else 150)
     assert report.verdict != "violates", str(report)
 
 

@@ -74,7 +74,7 @@ def wrong_law(noise_law, factor):
 @pytest.mark.parametrize(
     ("count", "epsilon", "neighbours", "rows"),
     [
-        (1, 2, "add_remove", 1),
+        pytest.param(1, 2, "add_remove", 1, marks=pytest.mark.slow),
         pytest.param(1, 3, "replace", 2, marks=pytest.mark.slow),
         pytest.param(3, 6, "add_remove", 2, marks=pytest.mark.slow),
         (3, 8, "replace", 1),

@@ -10,19 +10,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dpsql.functions import plan_from_json
 from dpsql.mechanisms import prefix_sums, smooth
 from dpsql.mechanisms.smooth import step_epsilon
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 from dpsql.summaries import roc as summary
+from dpsql.testing.broken.planting import Patch, planted
 from dpsql.testing.quantile import Cells, Rows, Split
 from dpsql.testing.roc import (
     Labelled,
@@ -210,12 +210,7 @@ def _by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[in
     return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
 
 
-# What stands where, and what stands in for it.
-Patch = tuple[Any, str, Any]
-
-
-@contextmanager
-def broken_roc(name: str) -> Iterator[None]:
+def broken_roc(name: str) -> AbstractContextManager[None]:
     """Plant one fault of `BROKEN_ROC` for as long as the context lasts. Never private; for tests only.
 
     Notes
@@ -223,18 +218,7 @@ def broken_roc(name: str) -> Iterator[None]:
     ``tests/privacy/test_roc_sql.py`` catches each through SQL, on two neighbouring tables (`roc_loss`); the right
     function passes the same test.
     """
-    patches = BROKEN_ROC[name]
-    before = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in patches]
-    # Plans remember what they once derived.
-    plan_from_json.cache_clear()
-    try:
-        for owner, attribute, value in patches:
-            setattr(owner, attribute, value)
-        yield
-    finally:
-        for owner, attribute, value in before:
-            setattr(owner, attribute, value)
-        plan_from_json.cache_clear()
+    return planted(*BROKEN_ROC[name])
 
 
 def _of_a_row(real: Any) -> Any:
