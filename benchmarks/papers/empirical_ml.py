@@ -358,12 +358,11 @@ def against_truth(fold: Fold, given: Filter, names: Sequence[str]) -> dict[str, 
 def measure_filter(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
     """Filter, for the whole of epsilon: the line of the results."""
     names = found_names(call(fold, given, epsilon, DELTA))
-    return rounded(against_truth(fold, given, names))
+    return against_truth(fold, given, names)
 
 
 def measure(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
     """Filter, then fit both classifiers: the line of the results."""
-    started = time.monotonic()
     line: dict[str, Any]
     if given.score:
         half = {"epsilon": epsilon * (1 - given.share), "delta": DELTA / 2 if given.approximate else None}
@@ -374,7 +373,7 @@ def measure(fold: Fold, given: Filter, epsilon: float) -> dict[str, Any]:
         line = {"features": len(features)}
     for function in ("naive_bayes", "logistic_regression"):
         line |= {f"{function} {name}": value for name, value in fit_and_judge(fold, function, features, **half).items()}
-    return rounded(line)
+    return line
 
 
 def not_private(fold: Fold, given: Filter, epsilon: float) -> NDArray[np.intp]:
@@ -408,20 +407,18 @@ def not_private(fold: Fold, given: Filter, epsilon: float) -> NDArray[np.intp]:
 
 def measure_noiseless(fold: Fold, given: Filter) -> dict[str, Any]:
     """Fit scikit-learn's classifiers to exact counts. NOT PRIVATE."""
-    started = time.monotonic()
     places = fold.truth(given) if given.score else np.arange(len(fold.corpus.names))
     rows, labels = fold.corpus.matrix[:, places], fold.corpus.labels
-    line: dict[str, Any] = {"features": len(places)}
+    line: dict[str, Any] = {"features": len(places), "majority": fold.majority}
     models = {"naive_bayes": BernoulliNB(), "logistic_regression": LogisticRegression(max_iter=1000)}
     for function, model in models.items():
         found = model.fit(rows[fold.fit], labels[fold.fit]).predict_proba(rows[fold.test])[:, 1]
         line |= {f"{function} {name}": value for name, value in judged(fold, found).items()}
-    return rounded(line)
+    return line
 
 
 def measure_fits(fold: Fold, epsilon: float, *, filtered: bool) -> dict[str, Any]:
     """Fit with several settings, to the features of one filter or to all words."""
-    started = time.monotonic()
     features, half = fold.corpus.names, {"epsilon": epsilon, "delta": DELTA}
     if filtered:
         given = Filter("total_count", "gaussian", "k", BEST)
@@ -432,11 +429,7 @@ def measure_fits(fold: Fold, epsilon: float, *, filtered: bool) -> dict[str, Any
         told = ", ".join(f"{name} {value}" for name, value in settings.items())
         found = fit_and_judge(fold, function, features, **half, **settings)
         line |= {f"{function}, {told} {name}": value for name, value in found.items()}
-    return rounded(line)
-
-
-def rounded(line: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 4) if isinstance(value, float) else value for name, value in line.items()}
+    return line
 
 
 # ROC curves.
@@ -716,12 +709,12 @@ class Cells:
 Job = tuple[str, str, float | None, Callable[[Fold], dict[str, Any]]]
 
 
-def jobs(*, quick: bool) -> list[Job]:
+def jobs(epsilons: Sequence[float]) -> list[Job]:
     """Return the cells of a fold: kind of the line, filter, epsilon (None without noise), and how to measure it."""
     found: list[Job] = [
         ("noiseless", given.label, None, partial(measure_noiseless, given=given)) for given in noiseless()
     ]
-    for epsilon in (1.0, 0.25) if quick else EPSILONS:
+    for epsilon in epsilons:
         whole = [Filter("", "pure"), Filter("", "gaussian")]
         for given in [*private_filters(), *whole, *references()]:
             found.append(("fit", given.label, epsilon, partial(measure, given=given, epsilon=epsilon)))
@@ -762,14 +755,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder that holds text/*.parquet")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "empirical_ml", help="folder of what is written")
     parser.add_argument("--only", nargs="+", default=[], help="these sets")
-    parser.add_argument("--quick", action="store_true", help="two folds, two epsilons, few curves; give another --out")
+    parser.add_argument("--quick", action="store_true", help="two folds, one epsilon, few curves; give another --out")
     parser.add_argument("--no-figure", action="store_true", help="leave the figures out (they need matplotlib)")
     options = parser.parse_args(arguments)
     started = time.monotonic()
     names = gather(options.data, options.only)
-    todo = jobs(quick=options.quick)
     cells, curves, shown = Cells(), list[dict[str, Any]](), list[str]()
-    count, epsilons = (2, (1.0, 0.25)) if options.quick else (FOLDS, EPSILONS)
+    count, epsilons = (2, EPSILONS[:1]) if options.quick else (FOLDS, EPSILONS)
+    todo = jobs(epsilons)
     bar = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with one_thread(), Progress(*bar, TimeRemainingColumn()) as progress:
         task = progress.add_task("cells", total=len(names) * count * len(todo))
