@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import SMALLEST_DELTA, gaussian_release, usable_mu
-from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
+from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.noise.exact import exp_bounds, log_bounds
 from dpsql.statistics.counts import check_relation
@@ -210,12 +210,6 @@ def _noisy(values: NDArray[np.int64], selection: PartitionSelection, source: Bit
     fine = values.astype(object) << selection.shift
     release = gaussian_release(fine, sensitivity=int(selection.scale), squared_mu=selection.mu**2, source=source)
     return release.values * 2.0**-selection.shift
-
-
-def laplace_deviation(scale: Fraction) -> float:
-    """Return the standard deviation of discrete Laplace noise of that scale."""
-    exponent = -1 / float(scale)
-    return math.sqrt(2 * math.exp(exponent)) / -math.expm1(exponent)
 
 
 def laplace_tail(scale: Fraction, chance: Fraction) -> int:

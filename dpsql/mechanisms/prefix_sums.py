@@ -64,7 +64,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import gaussian_counts
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 
@@ -267,13 +267,6 @@ def noisy_prefix_sums(
 def laplace_scale(strategy: PrefixStrategy, epsilon: Fraction, neighbours: str, max_rows_per_unit: int = 1) -> Fraction:
     """Return the scale of the Laplace noise on every product, in units of ``2**-bits`` rows."""
     return strategy.l1 * l1_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit) / epsilon
-
-
-def laplace_deviation(scale: Fraction) -> float:
-    """Return the standard deviation of discrete Laplace noise of that scale."""
-    # a / (1 - a)**2 with a = exp(-1 / scale) is 1 / (2 sinh(1 / (2 scale)))**2.
-    half = float(1 / (2 * scale))
-    return math.sqrt(0.5) / math.sinh(half) if half < 700 else 0.0
 
 
 def gaussian_sensitivity(strategy: PrefixStrategy, neighbours: str, max_rows_per_unit: int = 1) -> int:

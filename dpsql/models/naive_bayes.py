@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpsql import parameters
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, share_of_mu, usable_mu
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.selectors.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
@@ -39,11 +39,14 @@ class NaiveBayesPlan(FeatureCountsPlan):
         Share of the loss that the numbers of rows cost, in (0, 1): of epsilon, or of mu squared.
     smoothing : float
         Rows with and rows without each feature that are added to each level, > 0.
+    shrink : bool
+        Draw the rates of the two levels together as far as the noise alone would have them apart.
     """
 
     delta: Fraction | None
     count_share: Fraction
     smoothing: float
+    shrink: bool
 
     function: ClassVar[str] = "dp_naive_bayes"
     arguments: ClassVar[dict[str, Any]] = {
@@ -53,6 +56,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         "max_features_per_row": 10,
         "count_share": 0.1,
         "smoothing": 1.0,
+        "shrink": True,
         "target_levels": None,
         **PROTECTION,
     }
@@ -68,6 +72,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
             "smoothing": parameters.positive_float(
                 "smoothing", given["smoothing"], code="P028", hint="1 is usual: one row with, one without."
             ),
+            "shrink": parameters.boolean("shrink", given["shrink"], code="P028"),
         }
 
     def check_features(self, count: int) -> None:
@@ -116,22 +121,19 @@ class NaiveBayesPlan(FeatureCountsPlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the counts would be."""
-        if self.delta is None:
-            rows, feature = (float(scale) * 2**0.5 for scale in self.scales(n_features))
-        else:
-            rows, feature = (
-                (squared / share) ** 0.5 / float(self.mu)
-                for squared, share in zip(self.squared(n_features), self.mu_shares, strict=True)
-            )
+        rows, feature = self.deviations(n_features)
         return [
             ("count_std_error", feature, "standard deviation of the noise on the rows that have a feature"),
             ("rows_std_error", rows, "standard deviation of the noise on the rows of a level"),
         ]
 
-    @cached_property
-    def mu_shares(self) -> tuple[float, float]:
-        """The shares of mu squared."""
-        return float(self.count_share), 1 - float(self.count_share)
+    def deviations(self, count: int) -> tuple[float, ...]:
+        """Return the standard deviations of the noise on a number of rows and on a count of a feature."""
+        if self.delta is None:
+            return tuple(map(laplace_deviation, self.scales(count)))
+        shares = (float(self.count_share), 1 - float(self.count_share))
+        pairs = zip(self.squared(count), shares, strict=True)
+        return tuple((squared / share) ** 0.5 / float(self.mu) for squared, share in pairs)
 
     def squared(self, count: int) -> tuple[int, ...]:
         """Squared L2 sensitivities of the numbers of rows and of the counts of features."""
@@ -178,7 +180,10 @@ class NaiveBayesCall(FeatureCountsCall):
                     strict=True,
                 )
             )
-        weights = log_odds(noisy.reshape(2, -1), noisy_rows, plan.smoothing)
+        noisy = noisy.reshape(2, -1)
+        if plan.shrink:
+            noisy = shrunk(noisy, noisy_rows, plan.deviations(len(self.features))[1])
+        weights = log_odds(noisy, noisy_rows, plan.smoothing)
         return {
             "kind": "naive_bayes",
             "method": "gaussian" if plan.delta is not None else "laplace",
@@ -190,6 +195,35 @@ class NaiveBayesCall(FeatureCountsCall):
             "levels": list(self.levels),
             "binary": True,
         }
+
+
+def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """Return counts whose differences between the levels are as large as they are beyond the noise: post-processing.
+
+    Noise has a rare feature in a share of both levels, and in a larger one of the smaller level. So the two rates are
+    drawn to the rate of all rows, by the factor ``1 - variance / difference**2``, or wholly where that is negative
+    (James and Stein). Without noise nothing changes.
+
+    Parameters
+    ----------
+    present : ndarray of float64, shape (2, d)
+        Rows of the negative and of the positive level that have a feature, with noise.
+    rows : ndarray of float64, shape (2,)
+        Rows of each level, with noise; below one they count as one.
+    deviation : float
+        Standard deviation of the noise on `present`.
+
+    Returns
+    -------
+    counts : ndarray of float64, shape (2, d)
+    """
+    shares = np.maximum(rows, 1.0) / np.maximum(rows, 1.0).sum()
+    both = present.sum(axis=0)
+    difference = present[1] - shares[1] * both
+    variance = deviation**2 * np.square(shares).sum()
+    squares = np.square(difference)
+    kept = difference * np.maximum(0.0, 1 - np.divide(variance, squares, out=np.ones_like(squares), where=squares > 0))
+    return np.stack([shares[0] * both - kept, shares[1] * both + kept])
 
 
 def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]:

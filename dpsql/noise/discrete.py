@@ -137,6 +137,13 @@ def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYST
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
+def laplace_deviation(scale: Fraction) -> float:
+    """Return the standard deviation of discrete Laplace noise of that scale, > 0."""
+    # a / (1 - a)**2 with a = exp(-1 / scale) is 1 / (2 sinh(1 / (2 scale)))**2.
+    half = float(1 / (2 * scale))
+    return math.sqrt(0.5) / math.sinh(half) if half < 700 else 0.0
+
+
 def _check(value: Fraction, size: int, name: str, largest: Fraction) -> None:
     if not isinstance(value, Fraction) or not 0 < value <= largest:
         raise ParameterError("P017", f"{name} must be a Fraction in (0, {float(largest):.3g}]; got {value}.")

@@ -21,14 +21,13 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, usable_mu
 from dpsql.mechanisms.partition_selection import (
     PartitionSelection,
-    laplace_deviation,
     laplace_tail,
     normal_tail,
     partition_selection,
     select_partitions,
 )
 from dpsql.mechanisms.sparse_vector import SparseVector, sparse_vector
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.selection import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot, one_shot_event, one_shot_noise

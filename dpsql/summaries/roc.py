@@ -44,13 +44,13 @@ from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
     PrefixStrategy,
     gaussian_deviation,
-    laplace_deviation,
     laplace_scale,
     noisy_prefix_sums,
     prefix_strategy,
 )
 from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
 from dpsql.mechanisms.smooth import cauchy_scale, default_beta, smooth_medians, step_epsilon
+from dpsql.noise.discrete import laplace_deviation
 from dpsql.plan import Plan, Quantity, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.source import Layout

@@ -45,7 +45,7 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray[Any, Any]]:
 
 
 def call(more: str) -> str:
-    return f"FROM dp_naive_bayes('t', target := 'y', features := 'x', n_features := {WIDTH}, {more})"
+    return f"FROM dp_naive_bayes('t', target := 'y', features := 'x', n_features := {WIDTH}, shrink := false, {more})"
 
 
 def laplace_law(scale: float) -> dict[int, float]:

@@ -13,12 +13,11 @@ from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
     gaussian_deviation,
-    laplace_deviation,
     laplace_scale,
     noisy_prefix_sums,
     prefix_strategy,
 )
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.testing.bits import SeededBits
 
 HUGE = Fraction(10**7)
