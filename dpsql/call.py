@@ -131,6 +131,8 @@ def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: s
     needed, words = (str, "texts") if is_text else (float, "numbers")
     if not all(isinstance(level, needed) for level in levels):
         raise ParameterError("P012", f"target_levels of target {show(column)} must be two {words}, as its type is.")
+    if pa.types.is_float32(kind):  # as near to them as the column can be
+        return tuple(float(np.float32(level)) for level in levels)  # type: ignore[return-value]
     return levels
 
 

@@ -347,7 +347,8 @@ def _features_of(model: LinearModel) -> str:
         return f"list({feature}::VARCHAR)"
     if getattr(model, "binary", False):
         number = f"{value[0]}::DOUBLE"
-        return f"list({feature}::VARCHAR) FILTER (WHERE {number} <> 0 AND {number} <> 'nan'::DOUBLE)"
+        present = f"list({feature}::VARCHAR) FILTER (WHERE {number} <> 0 AND {number} <> 'nan'::DOUBLE)"
+        return f"coalesce({present}, []::VARCHAR[])"
     raise SourceError(
         "S003", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -202,7 +203,12 @@ def _remaining(limit: Fraction | None, spent: int | None) -> float | None:
 
 
 def _float(units: int | None) -> float | None:
-    return None if units is None else units / UNITS_PER_ONE
+    if units is None:
+        return None
+    try:
+        return units / UNITS_PER_ONE
+    except OverflowError:
+        return math.inf
 
 
 def ledger_rows(connection: Connection, dataset: str | None) -> list[LedgerRow]:

@@ -82,6 +82,14 @@ def open_unit_interval(name: str, value: Any, *, code: str, hint: str) -> Fracti
     return number
 
 
+def epsilon(value: Any) -> Fraction:
+    """Return an epsilon, in [1e-15, 1e12]: less leaves nothing but noise, and more is no privacy at all."""
+    found = positive_number("epsilon", value, code="P001", hint="Give the privacy loss to spend, such as 1.0.")
+    if not Fraction(1, 10**15) <= found <= 10**12:
+        raise ParameterError("P001", "epsilon must be between 1e-15 and 1e12. 1.0 is usual.")
+    return found
+
+
 def delta(value: Any) -> Fraction:
     """Return a delta, in (0, 0.1]."""
     found = open_unit_interval("delta", value, code="P027", hint="1e-6 is usual.")

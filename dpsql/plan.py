@@ -132,9 +132,7 @@ class Plan(ABC):
         return cls(
             source=source,
             layout=layout,
-            epsilon=parameters.positive_number(
-                "epsilon", given["epsilon"], code="P001", hint="Give the privacy loss to spend, such as 1.0."
-            ),
+            epsilon=parameters.epsilon(given["epsilon"]),
             target_bounds=target_bounds,
             target_levels=target_levels,
             neighbours=parameters.choice("neighbours", given["neighbours"] or "add_remove", NEIGHBOURS, code="P007"),

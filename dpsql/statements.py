@@ -164,11 +164,16 @@ def _label(plan: Plan, label: str, positive: str, negative: str) -> str:
     """Return what a label counts as; NULL when it is neither level. Any type of column will do: the gate judges it."""
     levels = plan.target_levels or (0.0, 1.0)
     if isinstance(levels[0], float):
-        value, texts = f"TRY_CAST({label} AS DOUBLE)", [f"'{level!r}'::DOUBLE" for level in levels]
+        value, texts = f"TRY_CAST({label} AS DOUBLE)", [_number_level(label, level) for level in levels]
     else:
         value = f"TRY_CAST({label} AS VARCHAR)"
         texts = [_text_level(label, level) for level in levels]
     return f"CASE WHEN {value} = {texts[1]} THEN {positive} WHEN {value} = {texts[0]} THEN {negative} END"
+
+
+def _number_level(label: str, level: float) -> str:
+    """Return a level as the number that the column's values have; a FLOAT comes as near to it as it can."""
+    return f"CASE {_own}typeof({label}) WHEN 'FLOAT' THEN {double(level)}::FLOAT::DOUBLE ELSE {double(level)} END"
 
 
 def _text_level(label: str, level: Any) -> str:

@@ -65,6 +65,7 @@ ASSUMED_WORDS = 20
 CLUSTER_ROUNDS = 5
 WEAK_ROWS = 300
 REPEATS = 20
+LOG_ODDS = 8.0  # public bounds of the log odds that some curves are of
 # Of the paper's medians: levels of halving (and what we would take), and share of epsilon.
 PRINTED_LEVELS, PRINTED_SHARE = (10, 4), 0.2
 
@@ -181,6 +182,7 @@ def fit_settings(*, filtered: bool) -> list[tuple[str, dict[str, Any]]]:
     """Return fits to compare: how much of a row counts, and how wide the ridge is."""
     found: list[tuple[str, dict[str, Any]]] = []
     found += [("naive_bayes", {"max_features_per_row": most}) for most in (1, 3, 5, 10, 20)]
+    found += [("naive_bayes", {"smoothing": more}) for more in (10, 30, 100)]
     found += [("logistic_regression", {"row_norm": norm}) for norm in (0.5, 1.0, 1.75, 3.16)]
     if filtered:
         found += [("logistic_regression", {"row_norm": 1.0, "regularization": ridge}) for ridge in (5.0, 20.0, 80.0)]
@@ -467,6 +469,14 @@ ROC_SETTINGS: dict[str, dict[str, Any]] = {
     "fixed, n_thresholds 63": {"thresholds": "fixed", "n_thresholds": 63},
     "smooth_medians": {"thresholds": "smooth_medians"},
     "smooth_medians, n_thresholds 7": {"thresholds": "smooth_medians", "n_thresholds": 7},
+    "recursive, log odds": {"lower": -LOG_ODDS, "upper": LOG_ODDS},
+    "fixed, log odds": {"lower": -LOG_ODDS, "upper": LOG_ODDS, "thresholds": "fixed"},
+    "fixed, log odds, n_thresholds 31": {
+        "lower": -LOG_ODDS,
+        "upper": LOG_ODDS,
+        "thresholds": "fixed",
+        "n_thresholds": 31,
+    },
 }
 # These also go through SQL, once for each fold.
 ROC_IN_SQL = ("recursive", "fixed", "smooth_medians")
@@ -589,10 +599,8 @@ def curve_lines(
                 )
                 found = []
                 for fold, part in zip(folds, parts, strict=True):
-                    counts = [
-                        np.bincount(plan.cells.of(part.scores[part.labels == label]), minlength=plan.grid)
-                        for label in (0, 1)
-                    ]
+                    cells = plan.cells.of(np.clip(given_scores(part, plan), plan.lower, plan.upper))
+                    counts = [np.bincount(cells[part.labels == label], minlength=plan.grid) for label in (0, 1)]
                     for repeat in range(repeats):
                         if repeat == 0 and method in ROC_IN_SQL and scorer == "logistic":
                             drawn = sql_curve(fold, part, epsilon, settings)
@@ -607,6 +615,14 @@ def curve_lines(
                 found = [(part, way(part, epsilon, generator)) for part in parts for _ in range(times)]
                 yield common | {"method": method, "epsilon": epsilon} | summary(found, times)
             yield common | {"method": "dp_auc", "epsilon": epsilon} | area_line(folds, parts, scorer, epsilon, repeats)
+
+
+def given_scores(part: Scored, plan: RocPlan) -> Floats:
+    """Return what the curve is of: probabilities, or log odds where the bounds are theirs."""
+    if plan.lower == 0.0:
+        return part.scores
+    with np.errstate(divide="ignore"):
+        return np.log(part.scores) - np.log1p(-part.scores)
 
 
 def sql_curve(fold: Fold, part: Scored, epsilon: float, settings: dict[str, Any]) -> Curve:

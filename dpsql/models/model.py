@@ -193,6 +193,11 @@ class LinearModel:
             return self._present(rows)
         if not is_vector(rows.type):
             raise SourceError("S003", "dp_predict takes a row, struct or vector. Write dp_predict(model, t) FROM t.")
+        if self.long is not None and pa.types.is_list(rows.type) and pa.types.is_integer(rows.type.value_type):
+            # Names or places?
+            raise SourceError(
+                "S003", "the model is of long rows: give names as texts, dp_predict(model, list(x::VARCHAR))."
+            )
         matrix = vectors_to_matrix(rows, 1 + max(self._elements))
         # A longer vector of a fixed length comes whole.
         whole = self.elements is None and matrix.shape[1] == len(self.coef_)

@@ -26,6 +26,10 @@ from dpsql.selectors.feature_counts import Counts, FeatureCountsCall, FeatureCou
 from dpsql.source import Layout
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 
+# Less of mu than this leaves nothing but noise.
+_LEAST_MU = Fraction(1, 10**9)
+_MOST_SMOOTHING = 1e9
+
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveBayesPlan(FeatureCountsPlan):
@@ -69,9 +73,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
             "count_share": parameters.open_unit_interval(
                 "count_share", given["count_share"], code="P028", hint="0.1 is usual."
             ),
-            "smoothing": parameters.positive_float(
-                "smoothing", given["smoothing"], code="P028", hint="1 is usual: one row with, one without."
-            ),
+            "smoothing": _smoothing(given["smoothing"]),
             "shrink": parameters.boolean("shrink", given["shrink"], code="P028"),
         }
 
@@ -82,8 +84,10 @@ class NaiveBayesPlan(FeatureCountsPlan):
         if self.delta is None:
             for scale in self.scales(count):
                 refuse_wide_noise(scale)
-        else:
-            _ = self.mu
+        elif (
+            share_of_mu(self.count_share, self.mu) < _LEAST_MU or share_of_mu(1 - self.count_share, self.mu) < _LEAST_MU
+        ):
+            raise ParameterError("P028", "count_share leaves a part of the budget without use. 0.1 is usual.")
 
     @cached_property
     def mu(self) -> Fraction:
@@ -141,6 +145,13 @@ class NaiveBayesPlan(FeatureCountsPlan):
             squared_l2_sensitivity(self.neighbours, histograms=moved, max_rows_per_unit=self.max_rows_per_unit)
             for moved in self.moved(count)
         )
+
+
+def _smoothing(value: Any) -> float:
+    found = parameters.positive_float("smoothing", value, code="P028", hint="1 is usual: one row with, one without.")
+    if found > _MOST_SMOOTHING:
+        raise ParameterError("P028", f"smoothing must be at most {_MOST_SMOOTHING:g}. 1 is usual.")
+    return found
 
 
 class NaiveBayesCall(FeatureCountsCall):
@@ -222,7 +233,8 @@ def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: f
     difference = present[1] - shares[1] * both
     variance = deviation**2 * np.square(shares).sum()
     squares = np.square(difference)
-    kept = difference * np.maximum(0.0, 1 - np.divide(variance, squares, out=np.ones_like(squares), where=squares > 0))
+    # Where the noise explains all of it, nothing is kept: the quotient is at most 1.
+    kept = difference * (1 - variance / np.maximum(squares, variance) if variance > 0 else 1.0)
     return np.stack([shares[0] * both - kept, shares[1] * both + kept])
 
 
@@ -244,8 +256,9 @@ def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing:
         The intercept first. Without noise they are those of scikit-learn's ``BernoulliNB(alpha=smoothing)``.
     """
     rows = np.maximum(rows, 1.0)
-    share = (np.clip(present, 0.0, rows[:, np.newaxis]) + smoothing) / (rows[:, np.newaxis] + 2 * smoothing)
-    log_present, log_absent = np.log(share), np.log1p(-share)
+    counts, total = np.clip(present, 0.0, rows[:, np.newaxis]), np.log(rows[:, np.newaxis] + 2 * smoothing)
+    log_present = np.log(counts + smoothing) - total
+    log_absent = np.log(rows[:, np.newaxis] - counts + smoothing) - total
     weights = (log_present[1] - log_absent[1]) - (log_present[0] - log_absent[0])
     intercept = np.log(rows[1]) - np.log(rows[0]) + (log_absent[1] - log_absent[0]).sum()
     return np.concatenate([[intercept], weights])

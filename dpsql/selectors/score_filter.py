@@ -53,6 +53,8 @@ VOCABULARIES = ("public", "private")
 _USUAL_FEATURES = 1000
 _GAMMA = Fraction(1, 2)
 _MOST_ROUNDS = 100
+_MOST_CUTOFF = 1_000_000
+_LEAST_FALSE = Fraction(1, 10**12)
 _MANY = 100
 # Of how many noisy numbers a score is the sum or difference: of purity, the larger of its two.
 _NUMBERS = {"totals": 1, "differences": 1, "differences_and_labels": 2, "counts": 2, "counts_and_labels": 4}
@@ -464,8 +466,12 @@ def _refuse_contradictions(own: Mapping[str, Any], layout: Layout) -> None:
         refuse(f"method '{method}' selects k features. Give k in place of threshold, or another method.")
     if method == "svt" and own["threshold"] is None:
         refuse("method 'svt' compares with a threshold. Give threshold in place of k, or another method.")
+    if own["cutoff"] is not None and own["cutoff"] > _MOST_CUTOFF:
+        refuse(f"cutoff must be at most {_MOST_CUTOFF}: so many features leave no room for their noise.")
     if (method == "svt") != (own["cutoff"] is not None):
         refuse("cutoff and method 'svt' go together: cutoff := the number of features to report at most.")
+    if not _LEAST_FALSE <= own["false_positives"] <= 1 / _LEAST_FALSE:
+        refuse("false_positives must be between 1e-12 and 1e12. 1 is usual.")
     if own["clusters"] < 2:
         refuse("clusters must be at least 2.")
     exact = method == "svt" or method in MECHANISMS

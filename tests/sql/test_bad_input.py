@@ -12,6 +12,7 @@ import pytest
 from exact_reference import literal
 
 import dpsql
+from dpsql.functions import FUNCTIONS
 
 SECRET_NUMBER = 987654
 SECRET_TEXT = "Alice Secretperson"
@@ -250,6 +251,150 @@ def test_aggregate_form_types(ctx: dpsql.Context) -> None:
         assert_quiet(ctx, failure.value, code, before)
 
 
+INJECTIONS = [
+    "t'); DROP TABLE t; --",
+    't"; DROP TABLE t; --',
+    't" UNION ALL SELECT * FROM t --',
+    "x' || (SELECT max(s) FROM t) || '",
+    '"), (SELECT max(c) FROM t) AS ("',
+    "\\'; DROP TABLE t; --",
+    "$$; DROP TABLE t; $$",
+]
+
+
+FILTERED: dict[str, Any] = {"target": "y", "features": ["a", "b"], "epsilon": 1.0}
+SCORED: dict[str, Any] = {"label": "y", "score": "a", "epsilon": 1.0}
+CLASSIFYING: dict[str, tuple[str, dict[str, Any]]] = {
+    "filter": ("dp_score_filter", {**FILTERED, "threshold": 5}),
+    "filter of k": ("dp_score_filter", {**FILTERED, "k": 1, "score": "purity"}),
+    "filter by gain": ("dp_score_filter", {**FILTERED, "k": 1, "score": "information_gain", "n_max": 100}),
+    "filter, svt": ("dp_score_filter", {**FILTERED, "threshold": 5, "method": "svt", "cutoff": 2}),
+    "filter, cluster": ("dp_score_filter", {**FILTERED, "method": "cluster"}),
+    "private names": (
+        "dp_score_filter",
+        {**FILTERED, "features": "s", "row_id": "u", "k": 1, "vocabulary": "private", "delta": 1e-6},
+    ),
+    "naive bayes": ("dp_naive_bayes", FILTERED),
+    "naive bayes, delta": ("dp_naive_bayes", {**FILTERED, "delta": 1e-6}),
+    "logistic": ("dp_logistic_regression", {**FILTERED, "lower": 0, "upper": 1}),
+    "roc": ("dp_roc", SCORED),
+    "roc, delta": ("dp_roc", {**SCORED, "delta": 1e-6}),
+    "roc, fixed": ("dp_roc", {**SCORED, "thresholds": "fixed", "n_thresholds": 3}),
+    "roc, smooth medians": ("dp_roc", {**SCORED, "thresholds": "smooth_medians", "n_thresholds": 3}),
+    "auc": ("dp_auc", SCORED),
+    "confusion": ("dp_confusion", SCORED),
+}
+# Arguments of a layout are tested above for all functions alike.
+OF_LAYOUT = {"features", "n_features", "names", "row_id", "value", "privacy_unit", "max_rows_per_unit"}
+STRANGE = [
+    None,
+    0,
+    -1,
+    1,
+    1.5,
+    10**30,
+    1e-320,
+    1e-300,
+    1e308,
+    NAN,
+    INF,
+    True,
+    "x",
+    "",
+    Sql("[]"),
+    [1.0],
+    [None],
+    ["a", "b"],
+]
+
+
+def run(function: str, arguments: dict[str, Any], source: str = "t") -> str:
+    return sql(arguments, source).replace("dp_sis(", f"{function}(", 1)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if case in ("filter", "naive bayes", "auc") else [pytest.mark.slow])
+        for case in CLASSIFYING
+    ],
+)
+def test_a_strange_argument_is_refused_at_once_or_does_not_matter(ctx: dpsql.Context, case: str) -> None:
+    """Never is a call charged and then fails; SQL and Python say the same."""
+    function, good = CLASSIFYING[case]
+    names = FUNCTIONS[function].plan.arguments.keys() - OF_LAYOUT - {"dataset", "release"}
+    refused, answered = 0, 0
+    for name in sorted(names):
+        for value in STRANGE:
+            if (name, value) == ("epsilon", 1e308):
+                continue  # below, with a ledger of its own
+            arguments = {**good, name: value}
+            before = state(ctx)
+            try:
+                ctx.connection.execute(run(function, arguments)).fetchall()
+            except duckdb.Error as error:
+                found = re.search(r"DPSQL-(\w+)", str(error))
+                assert found is not None, (name, value, str(error))
+                assert found[1][0] in "PS", (name, value, str(error))
+                assert_quiet(ctx, error, found[1], before)
+                with pytest.raises(dpsql.DpsqlError, match=found[1]):
+                    getattr(ctx, function)("t", **{key: in_python(given) for key, given in arguments.items()})
+                assert state(ctx) == before
+                refused += 1
+            else:
+                assert len(state(ctx)) == len(before) + 1
+                answered += 1
+    assert refused > answered > 0
+
+
+@pytest.mark.parametrize("epsilon", [1e160, 1e308])
+def test_an_epsilon_beyond_all_measure_leaves_the_ledger_readable(epsilon: float) -> None:
+    with dpsql.Context() as context:
+        context.sql("CREATE OR REPLACE TABLE t AS SELECT i % 2 AS y, i / 9 AS a FROM range(9) AS r(i)")
+        for _ in range(2):
+            try:
+                context.dp_auc("t", **{**SCORED, "epsilon": epsilon})
+            except dpsql.ParameterError as error:
+                assert error.code == "DPSQL-P001"
+        context.dp_auc("t", **SCORED)
+        assert 1 <= len(context.dp_ledger()) <= 3
+        assert len(context.dp_budget()) == 1
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+@pytest.mark.parametrize("case", ["filter", "naive bayes", "logistic", "roc", "auc", "confusion"])
+def test_text_of_classification_is_never_sql(ctx: dpsql.Context, case: str, text: str) -> None:
+    function, good = CLASSIFYING[case]
+    before = state(ctx)
+    for name in FUNCTIONS[function].plan.arguments.keys() - {"dataset", "release", "target_levels"}:
+        with pytest.raises(duckdb.Error) as failure:
+            ctx.connection.execute(run(function, {**good, name: text})).fetchall()
+        assert SECRET_TEXT not in str(failure.value)
+        assert str(SECRET_NUMBER) not in str(failure.value)
+    for view in ("dp_precision_recall({0})", "dp_calibration({0})", "dp_precision_recall('r', dataset := {0})"):
+        with pytest.raises(duckdb.Error, match="DPSQL-P030"):
+            ctx.connection.execute(f"FROM {view.format(literal(text))}").fetchall()
+    for prediction in (
+        "dp_predict({0}, [1])",
+        "dp_predict_class({0}, [1])",
+        "dp_predict_class('m', [1], dataset := {0})",
+    ):
+        with pytest.raises(duckdb.Error, match="DPSQL-P030"):
+            ctx.connection.execute(f"SELECT {prediction.format(literal(text))}").fetchall()
+    assert state(ctx) == before
+    levels = {**good, "target": "s", "target_levels": [text, "other"]}
+    if "label" in good:
+        levels = {**levels, "label": "s", "target": None}
+    named = {
+        name: value
+        for name, value in {**levels, "dataset": f"{text} {case}", "release": f"{case}: {text}"}.items()
+        if value is not None
+    }
+    ctx.connection.execute(run(function, named)).fetchall()
+    assert len(state(ctx)) == len(before) + 1
+    assert ctx.connection.execute("SELECT count(*) FROM t").fetchall() == [(7,)]
+
+
 @pytest.mark.parametrize("source", [None, "", 7, "a.b.c.d", "a..b", ".t", "t.", '"t', "t\x00"])
 def test_what_is_no_table_name(ctx: dpsql.Context, source: Any) -> None:
     before = state(ctx)
@@ -351,17 +496,6 @@ def test_odd_names_work_where_they_exist(name: str) -> None:
         ctx.connection.execute(sql({**target, "target_lower": 0, "target_upper": 1}, source)).fetchall()
     finally:
         ctx.close()
-
-
-INJECTIONS = [
-    "t'); DROP TABLE t; --",
-    't"; DROP TABLE t; --',
-    't" UNION ALL SELECT * FROM t --',
-    "x' || (SELECT max(s) FROM t) || '",
-    '"), (SELECT max(c) FROM t) AS ("',
-    "\\'; DROP TABLE t; --",
-    "$$; DROP TABLE t; $$",
-]
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
