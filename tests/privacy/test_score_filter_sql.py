@@ -192,6 +192,7 @@ def test_faults_cost_more_than_was_charged(con: Any, fault: str) -> None:
 VOCABULARY: dict[str, Any] = {
     "names": None,
     "vocabulary": "private",
+    "vocabulary_share": 0.2,
     "delta": 1e-3,
     "method": "laplace",
     "threshold": 5,
