@@ -13,7 +13,7 @@ import pytest
 
 import dpsql
 from dpsql.testing import audit_sql
-from dpsql.testing.broken.logistic import FAULTS, broken_logistic
+from dpsql.testing.broken.logistic import BROKEN_LOGISTIC, broken_logistic
 from dpsql.testing.distribution import fit
 from dpsql.testing.logistic import Perturbation, Seen, Table, log_density, observed, spent
 
@@ -133,7 +133,7 @@ def test_a_call_costs_what_it_says(con: duckdb.DuckDBPyConnection, case: str) ->
     assert len(seen.rows) == (40 if rows == 1 else 3 * rows)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", BROKEN_LOGISTIC)
 def test_planted_fault(con: duckdb.DuckDBPyConnection, fault: str) -> None:
     with broken_logistic(fault):
         assert not within(run(con, CAUGHT_BY[fault]), CAUGHT_BY[fault])
@@ -141,7 +141,7 @@ def test_planted_fault(con: duckdb.DuckDBPyConnection, fault: str) -> None:
 
 
 def test_the_list_of_faults() -> None:
-    assert CAUGHT_BY.keys() == FAULTS.keys()
+    assert CAUGHT_BY.keys() == BROKEN_LOGISTIC.keys()
 
 
 def test_neighbours_differ_by_the_rows_of_a_unit(con: duckdb.DuckDBPyConnection) -> None:

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.models import naive_bayes
 from dpsql.testing import audit_sql
-from dpsql.testing.broken.naive_bayes import FAULTS, broken_naive_bayes
+from dpsql.testing.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
 from dpsql.testing.distribution import fit
 
 WIDTH = 400
@@ -189,4 +189,8 @@ def test_a_row_moves_no_more_counts_than_it_may(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_the_list_of_faults() -> None:
-    assert FAULTS.keys() == {*BY_LAW, "numbers of rows without noise", "a row keeps more features than it may"}
+    assert BROKEN_NAIVE_BAYES.keys() == {
+        *BY_LAW,
+        "numbers of rows without noise",
+        "a row keeps more features than it may",
+    }

@@ -5,7 +5,8 @@ Nothing outside the tests imports this package, and no connection has its functi
 of a counter-example.
 """
 
-from dpsql.testing.broken.fits import BROKEN_FITS, BrokenFit, broken_fit
+from dpsql.testing.broken.filters import BROKEN_FILTERS, broken_filter
+from dpsql.testing.broken.fits import BROKEN_FITS, broken_fit
 from dpsql.testing.broken.functions import BROKEN_FUNCTIONS, BrokenFunctions, install_broken
 from dpsql.testing.broken.kendall import (
     install_broken_kendall,
@@ -13,7 +14,11 @@ from dpsql.testing.broken.kendall import (
     tau_b_law,
     tau_b_scores,
 )
+from dpsql.testing.broken.logistic import BROKEN_LOGISTIC, broken_logistic
+from dpsql.testing.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
 from dpsql.testing.broken.noise import float_sum, half_scale_laplace, naive_laplace
+from dpsql.testing.broken.planting import Fault, planted
+from dpsql.testing.broken.roc import BROKEN_ROC, broken_roc
 from dpsql.testing.broken.selection import (
     algorithm_1_law,
     algorithm_1_scores,
@@ -25,14 +30,22 @@ from dpsql.testing.broken.selection import (
 from dpsql.testing.broken.selectors import BROKEN_SELECTORS, install_broken_selectors, pruned_by_products
 
 __all__ = [
+    "BROKEN_FILTERS",
     "BROKEN_FITS",
     "BROKEN_FUNCTIONS",
+    "BROKEN_LOGISTIC",
+    "BROKEN_NAIVE_BAYES",
+    "BROKEN_ROC",
     "BROKEN_SELECTORS",
-    "BrokenFit",
     "BrokenFunctions",
+    "Fault",
     "algorithm_1_law",
     "algorithm_1_scores",
+    "broken_filter",
     "broken_fit",
+    "broken_logistic",
+    "broken_naive_bayes",
+    "broken_roc",
     "float_sum",
     "half_scale_laplace",
     "half_scale_law",
@@ -40,6 +53,7 @@ __all__ = [
     "install_broken_kendall",
     "install_broken_selectors",
     "naive_laplace",
+    "planted",
     "printed_canonical_lipschitz",
     "printed_canonical_lipschitz_law",
     "pruned_by_products",

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +19,7 @@ from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
 from dpsql.selectors import score_filter
 from dpsql.statistics import feature_counts
-from dpsql.testing.broken.planting import Patch, planted
+from dpsql.testing.broken.planting import Fault, planted
 from dpsql.testing.filters import Bits, Noise, comparison_chance, comparison_law, product_law
 
 
@@ -271,22 +271,6 @@ def present_cells_law(counts: Mapping[str, int], *, chance: Callable[[int], floa
     return dict(product_law({key: chance(count) for key, count in counts.items() if count > 0}))
 
 
-@dataclass(frozen=True)
-class BrokenFilter:
-    """A planted fault.
-
-    Attributes
-    ----------
-    what : str
-        What is wrong.
-    patches : tuple
-        Owner, name and replacement of each piece.
-    """
-
-    what: str
-    patches: tuple[Patch, ...]
-
-
 def broken_filter(name: str) -> AbstractContextManager[None]:
     """Plant one fault of `BROKEN_FILTERS` for as long as the context lasts. Never private; for tests only.
 
@@ -340,46 +324,46 @@ def _unlimited(plan: Any, cells: str, item: str) -> str:
 
 
 BROKEN_FILTERS = {
-    "added rows only": BrokenFilter(
+    "added rows only": Fault(
         "norms of an added row under replace", ((score_filter, "released_norms", _added_rows_only),)
     ),
-    "free labels": BrokenFilter(
+    "free labels": Fault(
         "noise for the features' counts alone, though the labels' are released too",
         ((score_filter, "released_norms", _without_labels),),
     ),
-    "footprint": BrokenFilter(
+    "footprint": Fault(
         "differences under replace as if 2 r of them moved by 1", ((score_filter, "released_norms", _footprint),)
     ),
-    "norms of one row": BrokenFilter(
+    "norms of one row": Fault(
         "units of several rows, noise for one",
         ((score_filter, "released_norms", _of_one_row(feature_counts.released_norms)),),
     ),
-    "range of one row": BrokenFilter(
+    "range of one row": Fault(
         "units of several rows, a selection for one",
         ((score_filter, "score_range", _of_one_row(feature_counts.score_range)),),
     ),
-    "sensitivity as range": BrokenFilter(
+    "sensitivity as range": Fault(
         "a selection calibrated to how far one score moves, though two can move apart",
         ((score_filter, "score_range", _half(feature_counts.score_range)),),
     ),
-    "all scores are monotone": BrokenFilter(
+    "all scores are monotone": Fault(
         "the sparse vector technique with half the noise, though scores move both ways",
         ((score_filter, "is_monotone", lambda score, neighbours: True),),
     ),
-    "row sensitivity": BrokenFilter(
+    "row sensitivity": Fault(
         "the sparse vector technique of single rows for units of several",
         ((score_filter, "score_sensitivity", _of_one_row(feature_counts.score_sensitivity)),),
     ),
-    "free vocabulary": BrokenFilter(
+    "free vocabulary": Fault(
         "every name in the table is released", ((score_filter, "select_partitions", _every_name),)
     ),
-    "threshold of one": BrokenFilter(
+    "threshold of one": Fault(
         "a key of a unit may have several rows, the threshold is for one",
         ((score_filter, "partition_selection", _threshold_of_one),),
     ),
-    "vocabulary of one row": BrokenFilter(
+    "vocabulary of one row": Fault(
         "the vocabulary is drawn with the noise for single rows",
         ((score_filter, "partition_selection", _of_one_row(keys.partition_selection)),),
     ),
-    "unlimited rows": BrokenFilter("a row counts for all its features", ((statements, "_bounded", _unlimited),)),
+    "unlimited rows": Fault("a row counts for all its features", ((statements, "_bounded", _unlimited),)),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -25,28 +25,12 @@ from dpsql.statistics import counts, regression
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.tukey import row_budget
 from dpsql.summaries import metrics
-from dpsql.testing.broken.planting import Patch, planted
+from dpsql.testing.broken.planting import Fault, Patch, planted
 from dpsql.testing.broken.regression import round_after_clip
 from dpsql.testing.broken.tukey import position_blocks
 
 # The rank that the fault "fixed rank" takes for the number of rows.
 PUBLIC_ROWS = 12
-
-
-@dataclass(frozen=True)
-class BrokenFit:
-    """A planted fault.
-
-    Attributes
-    ----------
-    what : str
-        What is wrong.
-    patches : tuple
-        Owner, name and replacement of each piece.
-    """
-
-    what: str
-    patches: tuple[Patch, ...]
 
 
 def broken_fit(name: str) -> AbstractContextManager[None]:
@@ -205,11 +189,11 @@ def _passes(boxes: Any, *_: Any) -> int:
     return tukey.longest_reach(boxes.models)
 
 
-def _fit(what: str, *patches: Patch) -> BrokenFit:
-    return BrokenFit(what, patches)
+def _fit(what: str, *patches: Patch) -> Fault:
+    return Fault(what, patches)
 
 
-BROKEN_FITS: dict[str, BrokenFit] = {
+BROKEN_FITS: dict[str, Fault] = {
     "mu rounded up": _fit("the last digit of mu is too large", (RegressionPlan, "mu", property(_mu_rounded_up))),
     "pasted multiplier": _fit(
         "7.3 for sqrt(3) / mu = 7.31736", _rescaled("ada_ssp", lambda mu, **_: Fraction("7.31736") / Fraction("7.3"))

@@ -226,7 +226,7 @@ def _integer_rows(whole: Callable[[Array, int], Array]) -> Callable[..., Any]:
 
 
 # Owner, name and replacement of each fault.
-FAULTS: dict[str, Patch] = {
+BROKEN_LOGISTIC: dict[str, Patch] = {
     "constants for added rows": (model, "calibrate", _constants_for_added_rows),
     "replaced rows as added ones": (model, "calibrate", _calibrated(neighbours="add_remove")),
     "units as rows": (model, "calibrate", _calibrated(max_rows_per_unit=1)),
@@ -241,5 +241,5 @@ FAULTS: dict[str, Patch] = {
 
 
 def broken_logistic(name: str) -> AbstractContextManager[None]:
-    """Plant one fault of `FAULTS` behind the SQL function for as long as the context lasts. Never private."""
-    return planted(FAULTS[name])
+    """Plant one fault of `BROKEN_LOGISTIC` behind the SQL function for as long as the context lasts. Never private."""
+    return planted(BROKEN_LOGISTIC[name])

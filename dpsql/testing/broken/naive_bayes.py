@@ -38,7 +38,7 @@ def _exact_rows(scale: Any, size: int) -> Any:
 
 
 # Owner, name and replacement of the piece that is wrong.
-FAULTS: dict[str, Patch] = {
+BROKEN_NAIVE_BAYES: dict[str, Patch] = {
     "noise of one feature for a row of many": (NaiveBayesPlan, "moved", _absent_counts_too),
     "a row keeps more features than it may": (feature_counts, "_sample", _keep_all),
     "replaced rows as added ones": (naive_bayes, "l1_sensitivity", _as_if_added),
@@ -48,5 +48,5 @@ FAULTS: dict[str, Patch] = {
 
 
 def broken_naive_bayes(name: str) -> AbstractContextManager[None]:
-    """Plant one fault of `FAULTS` for as long as the context lasts. Never private; for tests only."""
-    return planted(FAULTS[name])
+    """Plant one fault of `BROKEN_NAIVE_BAYES` for as long as the context lasts. Never private; for tests only."""
+    return planted(BROKEN_NAIVE_BAYES[name])

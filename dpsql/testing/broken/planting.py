@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from dpsql.functions import plan_from_json
 
 # What stands where, and what stands in for it.
 Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A planted fault.
+
+    Attributes
+    ----------
+    what : str
+        What is wrong.
+    patches : tuple
+        Owner, name and replacement of each piece.
+    """
+
+    what: str
+    patches: tuple[Patch, ...]
 
 
 @contextmanager
