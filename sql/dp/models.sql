@@ -11,12 +11,13 @@ CREATE OR REPLACE TEMP MACRO dp_predict(model, x, dataset := NULL) AS
 CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x, dataset := NULL) AS
   system.main.dpsql_predict_class(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
--- dp_precision_recall(release) → TABLE(threshold, precision, recall) and
--- dp_calibration(release) → TABLE(lower, upper, mean_score, positive_rate, rows): other views of a released ROC curve,
--- named by its release or its number in the ledger. They cost nothing.
+-- dp_precision_recall(release) → TABLE(threshold DOUBLE, precision DOUBLE, recall DOUBLE)
+-- Another view of a released ROC curve, named by its release or its number in the ledger. Costs nothing.
 CREATE OR REPLACE TEMP MACRO dp_precision_recall(release, dataset := NULL) AS TABLE
   SELECT entry.* FROM (SELECT unnest(system.main.dpsql_precision_recall(release, dataset::VARCHAR)) AS entry);
 
+-- dp_calibration(release) → TABLE(lower DOUBLE, upper DOUBLE, mean_score DOUBLE, positive_rate DOUBLE, rows DOUBLE)
+-- Another view of a released ROC curve: how many rows of each bin of scores are positive. Costs nothing.
 CREATE OR REPLACE TEMP MACRO dp_calibration(release, dataset := NULL) AS TABLE
   SELECT entry.* FROM (SELECT unnest(system.main.dpsql_calibration(release, dataset::VARCHAR)) AS entry);
 
