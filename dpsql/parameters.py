@@ -138,7 +138,8 @@ def text_list(name: str, value: Any, *, code: str, hint: str) -> tuple[str, ...]
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ParameterError(code, f"{name} must be a list of texts; got {show(value)}. {hint}")
     items = tuple(value)
-    if not items or not all(isinstance(item, str) and item for item in items):
+    texts = set(map(type, items)) == {str} or all(isinstance(item, str) for item in items)
+    if not items or not texts or not all(items):
         raise ParameterError(code, f"{name} must be a list of one or more texts, none empty or NULL. {hint}")
     if not _is_storable("".join(items)):
         raise ParameterError(code, f"{name} must be texts without NUL and lone surrogates. {hint}")
@@ -147,6 +148,9 @@ def text_list(name: str, value: Any, *, code: str, hint: str) -> tuple[str, ...]
 
 def refuse_duplicates(name: str, items: Iterable[str], *, code: str, fold_case: bool) -> None:
     """Raise when a text stands twice in `items`."""
+    items = tuple(items)
+    if not fold_case and len(set(items)) == len(items):
+        return
     seen: set[str] = set()
     for item in items:
         key = fold(item) if fold_case else item
