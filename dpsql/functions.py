@@ -64,6 +64,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
+CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
 # The exact statistic of a function, by a function of its own that is not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
 

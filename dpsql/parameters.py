@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from dpsql.errors import ParameterError
+
+_Checked = TypeVar("_Checked")
 
 
 def fold(name: str) -> str:
@@ -80,6 +82,11 @@ def open_unit_interval(name: str, value: Any, *, code: str, hint: str) -> Fracti
     if number is None or not 0 < number < 1:
         raise ParameterError(code, f"{name} must be a number strictly between 0 and 1; got {show(value)}. {hint}")
     return number
+
+
+def optional(check: Callable[..., _Checked], *arguments: Any, **how: Any) -> _Checked | None:
+    """Return what `check` makes of its arguments, or None where the last one, the value, is None."""
+    return None if arguments[-1] is None else check(*arguments, **how)
 
 
 def epsilon(value: Any) -> Fraction:

@@ -34,6 +34,8 @@ BOUNDS: dict[str, Any] = dict.fromkeys(("lower", "upper", "target_lower", "targe
 PROTECTION: dict[str, Any] = dict.fromkeys(
     ("neighbours", "privacy_unit", "max_rows_per_unit", "row_id", "value", "dataset", "release")
 )
+# For functions to which the bounds that the data's owner stated, of features and target, say nothing.
+NOT_STATED: Mapping[str, str | None] = dict.fromkeys(name for name in BOUNDS if name != "target_levels")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,9 @@ from dpsql.accountant import cost_of
 from dpsql.budget import Budget
 from dpsql.call import Call, Collector, Draw
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions import MODELS, SELECTORS, function_of
+from dpsql.functions import CURVES, MODELS, SELECTORS, function_of
 from dpsql.ledger import Entry, Ledger
+from dpsql.ledger_rows import StoredRelease
 from dpsql.models.model import LinearModel
 from dpsql.parameters import show, text
 from dpsql.plan import Plan
@@ -134,8 +135,7 @@ class Session:
     def _chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the features that an earlier release chose, with the layout that it read them from."""
         key = arguments["features"].get("release")
-        named = isinstance(key, (str, int)) and not isinstance(key, bool)
-        found = self.ledger.releases(SELECTORS, dataset, key) if named else []
+        found = self._releases_of(SELECTORS, dataset, key)
         if not found:
             raise ParameterError(
                 "P030",
@@ -178,27 +178,31 @@ class Session:
             raise ParameterError("P030", f"a model is named by its release or its number; got {show(key)}.")
         found = self._models.get((key, dataset))
         if found is None:
-            named = self.ledger.releases(MODELS, dataset, key)
-            if len(named) != 1:
-                problem, step = (
-                    ("no model was released as", "SELECT * FROM dp_models() lists them.")
-                    if not named
-                    else ("more than one dataset has a model", "Give dataset := as well.")
-                )
-                raise ParameterError("P030", f"{problem} {show(key)}. {step}")
+            released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
             # A name, once released, keeps its model.
-            found = self._models[(key, dataset)] = LinearModel.read(named[0])
+            found = self._models[(key, dataset)] = LinearModel.read(released)
         return found
 
     def curve(self, key: Any, dataset: str | None, view: Callable[[Any], Result]) -> Result:
         """Return a view of a released ROC curve; `key` and errors as for `model`."""
-        named = isinstance(key, (str, int)) and not isinstance(key, bool)
-        found = self.ledger.releases(("dp_roc",), dataset, key) if named else []
-        if len(found) != 1:
-            problem = "more than one dataset has a ROC curve" if found else "no ROC curve was released as"
-            step = "Give dataset := as well." if found else "Give release := a name to dp_roc."
-            raise ParameterError("P030", f"{problem} {show(key)}. {step}")
-        return view(found[0].result)
+        return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
+
+    def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: Any) -> list[StoredRelease]:
+        """Return what was released under a name, or has a number in the ledger; nothing for what is neither."""
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            return []
+        return self.ledger.releases(functions, dataset, key)
+
+    def _one_release(
+        self, functions: tuple[str, ...], dataset: str | None, key: Any, what: str, step: str
+    ) -> StoredRelease:
+        """Return the one release of a name or number, or say that there is none, or more than one."""
+        found = self._releases_of(functions, dataset, key)
+        if not found:
+            raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
+        if len(found) > 1:
+            raise ParameterError("P030", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
+        return found[0]
 
     def models(self) -> list[dict[str, Any]]:
         """Return one row per model in the ledger, oldest first."""

@@ -190,6 +190,39 @@ def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     return mu
 
 
+def gaussian_event(mu: Fraction, epsilon: Fraction, delta: Fraction) -> dict[str, Any]:
+    """Return what the ledger records of mu-GDP: mu, with the (epsilon, delta) that it was calibrated for."""
+    return {"mechanism": "gaussian_dp", "mu": str(mu), "epsilon": str(epsilon), "delta": str(delta)}
+
+
+def counting_unit(
+    squared_sensitivity: int, squared_mu: Fraction, least_variance: int = LEAST_VARIANCE
+) -> tuple[int, int]:
+    """Return in what unit counts of rows are to be noised: so small that the noise is as good as continuous.
+
+    Parameters
+    ----------
+    squared_sensitivity : int
+        Of the counts, in rows squared, > 0.
+    squared_mu : Fraction
+        The share of ``mu**2`` that is spent, > 0.
+    least_variance : int
+        Of the noise, in squares of the unit.
+
+    Returns
+    -------
+    shift : int
+        The unit is ``2**-shift`` rows.
+    sensitivity : int
+        L2 sensitivity in that unit, rounded up.
+    """
+    shift = 0
+    while (squared_sensitivity << 2 * shift) < least_variance * squared_mu:
+        shift += 1
+    # One more than the root rounded down covers the root.
+    return shift, math.isqrt(squared_sensitivity << 2 * shift) + 1
+
+
 def share_of_mu(share: Fraction, mu: Fraction) -> Fraction:
     """Return ``sqrt(share) * mu``, rounded down: the mu of a part of several releases, which add up in squares.
 
@@ -338,11 +371,7 @@ def gaussian_counts(
     release : GaussianRelease
         In rows.
     """
-    shift = 0
-    while (squared_sensitivity << 2 * shift) < LEAST_VARIANCE * squared_mu:
-        shift += 1
-    # One more than the root rounded down covers the root.
-    sensitivity = math.isqrt(squared_sensitivity << 2 * shift) + 1
+    shift, sensitivity = counting_unit(squared_sensitivity, squared_mu)
     noisy = gaussian_release(
         counts.astype(object) << shift, sensitivity=sensitivity, squared_mu=squared_mu, source=source
     )

@@ -120,14 +120,7 @@ class ObjectiveNoise:
     @property
     def event(self) -> dict[str, Any]:
         """What the ledger records."""
-        if self.law == "exponential":
-            return {"mechanism": "objective_perturbation", "epsilon": str(self.epsilon)}
-        return {
-            "mechanism": "approximate",
-            "method": "objective_perturbation",
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-        }
+        return objective_event(self.epsilon, self.delta)
 
     def linear_deviation(self, width: int) -> float:
         """Return the standard deviation of each coordinate of the linear term."""
@@ -155,6 +148,18 @@ class ObjectiveNoise:
     def _distance(self, width: int) -> Fraction:
         """Return h, the largest distance of the computed coefficients from the ideal minimiser."""
         return (self.tolerance(width) + ball_error(self.scale, width)) / self.regularization
+
+
+def objective_event(epsilon: Fraction, delta: Fraction) -> dict[str, Any]:
+    """Return what the ledger records of a release; delta is 0 with exponential noise."""
+    if not delta:
+        return {"mechanism": "objective_perturbation", "epsilon": str(epsilon)}
+    return {
+        "mechanism": "approximate",
+        "method": "objective_perturbation",
+        "epsilon": str(epsilon),
+        "delta": str(delta),
+    }
 
 
 def objective_epsilon(rate: Fraction, regularization: Fraction, neighbours: str = "add_remove") -> Fraction:

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms.gaussian import SMALLEST_DELTA, gaussian_release, usable_mu
+from dpsql.mechanisms.gaussian import SMALLEST_DELTA, counting_unit, gaussian_release, usable_mu
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.noise.exact import exp_bounds, log_bounds
@@ -146,10 +146,8 @@ def partition_selection(
         steps = max(1 + laplace_tail(scale, delta / (keys * rows)), rows + laplace_tail(scale, delta / keys))
         return PartitionSelection(noise, scale, float(steps))
     mu = usable_mu(epsilon, delta / 2)
-    shift = 0
-    while (squared << 2 * shift) < _LEAST_VARIANCE * mu**2:
-        shift += 1
-    sensitivity = Fraction(math.isqrt(squared << 2 * shift) + 1)
+    shift, root = counting_unit(squared, mu**2, _LEAST_VARIANCE)
+    sensitivity = Fraction(root)
     deviation = float(sensitivity / mu) * 2.0**-shift
     if deviation > _WIDEST:
         raise ParameterError("P001", _DROWNED)

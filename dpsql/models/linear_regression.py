@@ -14,7 +14,7 @@ from dpsql.call import Call, Collector, Draw
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.ada_ssp import SPLITS
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu, share_of_mu, usable_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_event, gaussian_mu, share_of_mu, usable_mu
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.models import least_squares, tukey
@@ -263,12 +263,7 @@ class RegressionPlan(Plan):
                 "delta": str(self.delta),
             }
             return {"mechanism": "composed", "events": [self.count_event, model]} if self.draws_count else model
-        gaussian = {
-            "mechanism": "gaussian_dp",
-            "mu": str(self.mu),
-            "epsilon": str(self.epsilon - self.scale_epsilon),
-            "delta": str(self.delta),
-        }
+        gaussian = gaussian_event(self.mu, self.epsilon - self.scale_epsilon, self.delta)
         if not self.scale_epsilon:
             return gaussian
         levels = halving_levels(len(least_squares.QUARTILES))

@@ -18,7 +18,12 @@ from dpsql.errors import ParameterError
 from dpsql.kernels.clipped_rows import SHRINK, clip_rows
 from dpsql.kernels.logistic import SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
-from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, calibrate, objective_perturbation
+from dpsql.mechanisms.objective_perturbation import (
+    ObjectiveNoise,
+    calibrate,
+    objective_event,
+    objective_perturbation,
+)
 from dpsql.plan import COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
 from dpsql.progress import Progress
 from dpsql.source import Layout
@@ -74,18 +79,18 @@ class LogisticPlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        norm, ridge = given["row_norm"], given["regularization"]
-        if norm is not None:
-            norm = parameters.positive_float("row_norm", norm, code="P028", hint=_norm_hint)
-            if norm < _LEAST_NORM:
-                raise ParameterError("P028", f"row_norm must be at least {_LEAST_NORM}; got {norm}. {_norm_hint}")
+        norm = parameters.optional(
+            parameters.positive_float, "row_norm", given["row_norm"], code="P028", hint=_norm_hint
+        )
+        if norm is not None and norm < _LEAST_NORM:
+            raise ParameterError("P028", f"row_norm must be at least {_LEAST_NORM}; got {norm}. {_norm_hint}")
         return {
-            "delta": None if given["delta"] is None else parameters.delta(given["delta"]),
+            "delta": parameters.optional(parameters.delta, given["delta"]),
             **feature_bounds(given),
             "row_norm": norm,
-            "regularization": None
-            if ridge is None
-            else parameters.positive_float("regularization", ridge, code="P033", hint=_ridge_hint),
+            "regularization": parameters.optional(
+                parameters.positive_float, "regularization", given["regularization"], code="P033", hint=_ridge_hint
+            ),
         }
 
     def check_features(self, count: int) -> None:
@@ -125,14 +130,7 @@ class LogisticPlan(Plan):
     @cached_property
     def event(self) -> dict[str, Any]:
         """What the ledger records at most: without normal noise a call spends no delta."""
-        if self.delta is None:
-            return {"mechanism": "objective_perturbation", "epsilon": str(self.epsilon)}
-        return {
-            "mechanism": "approximate",
-            "method": "objective_perturbation",
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-        }
+        return objective_event(self.epsilon, self.delta or Fraction(0))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how strong the perturbation would be."""

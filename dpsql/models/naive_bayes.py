@@ -7,6 +7,7 @@ many of its features count.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,13 +19,14 @@ from numpy.typing import NDArray
 
 from dpsql import parameters
 from dpsql.errors import ParameterError
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, share_of_mu, usable_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, share_of_mu, usable_mu
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.selectors.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
 from dpsql.source import Layout
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
+from dpsql.statistics.feature_counts import Norms, released_norms
 
 # Less of mu than this leaves nothing but noise.
 _LEAST_MU = Fraction(1, 10**9)
@@ -69,7 +71,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         return {
             **super()._own(given, layout),
-            "delta": None if given["delta"] is None else parameters.delta(given["delta"]),
+            "delta": parameters.optional(parameters.delta, given["delta"]),
             "count_share": parameters.open_unit_interval(
                 "count_share", given["count_share"], code="P028", hint="0.1 is usual."
             ),
@@ -84,9 +86,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         if self.delta is None:
             for scale in self.scales(count):
                 refuse_wide_noise(scale)
-        elif (
-            share_of_mu(self.count_share, self.mu) < _LEAST_MU or share_of_mu(1 - self.count_share, self.mu) < _LEAST_MU
-        ):
+        elif any(share_of_mu(share, self.mu) < _LEAST_MU for share in self.shares):
             raise ParameterError("P028", "count_share leaves a part of the budget without use. 0.1 is usual.")
 
     @cached_property
@@ -94,30 +94,39 @@ class NaiveBayesPlan(FeatureCountsPlan):
         """Gaussian privacy loss of the whole call; 0 where the noise is Laplace."""
         return Fraction(0) if self.delta is None else usable_mu(self.epsilon, self.delta)
 
-    def moved(self, count: int) -> tuple[int, int]:
-        """Return in how many histograms one row counts: of labels, and of features."""
-        return 1, self.footprint(count)
+    @property
+    def shares(self) -> tuple[Fraction, Fraction]:
+        """What parts of the loss the numbers of rows and the counts of features cost."""
+        return self.count_share, 1 - self.count_share
+
+    def norms(self, count: int) -> tuple[Norms, Norms]:
+        """Return how far the numbers of rows, and the counts of so many features, move between neighbouring tables."""
+        unit = self.max_rows_per_unit
+        return (
+            Norms(
+                l1_sensitivity(self.neighbours, max_rows_per_unit=unit),
+                squared_l2_sensitivity(self.neighbours, max_rows_per_unit=unit),
+            ),
+            released_norms(
+                "counts",
+                self.neighbours,
+                max_features_per_row=self.max_features_per_row,
+                n_features=count,
+                max_rows_per_unit=unit,
+            ),
+        )
 
     def scales(self, count: int) -> tuple[Fraction, ...]:
         """Scales of the Laplace noise on a number of rows and on a count of a feature."""
-        shares = (self.count_share, 1 - self.count_share)
-        return tuple(
-            l1_sensitivity(self.neighbours, histograms=moved, max_rows_per_unit=self.max_rows_per_unit)
-            / (self.epsilon * share)
-            for moved, share in zip(self.moved(count), shares, strict=True)
-        )
+        pairs = zip(self.norms(count), self.shares, strict=True)
+        return tuple(norms.l1 / (self.epsilon * share) for norms, share in pairs)
 
     @cached_property
     def event(self) -> dict[str, Any]:
         """What the ledger records: noise on numbers of rows, and on counts of features."""
         if self.delta is not None:
-            return {
-                "mechanism": "gaussian_dp",
-                "mu": str(self.mu),
-                "epsilon": str(self.epsilon),
-                "delta": str(self.delta),
-            }
-        parts = [self.epsilon * share for share in (self.count_share, 1 - self.count_share)]
+            return gaussian_event(self.mu, self.epsilon, self.delta)
+        parts = [self.epsilon * share for share in self.shares]
         return {
             "mechanism": "composed",
             "events": [{"mechanism": "discrete_laplace", "epsilon": str(part)} for part in parts],
@@ -135,16 +144,8 @@ class NaiveBayesPlan(FeatureCountsPlan):
         """Return the standard deviations of the noise on a number of rows and on a count of a feature."""
         if self.delta is None:
             return tuple(map(laplace_deviation, self.scales(count)))
-        shares = (float(self.count_share), 1 - float(self.count_share))
-        pairs = zip(self.squared(count), shares, strict=True)
-        return tuple((squared / share) ** 0.5 / float(self.mu) for squared, share in pairs)
-
-    def squared(self, count: int) -> tuple[int, ...]:
-        """Squared L2 sensitivities of the numbers of rows and of the counts of features."""
-        return tuple(
-            squared_l2_sensitivity(self.neighbours, histograms=moved, max_rows_per_unit=self.max_rows_per_unit)
-            for moved in self.moved(count)
-        )
+        pairs = zip(self.norms(count), self.shares, strict=True)
+        return tuple(math.sqrt(norms.squared_l2 / share) / float(self.mu) for norms, share in pairs)
 
 
 def _smoothing(value: Any) -> float:
@@ -170,7 +171,8 @@ class NaiveBayesCall(FeatureCountsCall):
         - **Guarantee**: pure epsilon-DP with Laplace noise, (epsilon, delta)-DP and mu-GDP with Gaussian noise.
         - **Neighbouring relation**: that of the plan.
         - **Sensitivity**: an added row counts in one of two numbers of rows, and in at most r of 2 d counts: L1 and
-          squared L2 are 1 and r. A replaced row is removed and added, and may change its level: 2 and 2 r.
+          squared L2 are 1 and r. A replaced row is removed and added, and may change its level: 2 and 2 r. The counts
+          are those of `dpsql.statistics.feature_counts`.
         - **Assumes**: at most `max_features_per_row` features of a row were counted, each once.
         """
         plan: NaiveBayesPlan = self.plan
@@ -183,12 +185,11 @@ class NaiveBayesCall(FeatureCountsCall):
             )
         else:
             noisy_rows, noisy = (
-                gaussian_counts(part, squared_sensitivity=squared, squared_mu=share_of_mu(share, plan.mu) ** 2).values
-                for part, squared, share in zip(
-                    (rows, features),
-                    plan.squared(len(self.features)),
-                    (plan.count_share, 1 - plan.count_share),
-                    strict=True,
+                gaussian_counts(
+                    part, squared_sensitivity=norms.squared_l2, squared_mu=share_of_mu(share, plan.mu) ** 2
+                ).values
+                for part, norms, share in zip(
+                    (rows, features), plan.norms(len(self.features)), plan.shares, strict=True
                 )
             )
         noisy = noisy.reshape(2, -1)

@@ -21,7 +21,7 @@ from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM
-from dpsql.plan import COLLECTED, FEATURE_COUNTS, Plan
+from dpsql.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
 from dpsql.source import Layout
 
 # DuckDB keeps at most so many values per row.
@@ -42,8 +42,7 @@ class FeatureCountsPlan(Plan):
 
     target_is_label: ClassVar[bool] = True
     target_needs_bounds: ClassVar[bool] = False
-    # What the data's owner stated about values says nothing about presence.
-    stated_as: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
+    stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
@@ -61,10 +60,6 @@ class FeatureCountsPlan(Plan):
     def statistic(self) -> str:
         """Which statement counts: SQL where rows are sparse."""
         return FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED
-
-    def footprint(self, count: int) -> int:
-        """How many of `count` features one row can have that count."""
-        return min(self.max_features_per_row, count)
 
 
 @dataclass(frozen=True)

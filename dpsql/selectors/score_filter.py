@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpsql import parameters
 from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, usable_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, usable_mu
 from dpsql.mechanisms.partition_selection import (
     PartitionSelection,
     laplace_tail,
@@ -56,6 +56,12 @@ _MOST_ROUNDS = 100
 _MOST_CUTOFF = 1_000_000
 _LEAST_FALSE = Fraction(1, 10**12)
 _MANY = 100
+# Optional numbers, each with its code and what to give.
+_COUNTS = (
+    ("k", "P002", "Give the number of features."),
+    ("n_max", "P031", "Give a public limit of the rows that count."),
+    ("cutoff", "P031", "Give how many features to report at most."),
+)
 # Of how many noisy numbers a score is the sum or difference: of purity, the larger of its two.
 _NUMBERS = {"totals": 1, "differences": 1, "differences_and_labels": 2, "counts": 2, "counts_and_labels": 4}
 
@@ -136,26 +142,19 @@ class ScoreFilterPlan(FeatureCountsPlan):
         own = {
             **super()._own(given, layout),
             "score": parameters.choice("score", given["score"], SCORES, code="P031"),
-            "threshold": None
-            if given["threshold"] is None
-            else parameters.number_from_zero(
-                "threshold", given["threshold"], code="P031", hint="Give the score from which features are reported."
+            "threshold": parameters.optional(
+                parameters.number_from_zero,
+                "threshold",
+                given["threshold"],
+                code="P031",
+                hint="Give the score from which features are reported.",
             ),
-            "k": None
-            if given["k"] is None
-            else parameters.positive_integer("k", given["k"], code="P002", hint="Give the number of features."),
-            "delta": None if given["delta"] is None else parameters.delta(given["delta"]),
+            **{
+                name: parameters.optional(parameters.positive_integer, name, given[name], code=code, hint=hint)
+                for name, code, hint in _COUNTS
+            },
+            "delta": parameters.optional(parameters.delta, given["delta"]),
             "method": parameters.choice("method", given["method"], METHODS, code="P028"),
-            "n_max": None
-            if given["n_max"] is None
-            else parameters.positive_integer(
-                "n_max", given["n_max"], code="P031", hint="Give a public limit of the rows that count."
-            ),
-            "cutoff": None
-            if given["cutoff"] is None
-            else parameters.positive_integer(
-                "cutoff", given["cutoff"], code="P031", hint="Give how many features to report at most."
-            ),
             "false_positives": parameters.positive_number(
                 "false_positives", given["false_positives"], code="P031", hint="1 is usual."
             ),
@@ -253,12 +252,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
         epsilon = str(self.score_epsilon)
         scores: dict[str, Any]
         if self.noise_law == "gaussian":
-            scores = {
-                "mechanism": "gaussian_dp",
-                "mu": str(self.mu),
-                "epsilon": epsilon,
-                "delta": str(self.score_delta),
-            }
+            scores = gaussian_event(self.mu, self.score_epsilon, _given(self.score_delta))
         elif self.noise_law == "laplace":
             scores = {"mechanism": "discrete_laplace", "epsilon": epsilon}
         elif self.chosen == "svt":

@@ -12,10 +12,10 @@ from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, smoo
 from dpsql.plan import Quantity
 from dpsql.progress import Progress
 from dpsql.source import Layout
+from dpsql.summaries.column import COLUMN_PROTECTION
 from dpsql.summaries.roc import grid_cells
 from dpsql.summaries.score_histogram import (
     SCORE_BOUNDS,
-    SCORE_PROTECTION,
     SCORED,
     EvenCells,
     ScoreCall,
@@ -42,7 +42,7 @@ class AucPlan(ScorePlan):
         "epsilon": None,
         "cells": 4096,
         **SCORE_BOUNDS,
-        **SCORE_PROTECTION,
+        **COLUMN_PROTECTION,
     }
 
     @classmethod

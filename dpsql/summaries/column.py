@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dpsql.plan import PROTECTION, Plan
+from dpsql.plan import NOT_STATED, PROTECTION, Plan
 from dpsql.source import Layout
 
 # Who is protected, in a table whose rows stand side by side: long rows have no place here.
 COLUMN_PROTECTION = {name: default for name, default in PROTECTION.items() if name != "value"}
-# What the owner stated about features and target says nothing about the column at hand.
-NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
 
 
 @dataclass(frozen=True, kw_only=True)

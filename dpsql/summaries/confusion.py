@@ -17,10 +17,10 @@ from dpsql.errors import ParameterError
 from dpsql.plan import Quantity
 from dpsql.progress import Progress
 from dpsql.source import Layout
+from dpsql.summaries.column import COLUMN_PROTECTION
 from dpsql.summaries.roc import CurvePlan
 from dpsql.summaries.score_histogram import (
     SCORE_BOUNDS,
-    SCORE_PROTECTION,
     SCORED,
     CutCells,
     ScoreCall,
@@ -50,7 +50,7 @@ class ConfusionPlan(CurvePlan):
         "delta": None,
         "curve": "auto",
         **SCORE_BOUNDS,
-        **SCORE_PROTECTION,
+        **COLUMN_PROTECTION,
     }
 
     @classmethod

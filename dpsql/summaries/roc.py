@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from dpsql import parameters
 from dpsql.errors import ParameterError
 from dpsql.estimators.roc import RocCounts
-from dpsql.mechanisms.gaussian import usable_mu
+from dpsql.mechanisms.gaussian import gaussian_event, usable_mu
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
     PrefixStrategy,
@@ -54,9 +54,9 @@ from dpsql.noise.discrete import laplace_deviation
 from dpsql.plan import Plan, Quantity, refuse_wide_noise
 from dpsql.progress import Progress
 from dpsql.source import Layout
+from dpsql.summaries.column import COLUMN_PROTECTION
 from dpsql.summaries.score_histogram import (
     SCORE_BOUNDS,
-    SCORE_PROTECTION,
     SCORED,
     EvenCells,
     ScoreCall,
@@ -98,7 +98,7 @@ class CurvePlan(ScorePlan):
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        delta = None if given["delta"] is None else parameters.delta(given["delta"])
+        delta = parameters.optional(parameters.delta, given["delta"])
         curve = parameters.choice("curve", given["curve"], CURVES, code="P032")
         if curve == "toeplitz" and delta is None:
             raise ParameterError("P032", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
@@ -117,14 +117,9 @@ class CurvePlan(ScorePlan):
     @property
     def count_event(self) -> dict[str, Any]:
         """What the ledger records of the counts."""
-        if self.delta is None:
+        if self.delta is None or self.mu is None:
             return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
-        return {
-            "mechanism": "gaussian_dp",
-            "mu": str(self.mu),
-            "epsilon": str(self.count_epsilon),
-            "delta": str(self.delta),
-        }
+        return gaussian_event(self.mu, self.count_epsilon, self.delta)
 
     def strategy(self, cells: int) -> PrefixStrategy:
         """Return the strategy for so many cells."""
@@ -220,7 +215,7 @@ class RocPlan(CurvePlan):
         "curve": "auto",
         "cells": 4096,
         **SCORE_BOUNDS,
-        **SCORE_PROTECTION,
+        **COLUMN_PROTECTION,
     }
 
     @classmethod

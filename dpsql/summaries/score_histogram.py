@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
-from dpsql.plan import COLLECTED, HISTOGRAM, PROTECTION, Plan, feature_bounds
+from dpsql.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
 from dpsql.source import Layout
 
 # What the functions of a label and a score take, beside what each does with them.
 SCORED: dict[str, Any] = {"label": None, "score": None}
 SCORE_BOUNDS: dict[str, Any] = {"lower": 0, "upper": 1, "target_levels": None}
-SCORE_PROTECTION = {name: default for name, default in PROTECTION.items() if name != "value"}
 
 
 class ScoreCells(ABC):
@@ -149,7 +148,7 @@ class ScorePlan(Plan):
 
     target_is_label: ClassVar[bool] = True
     target_needs_bounds: ClassVar[bool] = False
-    stated_as: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
+    stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
     stand_ins: ClassVar[Mapping[str, Any]] = {"label": "label", "score": "score"}
 
     @classmethod

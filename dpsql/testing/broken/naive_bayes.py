@@ -8,27 +8,26 @@ from typing import Any
 import numpy as np
 
 from dpsql.models import naive_bayes
-from dpsql.models.naive_bayes import NaiveBayesPlan
-from dpsql.selectors import feature_counts
-from dpsql.statistics import counts
+from dpsql.selectors import feature_counts as collected
+from dpsql.statistics import feature_counts
+from dpsql.statistics.feature_counts import Norms
 from dpsql.testing.broken.planting import Patch, planted
 
 
-def _absent_counts_too(plan: Any, count: int) -> tuple[int, int]:
-    """Every feature is there or not, so a row moves a count of each when both are released."""
-    return 1, 1
+def _of_one_feature(released: str, neighbours: str, **given: Any) -> Norms:
+    return feature_counts.released_norms(released, neighbours, **{**given, "max_features_per_row": 1})
 
 
 def _keep_all(present: Any, most: int) -> Any:
     return present
 
 
-def _as_if_added(neighbours: str, **given: Any) -> int:
-    return counts.l1_sensitivity("add_remove", **given)
+def _as_if_added(released: str, neighbours: str, **given: Any) -> Norms:
+    return feature_counts.released_norms(released, "add_remove", **given)
 
 
-def _as_if_one_row(neighbours: str, *, max_rows_per_unit: int, **given: Any) -> int:
-    return counts.l1_sensitivity(neighbours, **given)
+def _as_if_one_row(released: str, neighbours: str, *, max_rows_per_unit: int, **given: Any) -> Norms:
+    return feature_counts.released_norms(released, neighbours, **given)
 
 
 def _exact_rows(scale: Any, size: int) -> Any:
@@ -39,10 +38,10 @@ def _exact_rows(scale: Any, size: int) -> Any:
 
 # Owner, name and replacement of the piece that is wrong.
 BROKEN_NAIVE_BAYES: dict[str, Patch] = {
-    "noise of one feature for a row of many": (NaiveBayesPlan, "moved", _absent_counts_too),
-    "a row keeps more features than it may": (feature_counts, "_sample", _keep_all),
-    "replaced rows as added ones": (naive_bayes, "l1_sensitivity", _as_if_added),
-    "units as rows": (naive_bayes, "l1_sensitivity", _as_if_one_row),
+    "noise of one feature for a row of many": (naive_bayes, "released_norms", _of_one_feature),
+    "a row keeps more features than it may": (collected, "_sample", _keep_all),
+    "replaced rows as added ones": (naive_bayes, "released_norms", _as_if_added),
+    "units as rows": (naive_bayes, "released_norms", _as_if_one_row),
     "numbers of rows without noise": (naive_bayes, "discrete_laplace", _exact_rows),
 }
 
