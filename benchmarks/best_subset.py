@@ -119,7 +119,7 @@ def draws(options: argparse.Namespace) -> None:
 def _drawn(plan: BestSubsetPlan, products: np.ndarray) -> float:
     start = time.perf_counter()
 
-    def stop_in_time(share: float) -> None:
+    def stop_in_time() -> None:
         if time.perf_counter() - start > 10:
             raise TimeoutError
 

@@ -23,12 +23,9 @@ from dpsql.functions import FUNCTIONS
 from dpsql.statements import statistic_sql
 
 
-def statistic_of(context: dpsql.Context, function: str, source: str, **arguments: Any) -> str:
+def statistic_of(function: str, source: str, **arguments: Any) -> str:
     """Return the statement of a call's exact statistic alone."""
-    session = context._session
-    plan = FUNCTIONS[function].plan.from_arguments(source, arguments)
-    statement = statistic_sql(plan, function, session.catalog)
-    return f"{statement} SELECT list(s ORDER BY j) FROM __dpsql__statistic"
+    return statistic_sql(FUNCTIONS[function].plan.from_arguments(source, arguments), function)
 
 
 def fetch(context: dpsql.Context, statement: str) -> Any:
@@ -56,7 +53,7 @@ def roc(options: argparse.Namespace) -> None:
         grouped = "SELECT label, floor(score * 4096)::INTEGER AS cell, count(*) FROM t GROUP BY ALL"
         times = race(
             {
-                "the scan of dp_roc": fetch(context, statistic_of(context, "dp_roc", "t", **given)),
+                "the scan of dp_roc": fetch(context, statistic_of("dp_roc", "t", **given)),
                 "dp_roc": lambda: context.dp_roc("t", **given),
                 "dp_auc": lambda: context.dp_auc("t", **given),
                 "DuckDB: GROUP BY label, cell": fetch(context, grouped),
@@ -87,7 +84,7 @@ def counts(options: argparse.Namespace) -> None:
         times = race(
             {
                 "feature counts of dp_naive_bayes": fetch(
-                    context, statistic_of(context, "dp_naive_bayes", "t", names=names, **given)
+                    context, statistic_of("dp_naive_bayes", "t", names=names, **given)
                 ),
                 "DuckDB: GROUP BY of rows bounded alike": fetch(context, grouped.format(sampled)),
                 "DuckDB: GROUP BY of distinct rows": fetch(context, grouped.format(once)),
@@ -116,7 +113,7 @@ def bayes(options: argparse.Namespace) -> None:
         given["names"] = [f"w{term}" for term in range(terms)]
         times = race(
             {
-                "the counts query": fetch(context, statistic_of(context, "dp_naive_bayes", "t", **given)),
+                "the counts query": fetch(context, statistic_of("dp_naive_bayes", "t", **given)),
                 "dp_naive_bayes": lambda: context.dp_naive_bayes("t", **given),
                 "dp_naive_bayes, Gaussian": lambda: context.dp_naive_bayes("t", **given, delta=1e-6),
             },
@@ -138,8 +135,9 @@ with dpsql.Context() as ctx:
     for call in (
         "dp_roc('t', label='y', score='p', epsilon=1)",
         "dp_auc('t', label='y', score='p', epsilon=1)",
-        "dp_naive_bayes('t', target='y', features=['a', 'b'], epsilon=1)",
-        "dp_score_filter('t', target='y', features=['a', 'b'], score='total_count', threshold=5, epsilon=1)",
+        "dp_naive_bayes('t', target='y', features=['a', 'b'], present_above=0, epsilon=1)",
+        "dp_score_filter('t', target='y', features=['a', 'b'], score='total_count', threshold=5, present_above=0, "
+        "epsilon=1)",
         "dp_logistic_regression('t', target='y', features=['a', 'b'], lower=0, upper=1, epsilon=1)",
     ):
         program = code.replace("{call}", call)

@@ -219,7 +219,8 @@ def sql(repeats: int) -> None:
     for rows, _, _ in SHAPES:
         columns = data(rows, 1)
         con = duckdb.connect()
-        con.execute(files("dpsql.sql").joinpath("exact/discordant.sql").read_text(encoding="utf-8"))
+        for name in ("fixed_point", "discordant"):
+            con.execute(files("dpsql.sql").joinpath(f"exact/{name}.sql").read_text(encoding="utf-8"))
         con.register("frame", {"x": columns[0], "y": columns[1]})
         con.execute("CREATE TABLE t AS FROM frame").fetchall()
 

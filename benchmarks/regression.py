@@ -65,8 +65,7 @@ def calls(options: argparse.Namespace) -> None:
             plan: RegressionPlan = session.plan(
                 "dp_linear_regression", columns["source"], {**arguments, **BUDGET, **BOUNDS, "method": "ada_ssp"}
             )
-            statistic = statistic_sql(plan, "dp_linear_regression", session.catalog)
-            query = f"{statistic}\nSELECT count(*) FROM __dpsql__statistic"
+            query = statistic_sql(plan, "dp_linear_regression")
 
             def statistics_query(query: str = query) -> None:
                 context.connection.execute(query).fetchall()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -18,6 +18,8 @@ from dpsql.errors import ParameterError
 
 UNITS_PER_ONE = 10**18
 DEFAULT_REPORT_DELTA = Fraction(1, 10**6)
+# 60 digits leave an error far below this margin, which is far below one unit.
+_MARGIN = Fraction(1, 10**30)
 
 
 def units_up(amount: Fraction) -> int:
@@ -53,11 +55,27 @@ class Cost:
         In [0, 1).
     rho : Fraction or None
         The release is rho-zCDP, >= 0. None when it is not zCDP at all, as for a propose-test-release.
+    event : mapping or None
+        The mechanism that has this loss; None for several.
+    parts : tuple of Cost
+        Of several mechanisms, the loss of each one; for accountants that add up something else.
     """
 
     epsilon: Fraction | None
     delta: Fraction
     rho: Fraction | None
+    event: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    parts: tuple[Cost, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def mechanisms(self) -> tuple[Cost, ...]:
+        """The losses of the single mechanisms."""
+        return self.parts or (self,)
+
+    @property
+    def is_profile(self) -> bool:
+        """Whether delta belongs to one reading of the loss only, and rho needs none: so it is of Gaussian noise."""
+        return self.event is not None and self.event.get("mechanism") in _profiles
 
 
 def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
@@ -85,19 +103,43 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     .. [1] Canonne, Kamath, Steinke. The discrete Gaussian for differential privacy. NeurIPS 2020, Proposition 12.
     """
     if not 0 < delta < 1:
-        raise ParameterError("P016", "delta must be strictly between 0 and 1 to convert a zCDP loss.")
+        raise ParameterError("P018", "delta must be strictly between 0 and 1 to convert a zCDP loss.")
     if rho == 0:
         return Fraction(0)
-    alpha = Decimal(_best_order(float(rho), math.log(delta.denominator) - math.log(delta.numerator)))
+    alpha = Fraction(_best_order(float(rho), math.log(delta.denominator) - math.log(delta.numerator)))
     with localcontext() as context:
         context.prec = 60
         loss = Decimal(rho.numerator) / Decimal(rho.denominator)
         log_inverse_delta = Decimal(delta.denominator).ln() - Decimal(delta.numerator).ln()
-        simple = loss + 2 * (loss * log_inverse_delta).sqrt()
-        tight = alpha * loss + (1 - 1 / alpha).ln() + (log_inverse_delta - alpha.ln()) / (alpha - 1)
-        # 60 digits leave an error far below this margin, which is far below one unit.
-        bound = max(Decimal(0), min(simple, tight)) + Decimal(10) ** -30
-        return Fraction(units_up(Fraction(bound)), UNITS_PER_ONE)
+        simple = Fraction(loss + 2 * (loss * log_inverse_delta).sqrt()) + _MARGIN
+    tight = alpha * rho + renyi_conversion(alpha, delta)
+    return Fraction(units_up(max(_MARGIN, min(simple, tight))), UNITS_PER_ONE)
+
+
+def renyi_conversion(order: Fraction, delta: Fraction) -> Fraction:
+    """Return what converting a Rényi loss of some order into the epsilon of (epsilon, delta)-DP adds to it.
+
+    Parameters
+    ----------
+    order : Fraction
+        > 1.
+    delta : Fraction
+        In (0, 1).
+
+    Returns
+    -------
+    conversion : Fraction
+        ``ln(1 - 1/order) + (ln(1/delta) - ln order) / (order - 1)``, a little above; it may be negative.
+
+    References
+    ----------
+    .. [1] Canonne, Kamath, Steinke. The discrete Gaussian for differential privacy. NeurIPS 2020, Proposition 12.
+    """
+    with localcontext() as context:
+        context.prec = 60
+        alpha = Decimal(order.numerator) / Decimal(order.denominator)
+        log_inverse_delta = Decimal(delta.denominator).ln() - Decimal(delta.numerator).ln()
+        return Fraction((1 - 1 / alpha).ln() + (log_inverse_delta - alpha.ln()) / (alpha - 1)) + _MARGIN
 
 
 def _best_order(rho: float, log_inverse_delta: float) -> float:
@@ -128,8 +170,15 @@ def _number(event: Mapping[str, Any], key: str) -> Fraction:
     return number
 
 
+def _delta(event: Mapping[str, Any]) -> Fraction:
+    delta = _number(event, "delta")
+    if not delta < 1:
+        raise _malformed(event, "delta < 1")
+    return delta
+
+
 def _malformed(event: Mapping[str, Any], requirement: str) -> ParameterError:
-    return ParameterError("P016", f"event {event.get('mechanism')!r} must have {requirement}.")
+    return ParameterError("P048", f"event {event.get('mechanism')!r} must have {requirement}.")
 
 
 def _rounds(event: Mapping[str, Any]) -> int:
@@ -159,7 +208,7 @@ def _gaussian(event: Mapping[str, Any]) -> Cost:
     rho = _number(event, "rho")
     if event.get("delta") is None:
         return Cost(None, Fraction(0), rho)
-    delta = _number(event, "delta")
+    delta = _delta(event)
     return Cost(zcdp_epsilon(rho, delta), delta, rho)
 
 
@@ -167,7 +216,7 @@ def _gaussian_profile(event: Mapping[str, Any]) -> Cost:
     """Read mu-GDP beside the (epsilon, delta) that its exact profile covers; mu-GDP is mu²/2-zCDP."""
     from dpsql.mechanisms.gaussian import gaussian_covers
 
-    mu, epsilon, delta = (_number(event, key) for key in ("mu", "epsilon", "delta"))
+    mu, epsilon, delta = _number(event, "mu"), _number(event, "epsilon"), _delta(event)
     if not gaussian_covers(mu, epsilon, delta):
         raise _malformed(event, "a mu that epsilon and delta cover")
     return Cost(epsilon, delta, mu**2 / 2)
@@ -175,7 +224,7 @@ def _gaussian_profile(event: Mapping[str, Any]) -> Cost:
 
 def _approximate(event: Mapping[str, Any]) -> Cost:
     """Read (epsilon, delta)-DP whose delta is a chance of failure, which no rho covers."""
-    return Cost(_number(event, "epsilon"), _number(event, "delta"), None)
+    return Cost(_number(event, "epsilon"), _delta(event), None)
 
 
 def _composed(event: Mapping[str, Any]) -> Cost:
@@ -190,6 +239,7 @@ def _composed(event: Mapping[str, Any]) -> Cost:
         sum(epsilons, Fraction(0)) if len(epsilons) == len(costs) else None,
         sum((cost.delta for cost in costs), Fraction(0)),
         sum(rhos, Fraction(0)) if len(rhos) == len(costs) else None,
+        parts=tuple(part for cost in costs for part in cost.mechanisms),
     )
 
 
@@ -208,6 +258,7 @@ _costs: dict[str, Callable[[Mapping[str, Any]], Cost]] = {
     "approximate": _approximate,
     "composed": _composed,
 }
+_profiles = ("discrete_gaussian", "gaussian_dp")
 
 
 def cost_of(event: Mapping[str, Any]) -> Cost:
@@ -222,12 +273,15 @@ def cost_of(event: Mapping[str, Any]) -> Cost:
     Raises
     ------
     ParameterError
-        The mechanism is unknown, or a parameter is missing.
+        P048: the mechanism is unknown, or a parameter is missing or out of range.
     """
     mechanism = event.get("mechanism")
     if mechanism not in _costs:
-        raise ParameterError("P016", f"event names no known mechanism; got {mechanism!r}. Known: {', '.join(_costs)}.")
-    return _costs[mechanism](event)
+        raise ParameterError(
+            "P048", f"the mechanism of the event is unknown; got {mechanism!r}. Known: {', '.join(_costs)}."
+        )
+    cost = _costs[mechanism](event)
+    return cost if cost.parts else replace(cost, event=event)
 
 
 def loss_text(cost: Cost) -> str:

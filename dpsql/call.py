@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,12 +14,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ParameterError, SourceError
-from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, to_doubles, to_texts
+from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector, to_doubles, to_texts
+from dpsql.kernels.identity import has_identity, is_name
 from dpsql.kernels.xty import vectors_to_matrix
-from dpsql.parameters import fold, show
+from dpsql.parameters import bounds_by_feature, fold, show
 from dpsql.plan import Plan
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
+
+# Numbers of a dense copy of rows: 256 MB.
+_MOST_CELLS = 1 << 25
+# Elements of a vector at most, as many as those of an array have in DuckDB.
+MOST_ELEMENTS = 100_000
 
 # The type that a column has in the probe when the source does not have that column (statements.py).
 _MISSING = "dpsql_missing"
@@ -29,6 +35,10 @@ LONG_TARGET, LONG_POSITIONS, LONG_VALUES = "dpsql_target", "dpsql_j", "dpsql_val
 
 def _is_missing(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == _MISSING)
+
+
+# So many columns that were left out are named.
+_MOST_NAMED = 20
 
 
 def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
@@ -66,20 +76,19 @@ class TargetCode:
         ParameterError
             A numeric target without the bounds that the function needs.
         """
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
-        is_text = is_text or kind == pa.string_view()
-        if not (is_text or is_boolean(kind) or is_numeric(kind)):
+        of_text = is_text(kind)
+        if not (of_text or is_boolean(kind) or is_numeric(kind)):
             raise SourceError("S003", f"target {show(column)} is neither numeric, text nor boolean. Cast it in a view.")
         if "target_levels" not in plan.arguments:
-            if is_text:
+            if of_text:
                 raise SourceError("S003", f"{show(column)} is text, not numbers. Cast it in a view.")
             return cls()
         levels = plan.target_levels
         if levels is not None:
-            return cls(levels=_levels(levels, kind, is_text, column))
+            return cls(levels=_levels(levels, kind, of_text, column))
         if plan.target_is_label and is_numeric(kind):
             return cls(levels=(0.0, 1.0))
-        if is_text:
+        if of_text:
             raise SourceError(
                 "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
             )
@@ -150,6 +159,8 @@ class Call(ABC):
         Where target and features stand in a row's struct.
     elements : tuple of int or None
         Where the features stand in a vector; None for all of it.
+    left_out : str
+        Where the call takes every column that it can: which it cannot, and why; else empty.
     """
 
     plan: Any
@@ -157,6 +168,7 @@ class Call(ABC):
     target: TargetCode
     positions: tuple[int, ...]
     elements: tuple[int, ...] | None = None
+    left_out: str = ""
 
     @classmethod
     def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Any:
@@ -184,13 +196,22 @@ class Call(ABC):
             column = getattr(layout, part)
             if column is not None and part in others:
                 kind = _require(others[part], part, column)
+                if part != "value" and not has_identity(kind):
+                    raise SourceError(
+                        "S003", f"{part} {show(column)} has a type that identifies nobody. Cast it to text in a view."
+                    )
                 if part == "value" and not (is_numeric(kind) or is_boolean(kind)):
                     raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
         names: Sequence[str] = layout.names or ()
         positions: Sequence[int] = ()
         elements = None
+        left_out = ""
         if layout.kind == "long":
-            _require(others["features"], "features", str(layout.features))
+            kind = _require(others["features"], "features", str(layout.features))
+            if not is_name(kind):
+                raise SourceError(
+                    "S003", f"features {show(layout.features)} holds no names. Cast the column to text in a view."
+                )
         elif layout.kind == "array":
             position, kind = _column(kinds, "features", str(layout.features))
             names = _vector_names(str(layout.features), kind, layout.names, layout.n_features)
@@ -200,13 +221,27 @@ class Call(ABC):
                 names = layout.chosen
         else:
             names, positions = _wide_columns(plan, kinds)
-        call = cls(plan, tuple(names), target, (target_position, *positions), elements)
+            if layout.features is None:
+                left_out = _left_out(plan, kinds, set(positions))
+        call = cls(plan, tuple(names), target, (target_position, *positions), elements, left_out)
         call.check()
         return call
 
     def check(self) -> None:
-        """Raise when the arguments do not fit the number of features."""
+        """Raise when the arguments do not fit the features, or a part of the budget cannot be drawn.
+
+        It runs at the gate, before a row is read: nothing that follows may fail because of an argument.
+        """
         self.plan.check_features(len(self.features))
+        self.plan.check_drawable(len(self.features))
+
+    @cached_property
+    def intervals(self) -> list[tuple[float, float]] | None:
+        """Public bounds of the features, one pair each; None where there are none."""
+        plan = self.plan
+        if plan.lower is None or plan.upper is None:
+            return None
+        return bounds_by_feature(plan.lower, plan.upper, self.features, fold_case=plan.layout.kind == "wide")
 
     def start(self) -> Collector | None:
         """Return what is to collect the rows; None where the statistic is summed in SQL."""
@@ -217,17 +252,15 @@ class Call(ABC):
         """How many numbers the statistic has where it is summed in SQL."""
         return len(self.features)
 
-    def draw_vocabulary(self, names: list[str], rows: NDArray[np.int64]) -> list[str]:
-        """Return the names of features that are released, where the plan draws them.
+    @property
+    def absent(self) -> NDArray[np.int64]:
+        """What each feature counts as where long rows have no cell of it, shape (d,)."""
+        return np.zeros(len(self.features), dtype=np.int64)
 
-        Parameters
-        ----------
-        names : list of str
-            Every name in the rows, in any order.
-        rows : ndarray of int64, shape (names,)
-            Rows that have it, each row having as many names as the plan allows.
-        """
-        raise InternalError("I004", "a part of the call came to the wrong function. Report it.")
+    def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
+        """Hand a batch of rows to a collector."""
+        for part in self.read_parts(rows, batch):
+            collector.add(*part)
 
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Draw what the next pass over the rows needs; return its collector.
@@ -262,7 +295,7 @@ class Call(ABC):
         """The two levels of a label, as the result of a call names them: the negative one first."""
         levels = self.target.levels
         if levels is None:
-            raise InternalError("I004", "a call without levels was asked for them. Report it.")
+            raise InternalError("I032", "a call without levels was asked for them. Report it.")
         return self.plan.target_levels or ((False, True) if levels == ("false", "true") else levels)
 
     def coded_target(self, rows: pa.StructArray) -> NDArray[np.float64]:
@@ -271,6 +304,18 @@ class Call(ABC):
         if rows.null_count:
             coded[rows.is_null().to_numpy(zero_copy_only=False)] = self.target.neutral
         return coded
+
+    def parts(self, rows: pa.StructArray) -> Iterator[slice]:
+        """Divide a batch of rows so that a dense copy of each part fits in memory, however wide a row is."""
+        step = max(1, _MOST_CELLS // (1 + len(self.features)))
+        return (slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step))
+
+    def read_parts(
+        self, rows: pa.StructArray, batch: Batch
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], Batch]]:
+        """Return what `Collector.add` takes of a batch of rows, part by part."""
+        for part in self.parts(rows):
+            yield *self.read(rows[part]), batch.part(part)
 
     def read(self, rows: pa.StructArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a batch of rows as doubles; NaN stands for NULL.
@@ -321,14 +366,14 @@ class BoundedCall(Call):
     """A call whose features have public bounds: they become integers in ``[-S, S]``."""
 
     def check(self) -> None:
-        """Raise when there are not as many bounds as features, too."""
+        """Raise when a feature has no bounds, too."""
         super().check()
         _ = self.maps
 
     @cached_property
     def maps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Middles and scales of the features' affine maps, each of shape (d,)."""
-        return affine_maps(self.plan.lower, self.plan.upper, len(self.features), "the call")
+        return affine_maps(self.intervals or [])
 
 
 class Collector(ABC):
@@ -353,13 +398,21 @@ class Batch:
     Attributes
     ----------
     keys : ndarray of uint64, shape (rows,), or None
-        Keyed hash of what decides a row's block: its privacy unit, or its row id.
+        Keyed hash of what decides a row's block, or which of its features count: its privacy unit, or its row id.
     sizes : ndarray of int64, shape (rows,), or None
         Rows of the block, where rows come block by block.
+    secret : bytes
+        The call's key, which `keys` are hashed under.
     """
 
     keys: NDArray[np.uint64] | None = None
     sizes: NDArray[np.int64] | None = None
+    secret: bytes = b""
+
+    def part(self, rows: slice) -> Batch:
+        """Return what some of the rows carry."""
+        keys, sizes = self.keys, self.sizes
+        return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows])
 
 
 def _gathered(rows: pa.StructArray, width: int) -> NDArray[np.float64]:
@@ -396,7 +449,7 @@ def _wide_columns(plan: Plan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[l
             names.append(column)
             positions.append(position)
         return names, positions
-    apart = {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
+    apart = _apart(plan)
     for column, (position, field) in kinds.items():
         if column not in apart and (is_numeric(field.type) or (plan.target_is_label and is_boolean(field.type))):
             names.append(field.name)
@@ -406,12 +459,41 @@ def _wide_columns(plan: Plan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[l
     return names, positions
 
 
+def _left_out(plan: Plan, kinds: dict[str, tuple[int, pa.Field]], taken: set[int]) -> str:
+    """Say which columns are no features where every numeric column is one, and why; empty when there is none."""
+    apart = _apart(plan)
+    others = [field for column, (place, field) in kinds.items() if column not in apart and place not in taken]
+    if not others:
+        return ""
+    shown = [f"{field.name} ({_why_not(field.type)})" for field in others[:_MOST_NAMED]]
+    more = f", and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    columns = "1 column" if len(others) == 1 else f"{len(others)} columns"
+    return f"left out {columns}: {', '.join(shown)}{more}"
+
+
+def _why_not(kind: pa.DataType) -> str:
+    """Return a word on why a column of this type is not taken for a feature unless it is named."""
+    if is_boolean(kind):
+        return "boolean: cast it to integer, or name it in features"
+    if is_text(kind):
+        return "text"
+    if is_vector(kind):
+        return "vector: give features := its name"
+    return "date or time" if pa.types.is_temporal(kind) else "not a number"
+
+
+def _apart(plan: Plan) -> set[str]:
+    """Return the folded names of the columns that are target or ids."""
+    layout = plan.layout
+    return {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
+
+
 def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
     """Return where the chosen features stand among all names of a vector."""
     places = {name: position for position, name in enumerate(names)}
     for name in chosen:
         if name not in places:
-            raise ParameterError("P010", f"{show(name)} is not one of the vector's features. Check the release's name.")
+            raise ParameterError("P040", f"{show(name)} is not one of the vector's features. Check the release's name.")
     return tuple(places[name] for name in chosen)
 
 
@@ -430,10 +512,14 @@ def _vector_names(
             "S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns."
         )
     length = len(names) if names is not None else n_features
+    if length is not None and length > MOST_ELEMENTS:
+        raise ParameterError(
+            "P026", f"vectors have at most {MOST_ELEMENTS} elements; got {length}. Give long rows, or fewer elements."
+        )
     if pa.types.is_fixed_size_list(kind):
         if length is not None and length != kind.list_size:
             raise ParameterError(
-                "P010",
+                "P041",
                 f"the arrays of {show(column)} have {kind.list_size} elements by type; the arguments say {length}. "
                 "Leave n_features out.",
             )

@@ -16,9 +16,11 @@ from dpsql.installation import connect, install, refuse_unknown
 from dpsql.parameters import show, text
 from dpsql.plan import Plan
 from dpsql.release import Release
+from dpsql.rendering import call, cast, coalesce, identifier, struct
+from dpsql.rendering import text as literal
 from dpsql.results import Shape
 from dpsql.session import FAILED
-from dpsql.source import FRAME_PREFIX, quote_identifier, quote_text, source_sql
+from dpsql.source import FRAME_PREFIX, source_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,8 +170,8 @@ class Context:
 
     def _curve(self, view: str, release: str | int | Release, dataset: str | None) -> pa.Table:
         key = release.ledger_id if isinstance(release, Release) else release
-        named = key if isinstance(key, int) else quote_text(text("release", key, code="P030", hint="Name a release."))
-        of = "NULL" if dataset is None else quote_text(dataset)
+        named = key if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
+        of = "NULL" if dataset is None else literal(dataset)
         return self.sql(f"SELECT * FROM {view}({named}, dataset := {of})")
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
@@ -202,7 +204,7 @@ class Context:
             # Only the features go through the function; the row may have many other columns.
             kept, row, groups = "*", _features_of(found), ""
             if found.long is not None:
-                kept = quote_identifier(found.long[0])
+                kept = identifier(found.long[0])
                 groups = f" GROUP BY {kept}"
             number = f"dp_predict({found.ledger_id}, {row})"
             predictions = f"{number} AS prediction"
@@ -224,32 +226,67 @@ class Context:
         if isinstance(arguments.get("features"), Release):
             arguments["features"] = {"release": arguments["features"].ledger_id}
         with self._named(source) as name:
-            if not isinstance(source, str) and arguments.get("dataset") is None:
+            seen = self._seen(name, arguments.get("release"))
+            if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = "default"
-            plan = self._session.plan(function, name, arguments)
+            plan = self._session.plan(function, name, arguments, seen=seen)
             self._session.check(plan)
             stored = self._session.replay(plan)
-            statement = stored_sql(plan) if stored else release_sql(plan, function, self._session.catalog)
+            statement = stored_sql(plan) if stored else release_sql(plan, function)
             release = self._release(statement, plan).column("release")[0]
         sequence = release["sequence"].as_py()
+        guarantee, _, again = release["guarantee"].as_py().partition("\n")
         return Release(
             value=_table(FUNCTIONS[function].shape, release["entries"].values),
             function=function,
             dataset=plan.dataset,
-            guarantee=release["guarantee"].as_py(),
+            guarantee=guarantee,
             event=self.ledger.event(sequence),
             ledger_id=sequence,
             replayed=stored is not None,
+            replay=again,
             stored=lambda: self.ledger.releases([function], key=sequence)[0].result,
         )
 
-    def dp_protect(self, dataset: str, **budget: Any) -> None:
-        """Set a dataset's budget: ``epsilon`` and ``delta``, or ``rho``; with policy as of the SQL function."""
-        from dpsql.budget import Budget
+    def dp_protect(self, dataset: str, **budget: Any) -> str:
+        """Set the budget of a table: ``epsilon`` and ``delta``, or ``rho``; the rest as in SQL.
 
-        dataset = text("dataset", dataset, code="P013", hint="Give the name of the budget.")
-        replace = budget.pop("replace", False)
-        self.ledger.protect(dataset, Budget.of(**budget), replace=replace is True)
+        Returns
+        -------
+        policy : str
+            What now stands, in words.
+        """
+        return self._declare("dp_protect", dataset, budget)
+
+    def dp_public(self, table: str, *, force: bool = False) -> str:
+        """Declare that a table tells of nobody, so that views may join it."""
+        return self._declare("dp_public", table, {"force": force})
+
+    def dp_derive(self, table: str, base: str, **said: Any) -> str:
+        """Declare that a table was made from a protected one, as the SQL function of this name."""
+        return self._declare("dp_derive", table, said, base)
+
+    def dp_unplaced(self) -> pa.Table:
+        """Return every table of which nothing is declared, with the lines that declare it."""
+        return self.sql("SELECT * FROM dp_unplaced()")
+
+    def _declare(self, function: str, table: str, said: dict[str, Any], *more: Any) -> str:
+        """Call a SQL function that declares something, with values as parameters."""
+        from dpsql.functions import DECLARATIONS
+
+        refuse_unknown(said, DECLARATIONS[function], function)
+        names = ", ".join(f"{name} := ?" for name in said)
+        places = ", ".join("?" for _ in more)
+        listed = ", ".join(part for part in ("?", places, names) if part)
+        values = [table, *more, *said.values()]
+        try:
+            found = self.connection.execute(f"SELECT {function}({listed})", values).fetchall()
+        except duckdb.Error as error:
+            ours = original(error)
+            if ours is None:
+                raise
+            raise ours from None
+        return str(found[0][0])
 
     def dp_budget(self) -> pa.Table:
         """Return one row per dataset: what is spent, what remains."""
@@ -299,6 +336,17 @@ class Context:
                 raise
             raise ours from None
 
+    def _seen(self, source: str, release: Any) -> list[tuple[str, str]] | None:
+        """Return what DuckDB says that a source reads, where that counts: what `dpsql_lineage` does in SQL."""
+        sources = self._session.sources
+        if not source or not (release is not None or sources.governed):
+            return None
+        settings = "SELECT system.main.current_setting('search_path'), system.main.current_database()"
+        search_path, database = self.connection.execute(settings).fetchall()[0]
+        queries = sources.spellings(source, search_path, database)
+        plan = "SELECT system.main.json_serialize_plan(?)::VARCHAR"
+        return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries]
+
     def _release(self, statement: str, plan: Plan) -> pa.Table:
         """Run a release; what DuckDB says about rows stays here, and a call that read some is charged.
 
@@ -328,7 +376,7 @@ class Context:
         try:
             self.connection.register(name, source)
         except (duckdb.Error, TypeError):
-            raise SourceError("S001", f"source {show(type(source).__name__)} is neither a name nor a frame.") from None
+            raise SourceError("S009", f"source {show(type(source).__name__)} is neither a name nor a frame.") from None
         try:
             yield name
         finally:
@@ -338,19 +386,19 @@ class Context:
 def _features_of(model: LinearModel) -> str:
     """Return what dp_predict reads of a row, as SQL; of long rows, what it reads of all rows of a row id."""
     if model.vector is not None:
-        return quote_identifier(model.vector)
+        return identifier(model.vector)
     if model.long is None:
-        pairs = (f"{quote_text(name)}: {quote_identifier(name)}" for name in model.feature_names_in_)
-        return f"{{{', '.join(pairs)}}}"
-    _, feature, *value = map(quote_identifier, model.long)
+        return struct({name: identifier(name) for name in model.feature_names_in_})
+    _, feature, *value = map(identifier, model.long)
+    names = call("list", cast(feature, "VARCHAR"))
     if not value:
-        return f"list({feature}::VARCHAR)"
+        return names
     if getattr(model, "binary", False):
-        number = f"{value[0]}::DOUBLE"
-        present = f"list({feature}::VARCHAR) FILTER (WHERE {number} <> 0 AND {number} <> 'nan'::DOUBLE)"
-        return f"coalesce({present}, []::VARCHAR[])"
+        number = cast(value[0], "DOUBLE")
+        present = f"{names} FILTER (WHERE {number} <> 0 AND {number} <> 'nan'::DOUBLE)"
+        return coalesce(present, cast(call("list_value"), "VARCHAR[]"))
     raise SourceError(
-        "S003", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
+        "S010", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
     )
 
 

@@ -26,6 +26,17 @@ class DpsqlError(Exception):
         self.message = message
         super().__init__(f"[{self.code}] {message}")
 
+    def in_duckdb(self) -> DpsqlError:
+        """Return the same error with a text that starts on a line of its own.
+
+        DuckDB puts ``Invalid Input Error: Python exception occurred while executing the UDF: ParameterError: `` before
+        the text of whatever a function raises; neither the exception's class nor its notes change that. `original`
+        gives back the error without the line break.
+        """
+        shown = type(self)(self.code.removeprefix("DPSQL-"), self.message)
+        shown.args = (f"\n{self}",)
+        return shown
+
 
 class ParameterError(DpsqlError):
     """An argument is missing, ill-typed or out of range (codes ``P…``)."""
@@ -41,6 +52,10 @@ class BudgetError(DpsqlError):
 
 class LedgerError(DpsqlError):
     """The ledger cannot be opened, or its chain does not verify (codes ``L…``)."""
+
+
+# The codes of a ledger that can be read and not be written.
+UNWRITABLE = ("DPSQL-L003", "DPSQL-L048")
 
 
 class InternalError(DpsqlError):

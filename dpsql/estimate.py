@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from dpsql.accountant import cost_of
 from dpsql.errors import ParameterError
 from dpsql.functions import FUNCTIONS
-from dpsql.parameters import choice, positive_integer
+from dpsql.parameters import choice, optional, positive_integer
+from dpsql.plan import MOST_ROWS
+from dpsql.source import MOST_FEATURES
 
 # Every argument of dp_estimate after the function, in the order of the SQL macro.
 ESTIMATE_ARGUMENTS: dict[str, None] = dict.fromkeys(
@@ -70,9 +73,9 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
     function : str
         A function that spends, such as ``'dp_sis'``.
     n_features : int
-        Number of features, >= 1; not for functions of one column.
+        Number of features, from 1 to `MOST_FEATURES`; not for functions of one column.
     n_rows : int, optional
-        A public guess of the number of rows, to put the noise in proportion.
+        A public guess of the number of rows, at most `MOST_ROWS`, to put the noise in proportion.
     **arguments
         As of the function; those that do not change its noise are left out.
 
@@ -81,19 +84,15 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
     rows : list of dict
         ``quantity``, ``value``, ``meaning``.
     """
-    name = choice("function", function, tuple(FUNCTIONS), code="P016")
+    name = choice("function", function, tuple(FUNCTIONS))
     kind = FUNCTIONS[name].plan
     for argument in arguments:
         if argument not in kind.arguments:
             raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")
     if "features" not in kind.arguments and n_features is None:
         n_features = 1
-    count = positive_integer("n_features", n_features, code="P010", hint="Give the number of features.")
-    rows = (
-        None
-        if n_rows is None
-        else positive_integer("n_rows", n_rows, code="P010", hint="Give a public number of rows.")
-    )
+    count = positive_integer("n_features", n_features, hint="Give the number of features.", most=MOST_FEATURES)
+    rows = optional(partial(positive_integer, most=MOST_ROWS), "n_rows", n_rows, hint="Give a public number of rows.")
     given: dict[str, Any] = {
         argument: value for argument, value in kind.stand_ins.items() if argument in kind.arguments
     }
@@ -105,6 +104,8 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
         given["n_features"] = count
     # A row id and one column of features are long rows; an array of so many features is as good here.
     plan = kind.from_arguments("source", {**given, **arguments})
+    plan.check_features(count)
+    plan.check_drawable(count)
     cost = cost_of(plan.event)
     quantities: list[tuple[str, float, str]] = [
         ("epsilon", float(cost.epsilon or plan.epsilon), "privacy loss charged, basic composition")

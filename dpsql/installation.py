@@ -3,7 +3,7 @@
 Macros live in two places. The connection that is installed into gets them as TEMP macros: plain
 ``dp_sis(...)``, whatever its search path. Every other connection and cursor of the same instance
 reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis`` after
-``dpsql.install(cursor)``. Nothing is written into the user's database file.
+``dpsql.install(cursor)``. Nothing is written into the database file but the mark of a database with a budget.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import re
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
+from weakref import finalize, ref
 
 import duckdb
 
 from dpsql.errors import LedgerError, ParameterError
+from dpsql.ledger_file import beside
+from dpsql.ledger_location import is_url
+from dpsql.mark import ROWS, Mark, marks, refuse_other
 from dpsql.parameters import show
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ _instances: dict[str, _Instance] = {}
 _lock = threading.RLock()
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
 _PRIVATE = (
+    "dp/lineage.sql",
     "dp/exact_xty.sql",
     "dp/exact_discordant.sql",
     "dp/dp_sis.sql",
@@ -67,7 +72,7 @@ def connect(
     path : path
         Database file, or ``':memory:'``.
     ledger : path or URL, optional
-        Where budgets and releases are kept. By default ``x.dpsql-ledger`` beside ``x.duckdb``, and in
+        Where budgets and releases are kept. By default ``x.duckdb.dpsql-ledger`` beside ``x.duckdb``, and in
         memory for an in-memory database. A ``postgresql://`` URL shares it between machines.
     strict : bool
         Refuse every release on a dataset that `dp_protect` never gave a budget.
@@ -82,7 +87,7 @@ def connect(
     Raises
     ------
     LedgerError
-        The ledger cannot be opened.
+        The ledger cannot be opened, or the database belongs to another one.
     """
     connection = duckdb.connect(fspath(path), **options)
     try:
@@ -114,7 +119,7 @@ def install(
     Raises
     ------
     LedgerError
-        The ledger cannot be opened, or the instance already uses another one.
+        The ledger cannot be opened, the instance already uses another one, or the database belongs to another one.
     """
     with _lock:
         instance = _instance_of(connection)
@@ -149,6 +154,16 @@ class _Instance:
         self.functions: list[Callable[..., Any]] = []
         self.session: Session | None = None
         self._connections: dict[int, finalize[..., Any]] = {}
+        self._living: dict[int, ref[duckdb.DuckDBPyConnection]] = {}
+
+    def cursor(self) -> duckdb.DuckDBPyConnection | None:
+        """Return a new connection to the instance, or None when all that were installed into are gone."""
+        for found in list(self._living.values()):
+            connection = found()
+            if connection is not None:
+                with suppress(duckdb.ConnectionException):  # closed, and still alive
+                    return connection.cursor()
+        return None
 
     def function(self, spec: UdfSpec) -> Callable[..., Any]:
         """Return the function to register, which finds the session when it is called."""
@@ -158,8 +173,8 @@ class _Instance:
             if session is None:
                 raise LedgerError(
                     "L013", "the connection that dpsql was installed on is gone. Run dpsql.install on this connection."
-                )
-            return session.function(spec.name, spec.bind)(*arguments)
+                ).in_duckdb()
+            return spec.run(session.function(spec.name, spec.bind), arguments)
 
         def call_without() -> Any:  # DuckDB reads *arguments as one or more
             return call()
@@ -171,16 +186,43 @@ class _Instance:
         """Keep the session for as long as the connection object lives."""
         key = id(connection)
         if key not in self._connections:
-            self._connections[key] = finalize(connection, self._drop, key)
+            self._living[key] = ref(connection)
+            self._connections[key] = finalize(connection, self._drop, key, _on_close(connection, self._settle))
 
-    def _drop(self, key: int) -> None:
+    def _settle(self) -> None:
+        session = self.session
+        if session is not None:
+            with suppress(LedgerError):  # whoever closes a connection can do nothing about it
+                session.ledger.settle()
+
+    def _drop(self, key: int, watcher: duckdb.DuckDBPyConnection) -> None:
+        watcher.close()
         with _lock:
             self._connections.pop(key, None)
+            self._living.pop(key, None)
             session = self.session
             if self._connections or session is None:
                 return
             self.session = None
         session.ledger.close()
+
+
+def _on_close(connection: duckdb.DuckDBPyConnection, action: Callable[[], None]) -> duckdb.DuckDBPyConnection:
+    """Let `action` run when the connection is closed; return a cursor of it, which closes with it.
+
+    DuckDB tells nobody that a connection closes, but lets go of the Python functions that its cursors registered.
+    This one is rolled back at once, so that nobody can call it.
+    """
+
+    def nothing() -> str:
+        return ""
+
+    finalize(nothing, action).atexit = False
+    watcher = connection.cursor()
+    watcher.begin()
+    watcher.create_function("dpsql_nothing", nothing, None, "VARCHAR")
+    watcher.rollback()
+    return watcher
 
 
 def session_of(connection: duckdb.DuckDBPyConnection) -> Session | None:
@@ -224,10 +266,36 @@ def _open_session(
     connection: duckdb.DuckDBPyConnection, ledger: str | PathLike[str] | None, instance: _Instance
 ) -> Session:
     from dpsql.ledger import Ledger
+    from dpsql.lineage.sources import Sources
     from dpsql.session import Session
 
     location = default_ledger(connection) if ledger is None else fspath(ledger)
-    return Session(Ledger.open(location), strict=False, location=location, catalog=instance.catalog)
+    alias, mark = _mark_of_main(connection)
+    if mark is not None and location is not None and not is_url(location) and not Path(location).exists():
+        raise LedgerError(
+            "L033",
+            f"database {alias!r} keeps its budgets in ledger {mark.ledger}…, and there is no ledger at {location!r}. "
+            "Give ledger := that one, or run dpsql ledger adopt.",
+        )
+    opened = Ledger.open(location)
+    try:
+        if mark is not None:
+            refuse_other(alias, mark, opened.id)
+    except BaseException:
+        opened.close()
+        raise
+    (main,) = connection.execute(
+        "SELECT database_name FROM duckdb_databases() WHERE NOT internal ORDER BY database_oid LIMIT 1"
+    ).fetchone() or ("memory",)
+    return Session(opened, Sources(opened, main, instance.cursor), strict=False, location=location)
+
+
+def _mark_of_main(connection: duckdb.DuckDBPyConnection) -> tuple[str, Mark | None]:
+    """Return the name of the connection's database, and the mark that ties it to a ledger."""
+    with connection.cursor() as cursor:
+        rows = cursor.execute(f"{ROWS} WHERE database_name = system.main.current_database()").fetchall()
+    alias = rows[0][0]
+    return alias, marks(rows).get(alias)
 
 
 def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
@@ -238,7 +306,7 @@ def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
     path = found[0][0] if found else None
     if not path or "://" in path:
         return None
-    return str(Path(path).with_suffix(".dpsql-ledger"))
+    return str(beside(path))
 
 
 def _attach(connection: duckdb.DuckDBPyConnection) -> str:
@@ -254,9 +322,12 @@ def _run(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], scope: s
     """Create the macros of some SQL files in one scope."""
     for name in names:
         text = files("dpsql.sql").joinpath(name).read_text(encoding="utf-8")
+        text = re.sub(
+            r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
+            rf"{catalog}.main.\1(",
+            text,
+        )
         text = re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", text)
-        if name != "exact/fixed_point.sql":
-            text = text.replace("exact_fixed_point(", f"{catalog}.main.exact_fixed_point(")
         connection.execute(text)
 
 

@@ -11,38 +11,29 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from datetime import UTC, datetime
+from dataclasses import replace as changed
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.accountant import Cost, cost_of, loss_text, units_up
-from dpsql.budget import Budget, Spent, refuse_contradiction, refuse_overspend
-from dpsql.errors import BudgetError, InternalError, LedgerError, ParameterError
-from dpsql.ledger_chain import VerifyReport, amount_text, canonical, genesis, row_hash, verify
-from dpsql.ledger_rows import (
-    BudgetRow,
-    Entry,
-    LedgerRow,
-    StoredRelease,
-    budget_rows,
-    event_of,
-    ledger_rows,
-    releases_of,
-    state,
-    stored_release,
-)
+from dpsql.budget import Budget, refuse_contradiction, refuse_overspend
+from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError, ParameterError
+from dpsql.ledger_chain import VerifyReport, canonical
+from dpsql.ledger_rows import BudgetRow, Declarations, Entry, LedgerRow, StoredRelease
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from dpsql.ledger_store import Store
+    from dpsql.ledger_transaction import Transaction
 
-__all__ = ["Budget", "BudgetRow", "Entry", "Ledger", "LedgerRow", "VerifyReport"]
+__all__ = ["Budget", "BudgetRow", "Declarations", "Entry", "Ledger", "LedgerRow", "VerifyReport"]
 
+T = TypeVar("T")
 RELEASED = "released"
 NO_RESULT = "charged, no result"
 PROTECTED = "protected"
+DECLARED = "declared"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
 
 
@@ -53,28 +44,34 @@ class Ledger:
     'Patients' and 'patients' two budgets, respelling a table would double its budget.
     """
 
-    def __init__(self, location: str | None) -> None:
+    def __init__(self, location: str | None, *, read_only: bool = False) -> None:
         self._location = location
+        self._read_only = read_only
         self._store: Store | None = None
         self._closed = False
+        self._seen = (0, "")  # the chain's last row when it was read last
+        self._declarations: Declarations | None = None
         self._opening = threading.Lock()
 
     @classmethod
-    def open(cls, location: str | os.PathLike[str] | None = None) -> Ledger:
+    def open(cls, location: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> Ledger:
         """Open a ledger, and create it where there is none.
 
         Parameters
         ----------
         location : path or str or None
             A SQLite file, a ``postgresql://`` URL, or None or ``':memory:'`` for one that ends with the process.
+        read_only : bool
+            Only read it; it must exist, and one of an earlier version stays as it is. A file that may not be
+            written is opened in this way by itself.
 
         Raises
         ------
         LedgerError
-            The place cannot be reached or written, or holds a ledger of another version.
+            The place cannot be reached or written, or holds no ledger, or one of another version.
         """
         text = None if location is None else os.fspath(location)
-        ledger = cls(None if text == ":memory:" else text)
+        ledger = cls(None if text == ":memory:" else text, read_only=read_only)
         if ledger._location is not None:  # in memory nothing can fail, and SQLAlchemy's import can wait
             ledger._opened()
         return ledger
@@ -84,13 +81,30 @@ class Ledger:
         """Where the ledger lives, without a password; ``'in memory'`` for none."""
         return "in memory" if self._location is None else self._opened().description
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the ledger ends with the process."""
+        return self._location is None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the ledger is in memory and nothing was ever read from it or written to it."""
+        return self._location is None and self._store is None
+
     def close(self) -> None:
-        """Close every connection. What was charged stays charged."""
+        """Close every connection. What was charged stays charged, and a SQLite file then holds all of it."""
         self._closed = True
         if self._store is not None:
             self._store.close()
 
-    def protect(self, dataset: str, budget: Budget, *, replace: bool = False) -> bool:
+    def settle(self) -> None:
+        """Bring everything into the SQLite file, so that a copy of it is whole; the ledger stays open."""
+        if self._store is not None:
+            self._store.settle()
+
+    def protect(
+        self, dataset: str, budget: Budget, *, replace: bool = False, lineage: Mapping[str, Any] | None = None
+    ) -> bool:
         """Record a budget and policy for a dataset; charges made before it count against it.
 
         Parameters
@@ -101,6 +115,8 @@ class Ledger:
             The limit, and what the owner states about every call.
         replace : bool
             Allow it to replace a different budget. What was spent stays spent.
+        lineage : mapping, optional
+            What else is to be kept with the entry, as JSON values.
 
         Returns
         -------
@@ -115,26 +131,76 @@ class Ledger:
         dataset = _dataset_key(dataset)
         record = budget.to_json()
 
-        def work(connection: Connection) -> bool:
-            standing, spent, _ = state(connection, dataset)
-            if standing == budget:
+        def work(transaction: Transaction) -> bool:
+            state = transaction.state(dataset)
+            standing = state.budget
+            if standing == budget and (lineage is None or _lineage_of(transaction, dataset) == lineage):
                 return False
-            if standing is not None and not replace:
+            if standing not in (None, budget) and not replace:
                 raise BudgetError(
                     "B005",
-                    f"dataset '{dataset}' already has a budget of {standing.text}, or another policy. "
-                    "To change it, add replace := true to dp_protect; what was spent stays spent.",
+                    f"dataset '{dataset}' already has a budget of {standing.text}, or another policy. Call under it. "
+                    "Only the data's owner can change it, with replace := true; what was spent stays spent.",
                 )
             row = _row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
-            _append(self._opened(), connection, row | {"budget": record}, spent, None)
+            after = changed(state, spent=state.spent.under(budget))
+            transaction.append(row | {"budget": record, "lineage": _json(lineage)}, after)
             return True
 
-        return self._opened().write(work)
+        return self._write(work)
+
+    def declare(
+        self,
+        kind: str,
+        dataset: str,
+        facts: Mapping[str, Any],
+        function: str,
+        *,
+        lineage: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Record what a data owner declares about a dataset; charges nothing.
+
+        Parameters
+        ----------
+        kind : str
+            Such as ``'public'``, ``'derive'`` or ``'adopt'``; not ``'release'`` or ``'protect'``.
+        dataset : str
+            Name of the dataset.
+        facts : mapping
+            What is declared, as JSON values.
+        function : str
+            Such as ``'dp_public'``.
+        lineage : mapping, optional
+            What else is to be kept beside it, as JSON values.
+
+        Returns
+        -------
+        recorded : bool
+            False when the same facts are the latest declaration of this dataset.
+        """
+        dataset = _dataset_key(dataset)
+        row = _row(kind, dataset, function, canonical(_plain(facts)), guarantee="", status=DECLARED)
+
+        def work(transaction: Transaction) -> bool:
+            latest = transaction.declarations(None).latest.get(dataset, {})
+            newest = max(latest.values(), key=lambda declaration: declaration.sequence, default=None)
+            if newest is not None and newest.kind == kind and newest.facts == json.loads(row["arguments"]):
+                return False
+            transaction.append(row | {"lineage": _json(lineage)}, transaction.state(dataset))
+            return True
+
+        return self._write(work)
+
+    def declarations(self) -> Declarations:
+        """Return every declaration that stands; one look-up as long as there is no new one."""
+        known = self._declarations
+        found = self._declarations = self._read(lambda transaction: transaction.declarations(known))
+        return found
 
     def policy(self, dataset: str) -> Budget | None:
         """Return the budget and policy that stand for a dataset; None while it is unlimited."""
         key = _dataset_key(dataset)
-        return self._opened().read(lambda connection: state(connection, key)[0])
+        return self._read(lambda transaction: transaction.state(key).budget)
 
     def check(
         self,
@@ -145,6 +211,7 @@ class Ledger:
         neighbours: str = "add_remove",
         privacy_unit: str | None = None,
         max_rows_per_unit: int | None = None,
+        traced: bool = False,
     ) -> None:
         """Raise unless a release of this cost would be allowed now; charges nothing and waits for nobody.
 
@@ -160,6 +227,8 @@ class Ledger:
             What the call protects; it must be what the owner stated.
         max_rows_per_unit : int, optional
             Not compared: any cap keeps the guarantee.
+        traced : bool
+            The column of the privacy unit was followed through the source's plan, and may have another name there.
 
         Raises
         ------
@@ -167,17 +236,21 @@ class Ledger:
             B001 too little remains, B002 no budget, B003 policy contradicted, B004 the loss has no such number.
         """
         key = _dataset_key(dataset)
-        budget, spent, _ = self._opened().read(lambda connection: state(connection, key))
-        refuse_contradiction(key, budget, neighbours=neighbours, privacy_unit=privacy_unit)
-        refuse_overspend(key, budget, spent, cost, strict=strict)
+        self._opened().refuse_read_only()
+        state = self._read(lambda transaction: transaction.state(key))
+        refuse_contradiction(key, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
+        refuse_overspend(key, state.budget, state.spent, cost, strict=strict)
 
     @staticmethod
     def fingerprint(dataset: str, function: str, arguments: Mapping[str, Any]) -> str:
         """Return the sha256 of a call's public arguments; numbers of equal value count as equal (1 and 1.0)."""
         return _fingerprint(_dataset_key(dataset), function, canonical(_plain(arguments)))
 
-    def replay(self, dataset: str, name: str, fingerprint: str) -> Entry | None:
+    def replay(self, dataset: str, name: str, fingerprint: str, older: str | None = None) -> Entry | None:
         """Return the result stored under a release's name, or None when there is none.
+
+        `older` is the fingerprint by which ledgers knew the call before they kept what a source means: it counts for
+        entries of that time alone.
 
         A release that was charged without a result (its draw failed) is not there to replay: asked again under
         the same name it draws and is charged anew, for what the failed attempt might have shown is not known.
@@ -189,7 +262,21 @@ class Ledger:
         """
         key = _dataset_key(dataset)
         _refuse_name("release", name)
-        return self._opened().read(lambda connection: stored_release(connection, key, name, fingerprint))
+        return self._read(lambda transaction: transaction.stored_release(key, name, fingerprint, older))
+
+    def note_replay(self, dataset: str, function: str, name: str, entry: Entry) -> None:
+        """Record that a stored release was asked for again; a ledger that cannot be written leaves it out."""
+        row = _row("replay", _dataset_key(dataset), function, "{}", guarantee=entry.guarantee)
+        row |= {"name": name, "status": f"replay of entry {entry.sequence}", "lineage": _json({"of": entry.sequence})}
+
+        def work(transaction: Transaction) -> None:
+            transaction.append(row, transaction.state(row["dataset"]))
+
+        try:
+            self._write(work)
+        except LedgerError as error:
+            if error.code not in UNWRITABLE:
+                raise
 
     def charge(
         self,
@@ -205,6 +292,11 @@ class Ledger:
         privacy_unit: str | None = None,
         max_rows_per_unit: int | None = None,
         row: str = "one row",
+        remark: str = "",
+        lineage: Mapping[str, Any] | None = None,
+        also: Sequence[str] = (),
+        traced: bool = False,
+        older: str | None = None,
     ) -> Entry:
         """Charge a release, draw its noise and store both, in one durable transaction.
 
@@ -228,6 +320,16 @@ class Ledger:
             Rows that one unit may contribute; recorded in the guarantee.
         row : str
             What counts as one row where no privacy unit is given; recorded in the guarantee.
+        remark : str
+            A public remark on the result, such as which columns it leaves out; recorded after the guarantee.
+        lineage : mapping, optional
+            What was read and which budgets are charged for it, as JSON values.
+        also : sequence of str
+            Further budgets to charge for the same release, in the same transaction: all of them, or none.
+        traced : bool
+            As in `check`.
+        older : str, optional
+            As in `replay`.
 
         Returns
         -------
@@ -248,16 +350,22 @@ class Ledger:
         record, cost = _release_row(
             dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
         )
-        key, store = record["dataset"], self._opened()
+        if remark:
+            record["guarantee"] += f"; {remark}"
+        record["lineage"] = _json(lineage)
+        key = record["dataset"]
 
-        def work(connection: Connection) -> tuple[Entry, BaseException | None]:
+        keys = [key, *(_dataset_key(other) for other in also)]
+
+        def work(transaction: Transaction) -> tuple[Entry, BaseException | None]:
             if name is not None:
-                stored = stored_release(connection, key, name, record["fingerprint"])
+                stored = transaction.stored_release(key, name, record["fingerprint"], older)
                 if stored is not None:
                     return stored, None
-            budget, spent, policy = state(connection, key)
-            refuse_contradiction(key, budget, neighbours=neighbours, privacy_unit=privacy_unit)
-            refuse_overspend(key, budget, spent, cost, strict=strict)
+            for one in keys:
+                state = transaction.state(one)
+                refuse_contradiction(one, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
+                refuse_overspend(one, state.budget, state.spent, cost, strict=strict)
             failure = None
             try:
                 result = canonical(draw())
@@ -266,9 +374,9 @@ class Ledger:
                 outcome = {"status": NO_RESULT}
             else:
                 outcome = {"status": RELEASED, "result": result}
-            return _append(store, connection, record | outcome, spent.plus(cost), policy), failure
+            return _append_charges(transaction, record | outcome, keys, cost), failure
 
-        entry, failure = store.write(work)
+        entry, failure = self._write(work)
         if failure is None:
             return entry
         if isinstance(failure, Exception):
@@ -291,6 +399,8 @@ class Ledger:
         privacy_unit: str | None = None,
         max_rows_per_unit: int | None = None,
         row: str = "one row",
+        lineage: Mapping[str, Any] | None = None,
+        also: Sequence[str] = (),
     ) -> int:
         """Charge a release that failed after the table was read; return its sequence.
 
@@ -299,13 +409,14 @@ class Ledger:
         record, cost = _release_row(
             dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
         )
-        store = self._opened()
+        record["lineage"] = _json(lineage)
 
-        def work(connection: Connection) -> int:
-            _, spent, policy = state(connection, record["dataset"])
-            return _append(store, connection, record | {"status": NO_RESULT}, spent.plus(cost), policy).sequence
+        keys = [record["dataset"], *(_dataset_key(other) for other in also)]
 
-        return store.write(work)
+        def work(transaction: Transaction) -> int:
+            return _append_charges(transaction, record | {"status": NO_RESULT}, keys, cost).sequence
+
+        return self._write(work)
 
     def releases(
         self, functions: Sequence[str], dataset: str | None = None, key: str | int | None = None
@@ -324,20 +435,20 @@ class Ledger:
         storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or _is_name(key)
         if not storable:  # so nothing is stored under it
             return []
-        return self._opened().read(lambda connection: releases_of(connection, functions, of, key))
+        return self._read(lambda transaction: transaction.releases_of(functions, of, key))
 
     def event(self, sequence: int) -> dict[str, Any]:
         """Return the event of an entry: what was charged."""
-        return self._opened().read(lambda connection: event_of(connection, sequence))
+        return self._read(lambda transaction: transaction.event_of(sequence))
 
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""
-        return self._opened().read(budget_rows)
+        return self._read(lambda transaction: transaction.budget_rows())
 
     def entries(self, dataset: str | None = None) -> list[LedgerRow]:
         """Return the entries in the order of the chain, of one dataset or of all, for `dp_ledger`."""
         key = None if dataset is None else _dataset_key(dataset)
-        return self._opened().read(lambda connection: ledger_rows(connection, key))
+        return self._read(lambda transaction: transaction.ledger_rows(key))
 
     def verify(self, head: str | None = None) -> VerifyReport:
         """Walk the hash chain and add up every total again.
@@ -350,29 +461,71 @@ class Ledger:
         Notes
         -----
         The chain shows any change, removal or reordering of rows by someone who does not rewrite the rows after
-        them. It has no key: who may write the file can rewrite the whole chain, or cut off its end, and the rest
-        still adds up. Both show against a head that was remembered where they cannot write.
+        them, and what is noted of the last rows shows where its end was cut off. Neither has a key: who may write the
+        file can rewrite all of it. That shows against a head that was remembered where they cannot write.
         """
-        from dpsql import ledger_store
+        return self._read(lambda transaction: transaction.verify(head))
 
-        store = self._opened()
+    def carry(self, source: Ledger) -> bool:
+        """Append what another ledger holds beyond this one.
 
-        def work(connection: Connection) -> VerifyReport:
-            with closing(ledger_store.stream(connection)) as rows:
-                return verify(store.ledger_id, rows, head)
+        Parameters
+        ----------
+        source : Ledger
+            It must begin with every entry of this one. A ledger without entries takes its id too.
 
-        return store.read(work)
+        Returns
+        -------
+        carried : bool
+            False when this one holds other entries; nothing is changed then.
+        """
+        ledger_id = source.id
+        return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
+
+    @property
+    def id(self) -> str:
+        """What the chain starts from: 32 random hexadecimal digits, made with the ledger."""
+        return self._opened().ledger_id
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        return self._run(self._opened().read, work)
+
+    def _write(self, work: Callable[[Transaction], T]) -> T:
+        return self._run(self._opened().write, work)
+
+    def _run(self, run: Callable[..., tuple[T, tuple[int, str]]], work: Callable[[Transaction], T]) -> T:
+        from dpsql.ledger_transaction import Transaction
+
+        store, seen = self._opened(), self._seen  # noted before the transaction begins: its snapshot is not older
+
+        def inside(connection: Connection) -> tuple[T, tuple[int, str]]:
+            transaction = Transaction(store, connection, seen)
+            return work(transaction), transaction.head
+
+        result, self._seen = run(inside)
+        return result
 
     def _opened(self) -> Store:
         if self._closed:
             raise LedgerError("L012", "the ledger is closed. Connect again to open it.")
         if self._store is None:
-            from dpsql import ledger_store
-
             with self._opening:
                 if self._store is None:
-                    self._store = ledger_store.Store(self._location)
+                    self._store = self._open_store()
         return self._store
+
+    def _open_store(self) -> Store:
+        from dpsql.ledger_store import Store
+        from dpsql.ledger_transaction import Transaction
+
+        store = Store(self._location, read_only=self._read_only)
+        try:
+            if not store.is_read_only:
+                store.read(lambda connection: Transaction(store, connection, (0, "")).refuse_another_chain())
+        except BaseException:
+            store.close()
+            raise
+        return store
 
 
 def _dataset_key(dataset: str) -> str:
@@ -417,6 +570,26 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _lineage_of(transaction: Transaction, dataset: str) -> Any:
+    """Return what stands beside a dataset's budget."""
+    declared = transaction.declarations(None).latest.get(dataset, {}).get("protect")
+    return None if declared is None else declared.lineage
+
+
+def _append_charges(transaction: Transaction, row: dict[str, Any], keys: Sequence[str], cost: Cost) -> Entry:
+    """Append a release's row, and one without its result for each further budget that it is charged to."""
+
+    def append(key: str, row: dict[str, Any]) -> Entry:
+        state = transaction.state(key)
+        return transaction.append(row, changed(state, spent=state.spent.plus(cost)))
+
+    entry = append(keys[0], row)
+    for key in keys[1:]:
+        own = {"dataset": key, "name": None, "result": None, "lineage": _json({"of": entry.sequence})}
+        append(key, row | own | {"fingerprint": _fingerprint(key, row["function"], row["arguments"])})
+    return entry
+
+
 def _release_row(
     dataset: str,
     event: Mapping[str, Any],
@@ -436,7 +609,7 @@ def _release_row(
     try:
         arguments_text, event_text = canonical(_plain(arguments)), canonical(_plain(event))
     except (TypeError, ValueError):
-        raise ParameterError("P016", f"the arguments of {function} must be JSON values, to be recorded.") from None
+        raise ParameterError("P049", f"the arguments of {function} must be JSON values, to be recorded.") from None
     subject = row
     if privacy_unit is not None:
         subject = f"all rows of one {privacy_unit}"
@@ -472,22 +645,5 @@ def _row(
     }
 
 
-def _append(store: Store, connection: Connection, row: dict[str, Any], spent: Spent, policy: int | None) -> Entry:
-    """Insert one row at the end of the chain; the caller holds the lock."""
-    from dpsql import ledger_schema as schema
-
-    last = connection.execute(schema.head).first()
-    sequence, previous = (last.sequence + 1, last.hash) if last else (1, genesis(store.ledger_id))
-    row = row | {
-        "sequence": sequence,
-        "recorded_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "epsilon_spent": amount_text(spent.epsilon),
-        "delta_spent": str(spent.delta),
-        "rho_spent": amount_text(spent.rho),
-        "releases": spent.releases,
-        "budget_sequence": sequence if row["kind"] == "protect" else policy,
-    }
-    row["hash"] = row_hash(previous, row)
-    connection.execute(schema.append, row)
-    result = None if row["result"] is None else json.loads(row["result"])
-    return Entry(sequence, result, False, row["guarantee"], row["hash"])
+def _json(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else canonical(_plain(value))

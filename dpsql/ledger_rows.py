@@ -1,20 +1,16 @@
-"""What is read back from the ledger: the state of a dataset, a stored release, and the rows of two SQL tables."""
+"""What is read back from the ledger: states of datasets, stored releases, declarations, rows of two SQL tables."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dpsql.accountant import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, units_down, zcdp_epsilon
+from dpsql.accountant import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.budget import Budget, Spent
-from dpsql.errors import ParameterError
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from dpsql.composition import Composition
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,10 @@ class Entry:
         Such as ``'pure 1-DP, add_remove of one row'``.
     hash : str
         Hash of the row, and of everything before it.
+    recorded_at : str
+        When it was released, in UTC.
+    lineage : Any
+        What was read, as far as the ledger keeps it.
     """
 
     sequence: int
@@ -40,6 +40,14 @@ class Entry:
     replayed: bool
     guarantee: str
     hash: str
+    recorded_at: str = ""
+    lineage: Any = None
+
+    @property
+    def receipt(self) -> str:
+        """The guarantee, and of a replay in a second line which entry it is and of when."""
+        again = f"\nreplay of entry {self.sequence} of {self.recorded_at}" if self.replayed else ""
+        return self.guarantee + again
 
 
 @dataclass(frozen=True)
@@ -54,13 +62,23 @@ class StoredRelease:
     result: Any
     guarantee: str
     recorded_at: str
+    lineage: Any = None
 
 
 @dataclass(frozen=True)
 class BudgetRow:
     """One dataset in `dp_budget`. Amounts are the nearest floats of exact totals; None where unlimited or infinite.
 
-    `epsilon_zcdp` reads the same releases under zCDP at `zcdp_delta`: a report, never a reason to allow more.
+    Attributes
+    ----------
+    epsilon_spent, epsilon_remaining, delta_spent, delta_remaining : float or None
+        Under the accountant: all releases together are (epsilon_spent, delta_spent)-DP.
+    accountant : str or None
+        How releases add up: ``'basic'``, ``'rdp of order 9.87'``, or ``'zcdp'`` for a budget in rho.
+    renyi_spent, renyi_remaining : float or None
+        Under ``'rdp'``, what adds up: the Rényi losses since the accountant was stated, and what is left for them.
+    epsilon_zcdp, zcdp_delta : float or None
+        The same releases under zCDP at that delta: a report, never a reason to allow more.
     """
 
     dataset: str
@@ -72,6 +90,9 @@ class BudgetRow:
     delta_remaining: float | None
     rho_spent: float | None
     rho_remaining: float | None
+    accountant: str | None
+    renyi_spent: float | None
+    renyi_remaining: float | None
     epsilon_zcdp: float | None
     zcdp_delta: float
     neighbours: str | None
@@ -98,108 +119,120 @@ class LedgerRow:
     hash: str
 
 
-def state(connection: Connection, dataset: str) -> tuple[Budget | None, Spent, int | None]:
-    """Return the standing budget, the totals, and the row of the budget; one indexed look-up."""
-    from dpsql import ledger_schema as schema
+@dataclass(frozen=True)
+class State:
+    """What stands for one dataset.
 
-    row = connection.execute(schema.state, {"dataset": dataset}).first()
-    if row is None:
-        return None, Spent(), None
-    budget = None if row.budget is None else Budget.from_json(row.budget)
-    return budget, _spent(row), row.budget_sequence
+    Attributes
+    ----------
+    budget : Budget or None
+        None while it is unlimited.
+    spent : Spent
+        The totals, with the state of the accountant.
+    policy : int or None
+        Sequence of the budget's row.
+    """
 
-
-def _spent(row: Any) -> Spent:
-    epsilon, rho = (None if text is None else int(text) for text in (row.epsilon_spent, row.rho_spent))
-    return Spent(epsilon, int(row.delta_spent), rho, row.releases)
-
-
-def stored_release(connection: Connection, dataset: str, name: str, fingerprint: str) -> Entry | None:
-    """Return the result stored under a name, or refuse when it belongs to another call."""
-    from dpsql import ledger_schema as schema
-
-    row = connection.execute(schema.named, {"dataset": dataset, "name": name}).first()
-    if row is None:
-        return None
-    if row.fingerprint != fingerprint:
-        raise ParameterError(
-            "P014",
-            f"release '{name}' of dataset '{dataset}' holds the result of a call with other arguments. "
-            "Give this call another name, or the same arguments.",
-        )
-    return Entry(row.sequence, json.loads(row.result), True, row.guarantee, row.hash)
+    budget: Budget | None = None
+    spent: Spent = field(default_factory=Spent)
+    policy: int | None = None
 
 
-def releases_of(
-    connection: Connection, functions: Sequence[str], dataset: str | None, key: str | int | None
-) -> list[StoredRelease]:
-    """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
-    from dpsql import ledger_schema as schema
+@dataclass(frozen=True)
+class Declaration:
+    """A row that charges nothing: what a data owner declared about a dataset.
 
-    statement = schema.of_functions(functions)
-    if dataset is not None:
-        statement = statement.where(schema.entry.c.dataset == dataset)
-    if key is not None:
-        column = schema.entry.c.sequence if isinstance(key, int) else schema.entry.c.name
-        statement = statement.where(column == key)
-    return [
-        StoredRelease(
-            sequence=row.sequence,
-            dataset=row.dataset,
-            name=row.name,
-            function=row.function,
-            arguments=json.loads(row.arguments),
-            result=json.loads(row.result),
-            guarantee=row.guarantee,
-            recorded_at=row.recorded_at,
-        )
-        for row in connection.execute(statement)
-    ]
+    Attributes
+    ----------
+    sequence : int
+    kind : str
+        ``'protect'``, ``'public'``, ``'derive'``, ``'adopt'``.
+    dataset : str
+    function : str
+        Such as ``'dp_public'``.
+    facts : dict
+        What was declared; empty for ``'protect'``, whose budget `Ledger.policy` returns.
+    lineage : Any
+        What was recorded beside it, or None.
+    """
 
-
-def event_of(connection: Connection, sequence: int) -> dict[str, Any]:
-    """Return the event of an entry."""
-    from dpsql import ledger_schema as schema
-
-    event: dict[str, Any] = json.loads(connection.execute(schema.event_at, {"sequence": sequence}).scalar_one())
-    return event
+    sequence: int
+    kind: str
+    dataset: str
+    function: str
+    facts: dict[str, Any]
+    lineage: Any = None
 
 
-def budget_rows(connection: Connection) -> list[BudgetRow]:
-    """Return one row per dataset, by name."""
-    from dpsql import ledger_schema as schema
+@dataclass(frozen=True)
+class Declarations:
+    """Every declaration that stands.
 
-    rows = []
-    for row in connection.execute(schema.states):
-        budget = None if row.budget is None else Budget.from_json(row.budget)
-        spent = _spent(row)
-        at_delta = (budget.delta if budget else None) or DEFAULT_REPORT_DELTA
-        converted = None if spent.rho is None else zcdp_epsilon(Fraction(spent.rho, UNITS_PER_ONE), at_delta)
-        rows.append(
-            BudgetRow(
-                dataset=row.dataset,
-                budget="unlimited" if budget is None else budget.text,
-                releases=spent.releases,
-                epsilon_spent=_float(spent.epsilon),
-                epsilon_remaining=_remaining(budget.epsilon if budget else None, spent.epsilon),
-                delta_spent=spent.delta / UNITS_PER_ONE,
-                delta_remaining=_remaining(budget.delta if budget and not budget.rho else None, spent.delta),
-                rho_spent=_float(spent.rho),
-                rho_remaining=_remaining(budget.rho if budget else None, spent.rho),
-                epsilon_zcdp=None if converted is None else float(converted),
-                zcdp_delta=float(at_delta),
-                neighbours=budget.neighbours if budget else None,
-                privacy_unit=budget.privacy_unit if budget else None,
-                max_rows_per_unit=budget.max_rows_per_unit if budget else None,
-            )
-        )
-    return rows
+    Attributes
+    ----------
+    counter : int
+        Sequence of the last declaration, 0 without any: another counter means other declarations.
+    hash : str
+        Hash of that row.
+    latest : dict
+        Dataset → kind → the latest declaration of that kind.
+    """
+
+    counter: int
+    hash: str
+    latest: Mapping[str, Mapping[str, Declaration]]
 
 
-def _remaining(limit: Fraction | None, spent: int | None) -> float | None:
+def budget_row(dataset: str, state: State) -> BudgetRow:
+    """Return what `dp_budget` shows of a dataset."""
+    budget, spent = state.budget, state.spent
+    at_delta = (budget.delta if budget else None) or DEFAULT_REPORT_DELTA
+    converted = None if spent.rho is None else zcdp_epsilon(Fraction(spent.rho, UNITS_PER_ONE), at_delta)
+    limits = {} if budget is None else budget.limits
+    charged = {name: spent.charged(name) for name in ("epsilon", "delta", "rho")}
+    remaining = {name: _remaining(limits.get(name), charged[name]) for name in charged}
+    renyi_spent, renyi_remaining = _renyi(limits.get("epsilon"), spent.composition)
+    return BudgetRow(
+        dataset=dataset,
+        budget="unlimited" if budget is None else budget.text,
+        releases=spent.releases,
+        epsilon_spent=_float(charged["epsilon"]),
+        epsilon_remaining=remaining["epsilon"],
+        delta_spent=(charged["delta"] or 0) / UNITS_PER_ONE,
+        delta_remaining=remaining["delta"],
+        rho_spent=_float(charged["rho"]),
+        rho_remaining=remaining["rho"],
+        accountant=None if budget is None else _accountant(budget, spent.composition),
+        renyi_spent=renyi_spent,
+        renyi_remaining=renyi_remaining,
+        epsilon_zcdp=None if converted is None else float(converted),
+        zcdp_delta=float(at_delta),
+        neighbours=budget.neighbours if budget else None,
+        privacy_unit=budget.privacy_unit if budget else None,
+        max_rows_per_unit=budget.max_rows_per_unit if budget else None,
+    )
+
+
+def _remaining(limit: int | None, spent: int | None) -> float | None:
     if limit is None:
         return None
-    return 0.0 if spent is None else max(0, units_down(limit) - spent) / UNITS_PER_ONE
+    return 0.0 if spent is None else max(0, limit - spent) / UNITS_PER_ONE
+
+
+def _accountant(budget: Budget, composition: Composition | None) -> str:
+    if budget.rho is not None:
+        return "zcdp"
+    if budget.accountant == "basic" or composition is None or composition.order is None:
+        return "basic"
+    return f"{budget.accountant} of order {float(composition.order):g}"
+
+
+def _renyi(epsilon: int | None, composition: Composition | None) -> tuple[float | None, float | None]:
+    """Return what is spent and left of Rényi losses."""
+    if epsilon is None or composition is None or composition.order is None:
+        return None, None
+    limit = epsilon - (composition.before_epsilon or 0) - composition.conversion
+    return composition.renyi / UNITS_PER_ONE, _remaining(limit, composition.renyi)
 
 
 def _float(units: int | None) -> float | None:
@@ -211,32 +244,11 @@ def _float(units: int | None) -> float | None:
         return math.inf
 
 
-def ledger_rows(connection: Connection, dataset: str | None) -> list[LedgerRow]:
-    """Return the entries in the order of the chain, of one dataset or of all."""
-    from dpsql import ledger_schema as schema
-
-    statement = schema.everything if dataset is None else schema.of_dataset
-    rows = []
-    for row in connection.execute(statement, {} if dataset is None else {"dataset": dataset}):
-        charged = row.kind == "release"
-        epsilon, delta, rho = (
-            _float(int(text)) if charged and text is not None else None for text in (row.epsilon, row.delta, row.rho)
-        )
-        rows.append(
-            LedgerRow(
-                sequence=row.sequence,
-                recorded_at=row.recorded_at,
-                kind=row.kind,
-                dataset=row.dataset,
-                function=row.function,
-                release=row.name,
-                epsilon=epsilon,
-                delta=delta,
-                rho=rho,
-                guarantee=row.guarantee,
-                status=row.status,
-                event=row.event,
-                hash=row.hash,
-            )
-        )
-    return rows
+def ledger_row(row: Mapping[str, Any]) -> LedgerRow:
+    """Return what `dp_ledger` shows of an entry."""
+    charged = row["kind"] == "release"
+    epsilon, delta, rho = (
+        _float(int(row[name])) if charged and row[name] is not None else None for name in ("epsilon", "delta", "rho")
+    )
+    shown = ("sequence", "recorded_at", "kind", "dataset", "function", "guarantee", "status", "event", "hash")
+    return LedgerRow(**{name: row[name] for name in shown}, release=row["name"], epsilon=epsilon, delta=delta, rho=rho)

@@ -1,21 +1,37 @@
 """Read and check the public arguments of a call; nothing here has seen a row.
 
 A number is read as its shortest decimal, so that ``0.1`` is exactly 1/10 in the mechanism, in the
-charge and in the budget alike. Guards are written so that NaN fails them.
+charge and in the budget alike. Guards are written so that NaN fails them. Every number has a largest value, so that
+no argument decides how much memory or time a call takes.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from typing import Any, TypeVar
 
 from dpsql.errors import ParameterError
 
 _Checked = TypeVar("_Checked")
+# Whole numbers below this are shown digit by digit.
+_MOST_DIGITS = 10**16
+# What an integer argument may be at most where its function states nothing smaller.
+MOST = 1_000_000_000
+# Entries of a list or a struct at most: as many as there may be features.
+MOST_ITEMS = 1_000_000
+# Numbers beyond what doubles hold are none: they would overflow somewhere on the way.
+_LARGEST = Fraction(sys.float_info.max)
+_SMALLEST = Fraction(5e-324)
+_MOST_SHOWN = 5
+
+# One side of the bounds of features: one number for all, one per feature in their order, or one by name.
+Side = float | tuple[float, ...] | dict[str, float]
 
 
 def fold(name: str) -> str:
@@ -26,28 +42,74 @@ def fold(name: str) -> str:
 
 
 def show(value: Any) -> str:
-    """Return a short public rendering of an argument for an error message."""
-    text = repr(value) if isinstance(value, str) else "NULL" if value is None else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    """Return a short public rendering of an argument for an error message.
+
+    A number is shown as it was given, and every terminal can hold the text.
+    """
+    try:
+        shown = _shown(value)
+    except Exception:  # an integer of too many digits, or a class of the caller's
+        shown = f"a value of type {type(value).__name__}"
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return shown.encode(errors="backslashreplace").decode()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value)
+    if value is None or isinstance(value, bool):
+        return {None: "NULL", True: "true", False: "false"}[value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_DIGITS:
+        return str(int(value))
+    return _decimal(value) if isinstance(value, Fraction) else str(value)
+
+
+def _decimal(number: Fraction) -> str:
+    """Return the decimal that a number was read from (`_as_fraction`)."""
+    try:
+        as_float = float(number)
+    except OverflowError:
+        return f"{Decimal(number.numerator) / Decimal(number.denominator):.6g}"
+    if number.denominator == 1 and abs(number) < _MOST_DIGITS:
+        return str(number.numerator)
+    return repr(as_float)
 
 
 def _as_fraction(value: Any) -> Fraction | None:
-    """Return the exact rational that `value` stands for, or None when it is not a finite number."""
+    """Return the exact rational that `value` stands for, or None when it is not a number that a double can hold."""
     if isinstance(value, bool):
         return None
+    found: Fraction | None = None
     if isinstance(value, Fraction):
-        return value
-    if isinstance(value, Decimal):
-        return Fraction(value) if value.is_finite() else None
-    if isinstance(value, numbers.Integral):
-        return Fraction(int(value))
-    if isinstance(value, numbers.Real):
+        found = value
+    elif isinstance(value, Decimal):
+        # Written out, the exponent of a decimal is that many digits.
+        small = value.is_finite() and (value == 0 or abs(value.adjusted()) < 400)
+        found = Fraction(value) if small else None
+    elif isinstance(value, numbers.Integral):
+        found = Fraction(int(value))
+    elif isinstance(value, numbers.Real):
         as_float = float(value)
-        return Fraction(repr(as_float)) if math.isfinite(as_float) else None
+        found = Fraction(repr(as_float)) if math.isfinite(as_float) else None
+    if found is None or found == 0 or _SMALLEST <= abs(found) <= _LARGEST:
+        return found
     return None
 
 
-def positive_number(name: str, value: Any, *, code: str, hint: str) -> Fraction:
+def list_items(value: Any, most: int = MOST_ITEMS) -> tuple[Any, ...] | None:
+    """Return the entries of a list, or None for what is none: text, a struct, a set (it has no order).
+
+    Of more than `most` entries one more than that is read, which shows that there are too many.
+    """
+    if isinstance(value, (str, bytes, bytearray, Mapping, Set)):
+        return None
+    try:
+        return tuple(islice(value, most + 1))
+    except TypeError:
+        return None
+
+
+def positive_number(name: str, value: Any, *, hint: str) -> Fraction:
     """Return `value` as an exact rational > 0.
 
     Raises
@@ -57,30 +119,30 @@ def positive_number(name: str, value: Any, *, code: str, hint: str) -> Fraction:
     """
     number = _as_fraction(value)
     if number is None or not number > 0:
-        raise ParameterError(code, f"{name} must be a finite number > 0; got {show(value)}. {hint}")
+        raise ParameterError("P024", f"{name} must be a finite number > 0; got {show(value)}. {hint}")
     return number
 
 
-def number_from_zero(name: str, value: Any, *, code: str, hint: str) -> Fraction:
+def number_from_zero(name: str, value: Any, *, hint: str) -> Fraction:
     """Return `value` as an exact rational >= 0."""
     number = _as_fraction(value)
     if number is None or not number >= 0:
-        raise ParameterError(code, f"{name} must be a finite number >= 0; got {show(value)}. {hint}")
+        raise ParameterError("P024", f"{name} must be a finite number >= 0; got {show(value)}. {hint}")
     return number
 
 
-def boolean(name: str, value: Any, *, code: str) -> bool:
+def boolean(name: str, value: Any) -> bool:
     """Return `value` when it is true or false."""
     if isinstance(value, bool):
         return value
-    raise ParameterError(code, f"{name} must be true or false; got {show(value)}.")
+    raise ParameterError("P023", f"{name} must be true or false; got {show(value)}.")
 
 
-def open_unit_interval(name: str, value: Any, *, code: str, hint: str) -> Fraction:
+def open_unit_interval(name: str, value: Any, *, hint: str) -> Fraction:
     """Return `value` as an exact rational strictly between 0 and 1."""
     number = _as_fraction(value)
     if number is None or not 0 < number < 1:
-        raise ParameterError(code, f"{name} must be a number strictly between 0 and 1; got {show(value)}. {hint}")
+        raise ParameterError("P006", f"{name} must be a number strictly between 0 and 1; got {show(value)}. {hint}")
     return number
 
 
@@ -91,45 +153,59 @@ def optional(check: Callable[..., _Checked], *arguments: Any, **how: Any) -> _Ch
 
 def epsilon(value: Any) -> Fraction:
     """Return an epsilon, in [1e-15, 1e12]: less leaves nothing but noise, and more is no privacy at all."""
-    found = positive_number("epsilon", value, code="P001", hint="Give the privacy loss to spend, such as 1.0.")
-    if not Fraction(1, 10**15) <= found <= 10**12:
-        raise ParameterError("P001", "epsilon must be between 1e-15 and 1e12. 1.0 is usual.")
-    return found
-
-
-def delta(value: Any) -> Fraction:
-    """Return a delta, in (0, 0.1]."""
-    found = open_unit_interval("delta", value, code="P027", hint="1e-6 is usual.")
-    if found > Fraction(1, 10):
+    found = _as_fraction(value)
+    if found is None or not Fraction(1, 10**15) <= found <= 10**12:
         raise ParameterError(
-            "P027", "delta must be at most 0.1: it is the chance that the guarantee fails. 1e-6 is usual."
+            "P001", f"epsilon must be a number between 1e-15 and 1e12; got {show(value)}. 1.0 is usual."
         )
     return found
 
 
-def positive_integer(name: str, value: Any, *, code: str, hint: str) -> int:
-    """Return `value` as an integer >= 1."""
+def delta(value: Any) -> Fraction:
+    """Return a delta, in [1e-300, 0.1]: it is the chance that the guarantee fails."""
+    found = _as_fraction(value)
+    if found is None or not Fraction(1, 10**300) <= found <= Fraction(1, 10):
+        raise ParameterError("P027", f"delta must be a number from 1e-300 to 0.1; got {show(value)}. 1e-6 is usual.")
+    return found
+
+
+def positive_integer(name: str, value: Any, *, hint: str, most: int = MOST) -> int:
+    """Return `value` as an integer in [1, `most`]."""
     number = _as_fraction(value)
     if number is None or number.denominator != 1 or number < 1:
-        raise ParameterError(code, f"{name} must be an integer >= 1; got {show(value)}. {hint}")
+        raise ParameterError("P021", f"{name} must be an integer >= 1; got {show(value)}. {hint}")
+    within(name, number, None, most, hint=hint)
     return int(number)
 
 
-def choice(name: str, value: Any, options: Sequence[str], *, code: str) -> str:
+def within(name: str, value: Any, least: Any, most: Any, *, hint: str) -> None:
+    """Raise when a number is beyond its argument's limits; None is no limit, or no number."""
+    if value is None or ((least is None or value >= least) and (most is None or value <= most)):
+        return
+    if most is None:
+        limits = f"at least {show(least)}"
+    elif least is None:
+        limits = f"at most {show(most)}"
+    else:
+        limits = f"from {show(least)} to {show(most)}"
+    raise ParameterError("P050", f"{name} must be {limits}; got {show(value)}. {hint}")
+
+
+def choice(name: str, value: Any, options: Sequence[str]) -> str:
     """Return `value` when it is one of `options` (text, any case)."""
     if isinstance(value, str) and value.strip().lower() in options:
         return value.strip().lower()
     legal = ", ".join(f"'{option}'" for option in options)
-    raise ParameterError(code, f"{name} must be one of {legal}; got {show(value)}.")
+    raise ParameterError("P005", f"{name} must be one of {legal}; got {show(value)}.")
 
 
-def text(name: str, value: Any, *, code: str, hint: str) -> str:
+def text(name: str, value: Any, *, hint: str) -> str:
     """Return `value` when it is text that SQL can hold: not empty, no NUL, no lone surrogate."""
     if isinstance(value, str) and value:
         if _is_storable(value):
             return value
-        raise ParameterError(code, f"{name} must be text without NUL and lone surrogates. {hint}")
-    raise ParameterError(code, f"{name} must be text; got {show(value)}. {hint}")
+        raise ParameterError("P013", f"{name} must be text without NUL characters and lone surrogates. {hint}")
+    raise ParameterError("P013", f"{name} must be text; got {show(value)}. {hint}")
 
 
 def _is_storable(value: str) -> bool:
@@ -140,20 +216,21 @@ def _is_storable(value: str) -> bool:
     return "\x00" not in value
 
 
-def text_list(name: str, value: Any, *, code: str, hint: str) -> tuple[str, ...]:
+def text_list(name: str, value: Any, *, hint: str) -> tuple[str, ...]:
     """Return `value` as a tuple of one or more texts."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ParameterError(code, f"{name} must be a list of texts; got {show(value)}. {hint}")
-    items = tuple(value)
+    items = list_items(value)
+    if items is None:
+        raise ParameterError("P043", f"{name} must be a list of texts; got {show(value)}. {hint}")
+    within(f"the number of {name}", len(items), None, MOST_ITEMS, hint=hint)
     texts = set(map(type, items)) == {str} or all(isinstance(item, str) for item in items)
     if not items or not texts or not all(items):
-        raise ParameterError(code, f"{name} must be a list of one or more texts, none empty or NULL. {hint}")
+        raise ParameterError("P043", f"{name} must be a list of one or more texts, none empty or NULL. {hint}")
     if not _is_storable("".join(items)):
-        raise ParameterError(code, f"{name} must be texts without NUL and lone surrogates. {hint}")
+        raise ParameterError("P043", f"{name} must hold no NUL characters and no lone surrogates. {hint}")
     return items
 
 
-def refuse_duplicates(name: str, items: Iterable[str], *, code: str, fold_case: bool) -> None:
+def refuse_duplicates(name: str, items: Iterable[str], *, fold_case: bool) -> None:
     """Raise when a text stands twice in `items`."""
     items = tuple(items)
     if not fold_case and len(set(items)) == len(items):
@@ -162,71 +239,185 @@ def refuse_duplicates(name: str, items: Iterable[str], *, code: str, fold_case: 
     for item in items:
         key = fold(item) if fold_case else item
         if key in seen:
-            raise ParameterError(code, f"{name} holds {show(item)} twice. Give each one once.")
+            raise ParameterError("P044", f"{name} holds {show(item)} twice. Give each one once.")
         seen.add(key)
 
 
-def finite_float(name: str, value: Any, *, code: str, hint: str) -> float:
+def finite_float(name: str, value: Any, *, hint: str) -> float:
     """Return `value` as a finite double."""
-    number = _as_fraction(value)
-    if number is not None:
-        try:
-            return float(number)
-        except OverflowError:
-            pass
-    raise ParameterError(code, f"{name} must be a finite number; got {show(value)}. {hint}")
-
-
-def positive_float(name: str, value: Any, *, code: str, hint: str) -> float:
-    """Return `value` as a finite double > 0."""
-    number = finite_float(name, value, code=code, hint=hint)
-    if not number > 0:
-        raise ParameterError(code, f"{name} must be a finite number > 0; got {show(value)}. {hint}")
+    number = as_double(value)
+    if number is None:
+        raise ParameterError("P024", f"{name} must be a finite number; got {show(value)}. {hint}")
     return number
 
 
-def bounds(
-    lower: Any, upper: Any, *, names: tuple[str, str], code: str, hint: str
-) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
-    """Read public bounds: two numbers, or a list per feature on either side.
+def as_double(value: Any) -> float | None:
+    """Return a number as a finite double, or None when it is none."""
+    number = _as_fraction(value)
+    try:
+        return None if number is None else float(number)
+    except OverflowError:
+        return None
+
+
+def _bound(name: str, value: Any, hint: str) -> float:
+    number = as_double(value)
+    if number is None:
+        raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}")
+    return number
+
+
+def positive_float(name: str, value: Any, *, hint: str) -> float:
+    """Return `value` as a finite double > 0."""
+    number = finite_float(name, value, hint=hint)
+    if not number > 0:
+        raise ParameterError("P024", f"{name} must be a finite number > 0; got {show(value)}. {hint}")
+    return number
+
+
+def bounds(lower: Any, upper: Any, *, names: tuple[str, str], hint: str) -> tuple[Side, Side]:
+    """Read public bounds: two numbers, or on either side a list or a struct with one number per feature.
 
     Parameters
     ----------
-    lower, upper : number or list of numbers
-        In the unit of the column. Lists must have one number per feature.
+    lower, upper : number, list of numbers, or mapping of names to numbers
+        In the unit of the column. Lists must have one number per feature; a mapping may name more than there are.
     names : tuple of str
         What the two arguments are called in messages.
-    code, hint : str
-        Error code, and the next step to tell.
+    hint : str
+        The next step to tell.
 
     Returns
     -------
-    lower, upper : float or tuple of float
-        ``lower < upper`` holds for every pair.
+    lower, upper : float, tuple of float or dict of float
+        ``lower < upper`` holds for every pair that is known here; a dict is in the order of its names.
 
     Raises
     ------
     ParameterError
-        Missing, ill-typed, not finite, swapped or equal bounds, or lists of different lengths.
+        P003: missing, ill-typed, not finite, swapped or equal bounds; P013: a name that is no text; P035: lists of
+        different lengths; P050: more bounds than there may be features.
     """
-    sides: list[float | tuple[float, ...]] = []
-    for name, side in zip(names, (lower, upper), strict=True):
-        if side is None:
-            raise ParameterError(code, f"{name} is missing. {hint}")
-        if isinstance(side, str) or not isinstance(side, Iterable):
-            sides.append(finite_float(name, side, code=code, hint=hint))
-        else:
-            values = tuple(finite_float(name, item, code=code, hint=hint) for item in side)
-            if not values:
-                raise ParameterError(code, f"{name} is an empty list. {hint}")
-            sides.append(values)
-    low, high = sides
+    low, high = (_side(name, side, hint) for name, side in zip(names, (lower, upper), strict=True))
     if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
-        raise ParameterError(code, f"{names[0]} has {len(low)} numbers and {names[1]} has {len(high)}. {hint}")
-    length = len(low) if isinstance(low, tuple) else len(high) if isinstance(high, tuple) else 1
-    for position in range(length):
-        a = low[position] if isinstance(low, tuple) else low
-        b = high[position] if isinstance(high, tuple) else high
+        raise ParameterError("P035", f"{names[0]} has {len(low)} numbers and {names[1]} has {len(high)}. {hint}")
+    for a, b in _pairs(low, high):
         if not a < b:
-            raise ParameterError(code, f"{names[0]} must be below {names[1]}; got {a!r} and {b!r}. {hint}")
+            raise ParameterError("P003", f"{names[0]} must be below {names[1]}; got {a!r} and {b!r}. {hint}")
     return low, high
+
+
+def _side(name: str, side: Any, hint: str) -> Side:
+    """Return one side of public bounds."""
+    if side is None:
+        raise ParameterError("P003", f"{name} is missing. {hint}")
+    if isinstance(side, Mapping):
+        return _named(name, side, hint)
+    items = list_items(side)
+    if items is None:
+        return _bound(name, side, hint)
+    if not items:
+        raise ParameterError("P003", f"{name} is an empty list. {hint}")
+    within(f"the number of bounds in {name}", len(items), None, MOST_ITEMS, hint=hint)
+    return tuple(_bound(name, item, hint) for item in items)
+
+
+def _named(name: str, side: Mapping[Any, Any], hint: str) -> dict[str, float]:
+    """Return bounds by name, in the order of the names."""
+    if not side:
+        raise ParameterError("P003", f"{name} names no feature. {hint}")
+    within(f"the number of bounds in {name}", len(side), None, MOST_ITEMS, hint=hint)
+    for key in side:
+        text(f"a name in {name}", key, hint=hint)
+    return {key: _bound(f"{name} of {show(key)}", side[key], hint) for key in sorted(side)}
+
+
+def _pairs(low: Side, high: Side) -> Iterable[tuple[float, float]]:
+    """Return the pairs of two sides that belong together whatever the features are called."""
+    if isinstance(low, dict) and isinstance(high, dict):
+        return [(low[name], high[name]) for name in low if name in high]
+    if isinstance(low, float) and isinstance(high, float):
+        return [(low, high)]
+    if isinstance(low, float) or isinstance(high, float):
+        lows, highs = ([side] if isinstance(side, float) else _numbers(side) for side in (low, high))
+        return [(a, b) for a in lows for b in highs]
+    if isinstance(low, tuple) and isinstance(high, tuple):
+        return zip(low, high, strict=True)
+    return []
+
+
+def _numbers(side: tuple[float, ...] | dict[str, float]) -> Iterable[float]:
+    return side.values() if isinstance(side, dict) else side
+
+
+def bounds_by_feature(
+    lower: Side, upper: Side, features: Sequence[str], *, fold_case: bool
+) -> list[tuple[float, float]]:
+    """Return what `bounds` read as one pair per feature.
+
+    Parameters
+    ----------
+    lower, upper : float, tuple of float or dict of float
+    features : sequence of str
+        Names, in order.
+    fold_case : bool
+        Whether names are those of columns, whose ASCII case does not count.
+
+    Raises
+    ------
+    ParameterError
+        P035: a list of another length; P044: a column's name twice; P003: a feature that is not named.
+    """
+    sides = (_of_features(name, side, features, fold_case) for name, side in (("lower", lower), ("upper", upper)))
+    return list(zip(*sides, strict=True))
+
+
+def _of_features(name: str, side: Side, features: Sequence[str], fold_case: bool) -> Sequence[float]:
+    if isinstance(side, tuple):
+        if len(side) != len(features):
+            raise ParameterError(
+                "P035",
+                f"the call has {len(side)} bounds for {len(features)} features. Give one number, or one per feature.",
+            )
+        return side
+    if isinstance(side, float):
+        return (side,) * len(features)
+    if fold_case:
+        refuse_duplicates(name, side, fold_case=True)
+        folded = {fold(key): value for key, value in side.items()}
+        found = [folded.get(fold(feature)) for feature in features]
+    else:
+        found = [side.get(feature) for feature in features]
+    missing = [show(feature) for feature, bound in zip(features, found, strict=True) if bound is None]
+    if missing:
+        shown = ", ".join(missing[:_MOST_SHOWN]) + (", ..." if len(missing) > _MOST_SHOWN else "")
+        raise ParameterError("P003", f"{name} names no bound of {shown}. Name every feature; more names do no harm.")
+    return [bound for bound in found if bound is not None]
+
+
+def levels(value: Any) -> tuple[Any, Any]:
+    """Read the two public levels of a target.
+
+    Raises
+    ------
+    ParameterError
+        P012: not two different levels of one type.
+    """
+    items = list_items(value, most=2)
+    if items is None or len(items) != 2:
+        raise ParameterError("P012", f"target_levels must be a list of two levels; got {show(value)}.")
+    first, second = map(_level, items)
+    if first == second or type(first) is not type(second):
+        raise ParameterError("P012", "target_levels must be two different levels of one type.")
+    return first, second
+
+
+def _level(level: Any) -> str | bool | float:
+    if isinstance(level, bool):
+        return level
+    if isinstance(level, str):
+        return level and text("a target level", level, hint="Give other texts.")
+    number = as_double(level)
+    if number is None:
+        raise ParameterError("P012", f"a target level must be a text, a boolean or a finite number; got {show(level)}.")
+    return number

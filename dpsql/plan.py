@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -12,16 +12,23 @@ from typing import Any, ClassVar
 
 from dpsql import parameters
 from dpsql.errors import ParameterError
+from dpsql.lineage.placing import Placement
 from dpsql.noise.discrete import LARGEST_SCALE
-from dpsql.parameters import show
-from dpsql.source import FRAME_PREFIX, Layout
+from dpsql.parameters import Side, list_items
+from dpsql.source import FRAME_PREFIX, MOST_FEATURES, Layout
 from dpsql.statistics.xty import NEIGHBOURS
 
 # Name, value and meaning of one line of dp_estimate.
 Quantity = tuple[str, float, str]
 
+# Gaussian noise of so many rows drowns any table; the samplers draw it still.
+WIDEST_ROWS = 10**9
+
 _bounds_hint = "Give lower := and upper := from domain knowledge, not from the table."
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
+
+# Rows of a table at most, where an argument says how many there are.
+MOST_ROWS = 10**12
 
 # What a call's statistic is made of, and so which statement computes it (dpsql.statements): every row, handed to the
 # call's collector; or sums in SQL.
@@ -57,11 +64,13 @@ class Plan(ABC):
     neighbours : {'add_remove', 'replace'}
         The neighbouring relation.
     max_rows_per_unit : int
-        Rows that one privacy unit may contribute, >= 1.
+        Rows that one privacy unit may contribute, from 1 to 1e9.
     dataset : str
         Name of the budget charged.
     release : str or None
         Name of the release.
+    placement : Placement or None
+        Where the rows come from and whose budgets are charged, where that was asked.
     """
 
     source: str
@@ -73,6 +82,7 @@ class Plan(ABC):
     max_rows_per_unit: int
     dataset: str
     release: str | None
+    placement: Placement | None = None
 
     function: ClassVar[str]
     # Every argument after the source, with its default: the SQL macros, the Python API and the
@@ -128,16 +138,16 @@ class Plan(ABC):
         target_bounds, target_levels = _target(given)
         release = given["release"]
         if release is not None:
-            parameters.text("release", release, code="P013", hint="Give the release a name, or leave it out.")
+            parameters.text("release", release, hint="Give the release a name, or leave it out.")
         dataset = given["dataset"] if given["dataset"] is not None else source or "default"
-        parameters.text("dataset", dataset, code="P013", hint="Give the name of the budget to charge.")
+        parameters.text("dataset", dataset, hint="Give the name of the budget to charge.")
         return cls(
             source=source,
             layout=layout,
             epsilon=parameters.epsilon(given["epsilon"]),
             target_bounds=target_bounds,
             target_levels=target_levels,
-            neighbours=parameters.choice("neighbours", given["neighbours"] or "add_remove", NEIGHBOURS, code="P007"),
+            neighbours=_neighbours(given["neighbours"]),
             max_rows_per_unit=_rows_per_unit(given, layout),
             dataset=dataset,
             release=release,
@@ -156,6 +166,25 @@ class Plan(ABC):
 
     def check_features(self, count: int) -> None:  # noqa: B027 - a function may have nothing to check
         """Raise when the arguments do not fit the number of features."""
+
+    def check_drawable(self, count: int) -> None:
+        """Raise unless every part of the budget can be drawn, for so many features.
+
+        A share of a budget can be too small for any use, and noise wider than the samplers draw. Both follow from
+        public arguments, so they are refused before a row is read: nothing fails because of them afterwards.
+        """
+        for scale in self.laplace_scales(count):
+            refuse_wide_noise(scale)
+        for part in self.gaussian_parts(count):
+            refuse_small_part(part)
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of all Laplace noise that the call adds, for so many features."""
+        return ()
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the parts of mu that Gaussian noise is added for, each per row of a privacy unit."""
+        return ()
 
     @property
     def statistic(self) -> str:
@@ -211,6 +240,9 @@ class Plan(ABC):
     def public_arguments(self) -> dict[str, Any]:
         """What the call asked for, as JSON values: stored with the charge, and compared on a replay."""
         record = self._record()
+        placement = record.pop("placement")
+        if placement is not None and placement.content:
+            record["content"] = placement.content  # what the source means, which its name may lose
         if self.source.startswith(FRAME_PREFIX):
             record["source"] = "frame"  # the same call again must replay under its release's name
         record["layout"] = {name: value for name, value in record["layout"].items() if value is not None}
@@ -224,6 +256,7 @@ class Plan(ABC):
     def to_json(self) -> str:
         """Return the plan as text; `dpsql.functions.plan_from_json` reads it back."""
         record = {"function": self.function, **self._record()}
+        record["placement"] = None if self.placement is None else self.placement.to_json()
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
@@ -235,9 +268,35 @@ class Plan(ABC):
             if str(field.type).startswith("Fraction") and record[field.name] is not None
             else _tuple(record[field.name])
             for field in fields(cls)
-            if field.name != "layout"
+            if field.name not in ("layout", "placement")
         }
-        return cls(layout=layout, **rest)
+        placement = record["placement"]
+        return cls(layout=layout, placement=None if placement is None else Placement.from_json(placement), **rest)
+
+    @property
+    def charged(self) -> tuple[str, ...]:
+        """The budgets that a release is charged to; the first is `dataset`."""
+        return (self.dataset,) if self.placement is None else self.placement.charged
+
+    @property
+    def traced(self) -> bool:
+        """Whether the column of the privacy unit was followed through the source's plan."""
+        return self.placement is not None and self.placement.unit is not None and not self.placement.claimed
+
+    @property
+    def lineage(self) -> dict[str, Any] | None:
+        """What the ledger keeps of where the rows come from."""
+        placement = self.placement
+        if placement is None:
+            return None
+        record = {
+            "source": placement.written,
+            "read": placement.source,
+            "tables": list(placement.tables),
+            "charged": list(placement.charged),
+        }
+        more = {"claimed": True} if placement.claimed else {}
+        return record | more | ({"views": placement.views} if placement.views else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,14 +306,16 @@ class SelectionPlan(Plan):
     Attributes
     ----------
     k : int
-        Features to select, >= 1.
+        Features to select, at least 1 and at most as many as there are.
     """
 
     k: int
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        k = parameters.positive_integer("k", given["k"], code="P002", hint="Give the number of features to select.")
+        k = parameters.positive_integer(
+            "k", given["k"], hint="Give the number of features to select.", most=MOST_FEATURES
+        )
         count = (
             len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
         )
@@ -276,15 +337,25 @@ def refuse_large_k(k: int, count: int) -> None:
 def refuse_wide_noise(scale: Fraction) -> None:
     """Raise when the noise would be wider than the samplers draw: of no use for anything."""
     if scale > LARGEST_SCALE:
-        raise ParameterError("P001", "epsilon is too small: the noise would drown any table. Raise epsilon.")
+        raise ParameterError("P038", "epsilon is too small: the noise would drown any table. Raise epsilon.")
 
 
-def feature_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
+def refuse_small_part(part: Fraction) -> None:
+    """Raise when a part of mu leaves Gaussian noise of some `WIDEST_ROWS` rows: of no use for anything."""
+    if part * WIDEST_ROWS < 1:
+        raise ParameterError(
+            "P038", "a part of the budget leaves noise that would drown any table. Raise epsilon, delta or its share."
+        )
+
+
+def feature_bounds(given: Mapping[str, Any]) -> dict[str, Side]:
     """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``."""
-    lower, upper = parameters.bounds(
-        given["lower"], given["upper"], names=("lower", "upper"), code="P003", hint=_bounds_hint
-    )
+    lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=_bounds_hint)
     return {"lower": lower, "upper": upper}
+
+
+def _neighbours(given: Any) -> str:
+    return "add_remove" if given is None else parameters.choice("neighbours", given, NEIGHBOURS)
 
 
 def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
@@ -298,7 +369,7 @@ def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
     if rows is None:
         return 1
     return parameters.positive_integer(
-        "max_rows_per_unit", rows, code="P009", hint="Give the rows that one privacy unit may contribute."
+        "max_rows_per_unit", rows, hint="Give the rows that one privacy unit may contribute."
     )
 
 
@@ -310,26 +381,13 @@ def _target(given: Mapping[str, Any]) -> tuple[tuple[float, float] | None, tuple
             return None, None  # right for a boolean target; the column's type decides before a row is read
         names = ("target_lower", "target_upper")
         for name in names:
-            if given[name] is not None and not isinstance(given[name], str) and hasattr(given[name], "__iter__"):
-                raise ParameterError("P004", f"{name} must be one number. {_target_hint}")
-        low, high = parameters.bounds(
-            given["target_lower"], given["target_upper"], names=names, code="P004", hint=_target_hint
-        )
+            if isinstance(given[name], Mapping) or list_items(given[name]) is not None:
+                raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
+        low, high = parameters.bounds(given["target_lower"], given["target_upper"], names=names, hint=_target_hint)
         return (low, high), None  # type: ignore[return-value]  # lists were refused above
     if has_bounds:
-        raise ParameterError("P012", "target_levels and target bounds exclude each other. Give one of them.")
-    if isinstance(levels, str) or not hasattr(levels, "__len__") or len(levels) != 2:
-        raise ParameterError("P012", f"target_levels must be a list of two levels; got {show(levels)}.")
-    first, second = (_level(level) for level in levels)
-    if first == second or type(first) is not type(second):
-        raise ParameterError("P012", "target_levels must be two different levels of one type.")
-    return None, (first, second)
-
-
-def _level(level: Any) -> str | bool | float:
-    if isinstance(level, (str, bool)):
-        return level
-    return parameters.finite_float("a target level", level, code="P012", hint="Give two texts, booleans or numbers.")
+        raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
+    return None, parameters.levels(levels)
 
 
 def _plain(value: Any) -> Any:

@@ -76,13 +76,13 @@ def plot_release(
     Raises
     ------
     ParameterError
-        P034: there is no such picture of this release, or Matplotlib is missing.
+        P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
     """
     known = _kinds(function, rows)
     if not known:
         raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
     if kind is not None and kind not in known:
-        raise ParameterError("P034", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
+        raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
     return _drawn(known[kind or next(iter(known))], result, rows, ax)
 
 
@@ -100,7 +100,7 @@ def save(ax: Axes, path: Path) -> None:
     figure: Figure = ax.figure  # type: ignore[assignment]
     supported = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in supported:
-        raise ParameterError("P034", f"output must end in .png, .svg or .pdf; got {show(path.name)}.")
+        raise ParameterError("P058", f"output must end in .png, .svg or .pdf; got {show(path.name)}.")
     with matplotlib.rc_context(_STYLE):
         figure.savefig(path, dpi=200, bbox_inches="tight")
 
@@ -126,7 +126,7 @@ def _drawn(draw: _Draw, result: Any, rows: Any, ax: Axes | None) -> Axes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ParameterError("P034", "pictures need Matplotlib. Run pip install 'dpsql[plot]'.") from None
+        raise ParameterError("P059", "pictures need Matplotlib. Run pip install 'dpsql[plot]'.") from None
     with matplotlib.rc_context(_STYLE):
         if ax is None:
             figure = Figure(figsize=_SIZE, layout="constrained")

@@ -39,7 +39,11 @@ def _interrupt_and_raise(number: int, frame: FrameType | None) -> None:
 
 
 class Progress:
-    """Tells how far a call is. Call it with the share done; it raises once the work is to stop.
+    """Tells how far a call is, or that it goes on; raises once the work is to stop.
+
+    What is shown is public. Call it with the share of a work whose parts are counted without a look at the rows' values
+    (columns, blocks, rounds). Where the length of a search depends on the values there is no share to tell: such work
+    takes `tick`, to which nothing can be handed, and the bar shows the time that has passed.
 
     Parameters
     ----------
@@ -55,20 +59,34 @@ class Progress:
         self._task: Any = None
 
     def __call__(self, share: float) -> None:
-        """Show the share of the work that is done, in [0, 1].
+        """Show the share of the work that is done, in [0, 1]; public.
 
         Raises
         ------
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         """
+        if self._is_shown():
+            self._bar.update(self._task, total=1.0, completed=min(max(share, 0.0), 1.0))
+
+    def tick(self) -> None:
+        """Show that the work goes on.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Ctrl-C was pressed since the work began.
+        """
+        if self._is_shown():
+            self._bar.update(self._task)
+
+    def _is_shown(self) -> bool:
+        """Look for Ctrl-C; return whether there is a bar, which opens after a while."""
         if _interrupts != self._interrupts:
             raise KeyboardInterrupt
-        if self._bar is None:
-            if time.monotonic() - self._started < _SHOWN_AFTER or not sys.stderr.isatty():
-                return
+        if self._bar is None and time.monotonic() - self._started >= _SHOWN_AFTER and sys.stderr.isatty():
             self._open()
-        self._bar.update(self._task, completed=min(max(share, 0.0), 1.0))
+        return self._bar is not None
 
     def _open(self) -> None:
         from rich.console import Console
@@ -76,7 +94,7 @@ class Progress:
 
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(self._label, total=1.0)
+        self._task = self._bar.add_task(self._label, total=None)
         self._bar.start()
 
     def __enter__(self) -> Progress:

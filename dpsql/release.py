@@ -27,13 +27,15 @@ class Release:
     dataset : str
         The budget that was charged.
     guarantee : str
-        What holds, for whom.
+        What holds, for whom; and after a semicolon which columns were left out.
     event : dict
         Mechanisms and parameters, as the ledger records them.
     ledger_id : int
         Sequence of the ledger's entry.
     replayed : bool
         The stored result of a named release was returned, and nothing was charged.
+    replay : str
+        Of a replay, which entry of the ledger it is and of when.
     stored : callable
         Reads `result` from the ledger.
     """
@@ -45,7 +47,13 @@ class Release:
     event: dict[str, Any]
     ledger_id: int
     replayed: bool
+    replay: str
     stored: Callable[[], Any] = field(compare=False)
+
+    @property
+    def left_out(self) -> str:
+        """Which columns were no features, and why, where the call took every numeric column; else empty."""
+        return self.guarantee.partition("; ")[2]
 
     @cached_property
     def result(self) -> Any:
@@ -69,7 +77,7 @@ class Release:
         Raises
         ------
         ParameterError
-            P034: there is no such picture of this release, or Matplotlib is missing.
+            P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
         """
         from dpsql.plots import plot_release
 
@@ -100,7 +108,7 @@ class Release:
         shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
         if len(rows) > 20:
             shown.append(f"  and {len(rows) - 20} more")
-        charge = "replayed at no charge" if self.replayed else "charged"
+        charge = f"at no charge, {self.replay}" if self.replayed else "charged"
         head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
         return "\n".join([head, *shown])
 

@@ -13,6 +13,8 @@ from dpsql.mechanisms.select import select
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
 CONFIDENCE = 0.95
+# Subsets of so many features are counted exactly in no time.
+_FEW = 100
 
 
 def one_shot_event(mechanism: str, epsilon: Fraction, k: int, gamma: Fraction) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def one_shot_noise(
     """Return how noisy a one-shot selection is; arguments as for `one_shot`, of `count` candidates."""
     if mechanism == "canonical_lipschitz":
         scale = spread / float(epsilon)
-        gap = scale / float(gamma) * log_of_ratio(math.comb(count, k) - 1, 1 - CONFIDENCE)
+        gap = scale / float(gamma) * log_of_other_subsets(count, k, 1 - CONFIDENCE)
     else:
         scale = k * spread / float(epsilon)
         rivals = k * (count - k)
@@ -75,6 +77,13 @@ def one_shot_noise(
         ("noise_scale", scale, "scale of the noise on a score"),
         ("score_gap", gap, "gap between the k-th and the next score that gives the exact top k in 95 % of calls"),
     ]
+
+
+def log_of_other_subsets(count: int, k: int, share: float) -> float:
+    """Return ``log_of_ratio`` of all k-subsets of some features but one; their number may have a million digits."""
+    if min(k, count - k) <= _FEW:
+        return log_of_ratio(math.comb(count, k) - 1, share)
+    return math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - math.log(share)
 
 
 def log_of_ratio(number: int, share: float) -> float:

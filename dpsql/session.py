@@ -11,18 +11,23 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 from dpsql.accountant import cost_of
 from dpsql.budget import Budget
 from dpsql.call import Call, Collector, Draw
-from dpsql.errors import InternalError, ParameterError
-from dpsql.functions import CURVES, MODELS, SELECTORS, function_of
+from dpsql.errors import BudgetError, InternalError, ParameterError
+from dpsql.functions import CURVES, EXACT, MODELS, SELECTORS, function_of
 from dpsql.ledger import Entry, Ledger
+from dpsql.ledger_location import is_url
 from dpsql.ledger_rows import StoredRelease
+from dpsql.lineage.sources import Sources
 from dpsql.models.model import LinearModel
 from dpsql.parameters import show, text
 from dpsql.plan import Plan
@@ -54,6 +59,9 @@ class RunningCall:
     entry: Entry | None = None
     batches: int = 0
     passed: int = 0  # passes over the rows that are over
+    center: int | None = None  # the private mean of the target, once it is drawn
+    # Keys the choice among the features of a row, which every call makes anew.
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
@@ -66,25 +74,24 @@ class Session:
     ----------
     ledger : Ledger
         Where charges go.
+    sources : Sources
+        Whose budgets the tables of the instance belong to.
     strict : bool
         Refuse datasets that were never protected.
     location : str, optional
         The ledger's location as it was given.
-    catalog : str
-        Name of the in-memory catalog that holds the macros.
     """
 
-    def __init__(self, ledger: Ledger, *, strict: bool, location: str | None = None, catalog: str = "dpsql") -> None:
+    def __init__(self, ledger: Ledger, sources: Sources, *, strict: bool, location: str | None = None) -> None:
         self.ledger = ledger
+        self.sources = sources
         self._location = location
         self.strict = strict
-        self.catalog = catalog
-        # Keys the hash that samples rows per privacy unit; secret, new in every session.
-        self.sampling_key = int.from_bytes(secrets.token_bytes(16), "little")
+        # Keys the hash that samples rows and privacy units, and sorts them into blocks; secret, new in every session.
+        self.sampling_key = secrets.token_bytes(16)
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
         self._models: dict[tuple[Any, str | None], LinearModel] = {}
         self._released: OrderedDict[int, Entry] = OrderedDict()
-        self._groups: OrderedDict[int, int] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -92,17 +99,35 @@ class Session:
     def function(self, name: str, bind: Callable[[Session], Callable[..., Any]]) -> Callable[..., Any]:
         """Return a SQL function bound to this session."""
         found = self._functions.get(name)
-        return self._functions.setdefault(name, bind(self)) if found is None else found
+        return self._functions.setdefault(name, _silent(bind(self))) if found is None else found
 
     def uses(self, location: str) -> bool:
         """Whether a location names the ledger of this session."""
         mine = self._location
-        if mine is None or location == ":memory:" or "://" in mine or "://" in location:
+        if mine is None or location == ":memory:" or is_url(mine) or is_url(location):
             return location == (mine or ":memory:")
         return Path(location).resolve() == Path(mine).resolve()
 
-    def plan(self, function: str, source: Any, arguments: Mapping[str, Any], *, aggregate: bool = False) -> Any:
+    def plan(
+        self,
+        function: str,
+        source: Any,
+        arguments: Mapping[str, Any],
+        *,
+        seen: Sequence[tuple[str, str]] | None = None,
+        aggregate: bool = False,
+    ) -> Any:
         """Check a call's public arguments, with the owner's policy for the dataset filled in.
+
+        Parameters
+        ----------
+        function : str
+        source : str
+            The source's name; ``''`` in the aggregate form.
+        arguments : mapping
+        seen : sequence of (query, plan), optional
+            What DuckDB says that the source reads, see `Sources.spellings`; missing where nothing is protected.
+        aggregate : bool
 
         Returns
         -------
@@ -113,19 +138,71 @@ class Session:
         ------
         ParameterError
             An argument that does not fit.
+        SourceError, BudgetError
+            The source cannot be placed.
         """
         listen()
         if not aggregate:
-            source = text("source", source, code="P020", hint="Give the name of a table, view or registered frame.")
-        dataset = arguments.get("dataset")
-        if dataset is None:
-            dataset = self._dataset_of(source)
-        text("dataset", dataset, code="P013", hint="Give the name of the budget to charge.")
-        if isinstance(arguments.get("features"), Mapping):
+            source = text("source", source, hint="Give the name of a table, view or registered frame.")
+        given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
+        governed = function not in EXACT and self.sources.governed
+        if governed and aggregate and given is None:
+            raise ParameterError(
+                "P013",
+                "dataset is missing: the ledger protects data, so name the budget of the rows: dataset := "
+                f"'{self.sources.declarations().protected[0]}'.",
+            )
+        placement = None
+        if seen and not aggregate:
+            if governed:
+                if given is not None:
+                    text("dataset", given, hint="Give the name of a budget.")
+                placement = self.sources.place(
+                    source,
+                    seen,
+                    given,
+                    unit if isinstance(unit, str) else None,
+                    named=arguments.get("release") is not None,
+                )
+            elif function not in EXACT:
+                placement = self.sources.identified(source, seen, self._dataset_of(source) if given is None else given)
+        elif governed and not aggregate:
+            raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
+        dataset = given if given is not None else self._dataset_of(source)
+        if placement is not None:
+            dataset, source = placement.charged[0], placement.source
+        text("dataset", dataset, hint="Give the name of the budget to charge.")
+        features = arguments.get("features")
+        if isinstance(features, Mapping) and set(features) == {"release"}:
             arguments = {**arguments, **self._chosen(dataset, arguments)}
         policy = self.ledger.policy(dataset)
+        if aggregate and policy is not None and policy.privacy_unit is not None:
+            raise BudgetError(
+                "B011",
+                f"dataset {show(dataset)} protects all rows of one {policy.privacy_unit}, and the aggregate form "
+                f"protects single rows. Use the table form: FROM {function}('{dataset}', ...).",
+            )
         stated = {} if policy is None else _stated(policy, aggregate)
-        return function_of(function).plan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
+        if placement is not None and placement.unit is not None:
+            stated["privacy_unit"] = placement.unit
+        plan = function_of(function).plan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
+        return plan if placement is None else replace(plan, placement=placement)
+
+    def gate(self, plan: Plan, texts: Mapping[str, str]) -> Plan:
+        """Check a call once more when it is run; return its plan with the digest of the views that it stands on."""
+        self.sources.refuse_stale(plan.placement)
+        self.sources.catalog()  # which refuses a database that belongs to another ledger, protected or not here
+        placement = plan.placement
+        if placement is not None and not placement.direct:
+            plan = replace(plan, placement=replace(placement, views=self.sources.refuse_hidden(placement, texts)))
+        return plan
+
+    def admit(self, plan: Plan, statement: str) -> Plan:
+        """Check a call of the aggregate form when it is run; return its plan with where its rows come from."""
+        placement = self.sources.place_aggregate(statement, plan.dataset, named=plan.release is not None)
+        plan = replace(plan, dataset=placement.charged[0], placement=placement)
+        self.check(plan)
+        return plan
 
     def _dataset_of(self, source: str) -> str:
         """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
@@ -146,7 +223,7 @@ class Session:
         layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
         if not names:
             raise ParameterError(
-                "P030", f"release {show(key)} selected no feature. Select again, with a lower threshold."
+                "P053", f"release {show(key)} selected no feature. Select again, with a lower threshold."
             )
         taken = {
             part: layout[part]
@@ -172,10 +249,10 @@ class Session:
         Raises
         ------
         ParameterError
-            P030: there is no such model, more than one, or nothing was released.
+            P030, P053, P055: there is no such model, nothing was released, or there is more than one.
         """
         if not isinstance(key, (str, int)) or isinstance(key, bool):
-            raise ParameterError("P030", f"a model is named by its release or its number; got {show(key)}.")
+            raise ParameterError("P013", f"a model must be the name or the number of a release; got {show(key)}.")
         found = self._models.get((key, dataset))
         if found is None:
             released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
@@ -201,7 +278,7 @@ class Session:
         if not found:
             raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
         if len(found) > 1:
-            raise ParameterError("P030", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
+            raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
         return found[0]
 
     def models(self) -> list[dict[str, Any]]:
@@ -227,17 +304,42 @@ class Session:
         return rows
 
     def check(self, plan: Plan) -> None:
-        """Raise when the budget does not allow the call now; charges nothing."""
+        """Raise when the budgets do not allow the call now; charges nothing."""
         if plan.release is not None and self.replay(plan) is not None:
             return
-        self.ledger.check(plan.dataset, cost_of(plan.event), strict=self.strict, **_protection(plan))
+        for dataset in plan.charged:
+            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **_protection(plan))
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
         if plan.release is None:
             return None
         fingerprint = self.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
-        return self.ledger.replay(plan.dataset, plan.release, fingerprint)
+        return self.ledger.replay(plan.dataset, plan.release, fingerprint, self._older(plan))
+
+    def stored(self, plan: Plan, texts: Mapping[str, str]) -> Entry:
+        """Return the stored result of a named release, and note in the ledger that it was asked for again."""
+        plan = self.gate(plan, texts)
+        entry = self.replay(plan)
+        if entry is None:
+            raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
+        views = (entry.lineage or {}).get("views", "")
+        if plan.placement is not None and not plan.placement.seen and views and views != plan.placement.views:
+            raise ParameterError(
+                "P014",
+                f"release {show(plan.release)} holds the result of another text of the views that it reads: "
+                "`dpsql show` tells which. Give this call another name.",
+            )
+        self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
+        return entry
+
+    def _older(self, plan: Plan) -> str:
+        """Return the fingerprint that a call had before the ledger kept what its source means."""
+        arguments = {**plan.public_arguments}
+        arguments.pop("content", None)
+        if plan.placement is not None and "source" in arguments:
+            arguments["source"] = plan.placement.written
+        return self.ledger.fingerprint(plan.dataset, plan.function, arguments)
 
     def open_call(self, call: Call, function: str) -> int:
         """Start a call; return its ticket."""
@@ -275,17 +377,6 @@ class Session:
         if found is None or (private is not None and private != found.function.startswith("dp_")):
             raise InternalError("I002", "the call is no longer running. Run the statement again.")
         return found
-
-    def refuse_groups(self, statement: int, groups: int) -> None:
-        """Raise when one statement gives several groups the name of one release; groups come in any batches."""
-        with self._lock:
-            seen = self._groups[statement] = self._groups.pop(statement, 0) + groups
-            if len(self._groups) > _MOST_CALLS:
-                self._groups.popitem(last=False)
-        if seen > 1:
-            raise ParameterError(
-                "P013", "release names one release, and with GROUP BY each group is one. Leave release out."
-            )
 
     def close_call(self, ticket: int) -> None:
         """Forget a call that has released or failed."""
@@ -325,7 +416,7 @@ class Session:
                 draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
                 return draw if isinstance(draw, Draw) else Draw(call.plan.event, draw)
 
-        return self.release(call.plan, running.function, self.guarded(ticket, prepare))
+        return self.release(call.plan, running.function, self.guarded(ticket, prepare), call.left_out)
 
     def turn(self, ticket: int, number: int, complete: Callable[[RunningCall], Collector]) -> None:
         """End a pass over the rows, once: draw what the next one needs.
@@ -386,8 +477,8 @@ class Session:
                 raise
             raise InternalError("I001", f"{running.function} {FAILED}") from None
 
-    def release(self, plan: Plan, function: str, draw: Draw) -> Entry:
-        """Charge and draw in one durable transaction."""
+    def release(self, plan: Plan, function: str, draw: Draw, remark: str = "") -> Entry:
+        """Charge and draw in one durable transaction; `remark` stands in the receipt, after the guarantee."""
         entry = self.ledger.charge(
             plan.dataset,
             event=draw.event,
@@ -397,6 +488,11 @@ class Session:
             name=plan.release,
             strict=self.strict,
             row=_row_text(plan),
+            remark=remark,
+            lineage=plan.lineage,
+            also=plan.charged[1:],
+            traced=plan.traced,
+            older=self._older(plan),
             **_protection(plan),
         )
         if function in MODELS:
@@ -415,8 +511,21 @@ class Session:
                 arguments=plan.public_arguments,
                 name=plan.release,
                 row=_row_text(plan),
+                lineage=plan.lineage,
+                also=plan.charged[1:],
                 **_protection(plan),
             )
+
+
+def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a SQL function without NumPy's warnings: on stderr one would tell about rows."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+
+    return call
 
 
 def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:

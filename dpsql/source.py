@@ -13,23 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.errors import ParameterError
-from dpsql.parameters import fold, positive_integer, refuse_duplicates, show, text, text_list
+from dpsql.lineage.names import parts_of
+from dpsql.parameters import MOST_ITEMS, fold, positive_integer, refuse_duplicates, show, text, text_list
+from dpsql.rendering import identifier
 
 _FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
 
 
+# Elements of a vector and names of long rows at most: every one of them has a name and a score in memory.
+MOST_FEATURES = MOST_ITEMS
+
 # A frame that Python code passes has no name of its own; it is registered under this and a random suffix.
 FRAME_PREFIX = "dpsql_frame_"
-
-
-def quote_identifier(name: str) -> str:
-    """Quote one identifier for SQL; any text becomes one name and nothing else."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(value: str) -> str:
-    """Quote one text literal for SQL."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def source_sql(source: str) -> str:
@@ -39,7 +34,7 @@ def source_sql(source: str) -> str:
     double quotes is taken as it stands (``'"odd.name"'``). A name without dots and quotes, or a path
     to a data file, is one identifier whatever characters it holds.
     """
-    return ".".join(quote_identifier(part) for part in _parts(source))
+    return ".".join(identifier(part) for part in source_parts(source))
 
 
 def dataset_name(source: str) -> str:
@@ -47,33 +42,24 @@ def dataset_name(source: str) -> str:
 
     Were ``t``, ``"t"`` and ``main.t`` three budgets, respelling a table would evade its limit.
     """
-    parts = _parts(source) if source else []
+    parts = source_parts(source) if source else []
     if len(parts) < 2 and not source.startswith('"'):
         return source or "default"
     if len(parts) > 1 and fold(parts[-2]) == "main":
         del parts[-2]
-    return ".".join(quote_identifier(part) if "." in part or '"' in part else part for part in parts)
+    return ".".join(identifier(part) if "." in part or '"' in part else part for part in parts)
 
 
-def _parts(source: str) -> list[str]:
+def is_file(source: str) -> bool:
+    """Whether a source is the path of a data file."""
+    return _FILE.search(source) is not None
+
+
+def source_parts(source: str) -> list[str]:
     """Split a source's name into catalog, schema and table, of which only the last must be there."""
-    if ("." not in source and not source.startswith('"')) or _FILE.search(source):
+    if ("." not in source and not source.startswith('"')) or is_file(source):
         return [source]
-    parts, rest = [], source
-    while True:
-        match = re.match(r'"((?:[^"]|"")+)"(\.|$)|([^."]+)(\.|$)', rest)
-        if match is None:
-            raise ParameterError(
-                "P020", f"source {show(source)} is not a table name. Write parts with dots or quotes as '\"odd.name\"'."
-            )
-        quoted, plain = match.group(1), match.group(3)
-        parts.append(quoted.replace('""', '"') if quoted is not None else plain)
-        rest = rest[match.end() :]
-        if "." not in (match.group(2), match.group(4)):
-            break
-    if len(parts) > 3:
-        raise ParameterError("P020", f"source {show(source)} has more than three parts. Give catalog.schema.table.")
-    return parts
+    return parts_of(source)
 
 
 @dataclass(frozen=True)
@@ -92,7 +78,7 @@ class Layout:
     names : tuple of str or None
         Feature names of the array and long layouts.
     n_features : int or None
-        Length of the vectors of the array layout.
+        Length of the vectors of the array layout, at most `MOST_FEATURES`.
     value, row_id : str or None
         Long layout: column of the value (None: presence is 1) and of the row id. In the other
         layouts `row_id` may name a stored unique id, used to sample rows per privacy unit.
@@ -122,26 +108,28 @@ class Layout:
             When the arguments fit no layout, or contradict each other.
         """
         get = arguments.get
-        target = text("target", get("target"), code="P011", hint="Give the name of the target's column.")
+        target = text("target", get("target"), hint="Give the name of the target's column.")
         features, value, row_id = get("features"), get("value"), get("row_id")
         names, n_features = get("names"), get("n_features")
         unit = get("privacy_unit")
         if unit is not None:
-            text("privacy_unit", unit, code="P009", hint="Give the name of the id's column.")
+            text("privacy_unit", unit, hint="Give the name of the id's column.")
         for name, column in (("value", value), ("row_id", row_id)):
             if column is not None:
-                text(name, column, code="P010", hint="Give the name of a column.")
+                text(name, column, hint="Give the name of a column.")
         if names is not None:
-            names = text_list("names", names, code="P010", hint="Give one name per feature.")
-            refuse_duplicates("names", names, code="P010", fold_case=False)
+            names = text_list("names", names, hint="Give one name per feature.")
+            refuse_duplicates("names", names, fold_case=False)
         if n_features is not None:
-            n_features = positive_integer("n_features", n_features, code="P010", hint="Give the vectors' length.")
+            n_features = positive_integer(
+                "n_features", n_features, hint="Give the vectors' length.", most=MOST_FEATURES
+            )
 
         if features is None or not isinstance(features, str):
             kind = "wide"
-            if features is not None and features != ():
-                features = text_list("features", features, code="P010", hint="Give the names of the columns.")
-                refuse_duplicates("features", features, code="P010", fold_case=True)
+            if features is not None:
+                features = text_list("features", features, hint="Give the names of the columns.")
+                refuse_duplicates("features", features, fold_case=True)
             if names is not None or n_features is not None or value is not None:
                 raise ParameterError(
                     "P010",
@@ -149,20 +137,20 @@ class Layout:
                     "Give features as the name of one column, or leave these arguments out.",
                 )
         else:
-            text("features", features, code="P010", hint="Give the name of a column.")
+            text("features", features, hint="Give the name of a column.")
             kind = "long" if row_id is not None and (value is not None or n_features is None) else "array"
             if kind == "array" and row_id is None and value is not None:
-                raise ParameterError("P010", "value needs row_id. Name the column that says which row a value is of.")
+                raise ParameterError("P046", "value needs row_id. Name the column that says which row a value is of.")
         if kind == "long" and names is None and get("vocabulary") != "private":
             paid = " Or pay for a private one: vocabulary := 'private'." if "vocabulary" in arguments else ""
             raise ParameterError(
-                "P010",
+                "P042",
                 "names is missing: in long rows the list of features is private unless you give it. "
                 f"Give names := [...] from a public list, not from the table.{paid}",
             )
         if kind == "array" and names is not None and n_features is not None and len(names) != n_features:
             raise ParameterError(
-                "P010", f"names has {len(names)} texts and n_features is {n_features}. Give one of them."
+                "P041", f"names has {len(names)} names and n_features is {n_features}. Give only one of them."
             )
         chosen = get("chosen")
         layout = cls(kind, target, features, names, n_features, value, row_id, unit, chosen and tuple(chosen))

@@ -10,7 +10,7 @@ SET VARIABLE lexicon = list_transform(range(40), lambda w: 'word' || w);
 
 -- The owner grants budgets.
 SELECT dp_protect('training', epsilon := 3.0, delta := 1e-5);
-SELECT dp_protect('held_out', epsilon := 2.0, delta := 1e-5);
+SELECT dp_protect('held_out', epsilon := 2.0, delta := 1e-5, privacy_unit := 'message', max_rows_per_unit := 1);
 
 -- 1. Select the six words that tell most about the label. A message counts with eight words at most.
 SELECT * FROM dp_score_filter('training', target := 'kind', target_levels := ['ham', 'spam'],
@@ -26,7 +26,7 @@ SELECT * FROM dp_logistic_regression('training', target := 'kind', target_levels
                                      release := 'logistic');
 
 -- 3. Predict messages that the models have not seen, for nothing.
-CREATE TABLE judged AS
+CREATE VIEW judged AS
   SELECT
     message, any_value(kind) AS kind, dp_predict('bayes', list(token)) AS bayes,
     dp_predict('logistic', list(token)) AS logistic, dp_predict_class('logistic', list(token)) AS class
@@ -34,11 +34,10 @@ CREATE TABLE judged AS
 
 -- 4. Evaluate: a ROC curve and what else its counts show, the areas, and a confusion matrix.
 SELECT * FROM dp_roc('judged', label := 'kind', target_levels := ['ham', 'spam'], score := 'bayes', epsilon := 0.5,
-                     dataset := 'held_out', release := 'roc');
+                     release := 'roc');
 SELECT * FROM dp_precision_recall('roc');
 SELECT * FROM dp_calibration('roc');
-SELECT * FROM dp_auc('judged', label := 'kind', target_levels := ['ham', 'spam'], score := 'logistic', epsilon := 0.5,
-                     dataset := 'held_out');
+SELECT * FROM dp_auc('judged', label := 'kind', target_levels := ['ham', 'spam'], score := 'logistic', epsilon := 0.5);
 SELECT * FROM dp_confusion('judged', label := 'kind', target_levels := ['ham', 'spam'], score := 'logistic',
-                           thresholds := [0.3, 0.5], epsilon := 0.5, dataset := 'held_out');
+                           thresholds := [0.3, 0.5], epsilon := 0.5);
 FROM dp_budget();

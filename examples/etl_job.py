@@ -14,7 +14,7 @@ def nightly(database: Path) -> list[tuple[int, str]]:
     """One run of the job: it writes the selection into a table of the same database."""
     con = dpsql.connect(database, strict=True)
     try:
-        con.execute("SELECT dp_protect('screening', epsilon := 1.0)").fetchall()
+        con.execute("SELECT dp_protect('screening', epsilon := 3.0)").fetchall()
         con.execute(
             """
             CREATE OR REPLACE TABLE selected AS

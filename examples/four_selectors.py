@@ -24,7 +24,7 @@ def main() -> None:
     }
     call = {"dataset": "diabetes", "target": "progression", "features": list(ranges), "k": 3, "epsilon": 1.0}
     with dpsql.Context() as ctx:
-        ctx.dp_protect("diabetes", epsilon=4.0)
+        ctx.dp_protect("diabetes", epsilon=4.0, source=False)
         # What would be the noise? Nothing is read and nothing charged.
         print(pl.DataFrame(ctx.dp_estimate("dp_best_subset", n_features=10, k=3, epsilon=1.0, n_rows=442)))
         releases = [

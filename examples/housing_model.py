@@ -18,13 +18,13 @@ def main() -> None:
     frame = pl.read_parquet(DATA).sample(fraction=1.0, shuffle=True)
     held_out, districts = frame.head(4000), frame.tail(-4000)
     with dpsql.Context() as ctx:
-        ctx.dp_protect("districts", epsilon=2.5, delta=1e-6)
+        ctx.dp_protect("districts", epsilon=4.0, delta=1e-6, source=False)
 
         # The same in one step is ctx.select_then_fit(..., k=4), with one receipt.
         selection = ctx.dp_kendall(districts, target="y", k=4, epsilon=0.5, dataset="districts", release="sel")
         print(selection)
         fit = ctx.dp_linear_regression(
-            districts, target="y", features=selection, epsilon=1.0, delta=1e-6, dataset="districts", release="model"
+            districts, target="y", features=selection, epsilon=1.0, delta=2e-7, dataset="districts", release="model"
         )
         print(fit)
 
@@ -36,7 +36,7 @@ def main() -> None:
         )
         print(metrics)
         print(model.to_json())
-        print(pl.DataFrame(ctx.dp_budget()).select("dataset", "epsilon_spent", "epsilon_remaining", "delta_spent"))
+        print(pl.DataFrame(ctx.dp_budget()).select("dataset", "epsilon_spent", "epsilon_remaining", "delta_remaining"))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def main() -> None:
         "s2": (30, 250), "s3": (15, 120), "s4": (1, 12), "s5": (3, 7), "s6": (50, 150),
     }  # fmt: skip
     with dpsql.Context() as ctx:
-        ctx.dp_protect("diabetes", epsilon=2.0)
+        ctx.dp_protect("diabetes", epsilon=4.0, source=False)
         release = ctx.dp_sis(
             frame,
             dataset="diabetes",

@@ -13,7 +13,7 @@ CREATE TABLE survey AS
   ) AS w;
 
 -- The owner sets a budget and states the public bounds once.
-SELECT dp_protect('survey', epsilon := 2.0, lower := 0, upper := 100);
+SELECT dp_protect('survey', epsilon := 3.0, lower := 0, upper := 100);
 
 -- What would it cost, and how noisy would it be?
 SELECT * FROM dp_estimate('dp_sis', n_features := 8, k := 3, epsilon := 1.0, n_rows := 2000);

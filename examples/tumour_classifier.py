@@ -27,7 +27,7 @@ def main() -> None:
     frame = frame.with_columns(malignant=data.target == 0).sample(fraction=1.0, shuffle=True)
     training, held_out = frame[:400], frame[400:]
     with dpsql.Context() as ctx:
-        ctx.dp_protect("patients", epsilon=4.0, delta=1e-6)
+        ctx.dp_protect("patients", epsilon=6.0, delta=1e-6, source=False)
         model = ctx.dp_logistic_regression(
             training,
             dataset="patients",

@@ -14,6 +14,35 @@ from postgres_server import PostgresServer, UnavailableError
 
 from dpsql.ledger import Ledger
 
+# Whole folders and files that take minutes: audits, laws and studies. `-m long` runs them, and CI does.
+LONG = (
+    *("conformance", "privacy", "property", "reference", "statistical", "lineage/test_stability"),
+    *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
+    *("sql/test_arguments_at_extremes", "sql/test_fits", "sql/test_selectors", "sql/test_sources"),
+    *("sql/test_bounds_by_name", "sql/test_logistic"),
+)
+# The quickest of each kind, so that every mechanism's law or loss is looked at in a minute, too.
+QUICK = (
+    *(
+        "privacy/test_broken.py",
+        "privacy/test_neighbours.py",
+        "privacy/test_distribution.py",
+        "privacy/test_auditor.py",
+    ),
+    *("property/test_sensitivity.py", "property/test_sensitivity_counts.py", "property/test_sensitivity_gram.py"),
+    *("statistical/test_noise_laws.py", "statistical/test_roc_law.py"),
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is long, before pytest leaves it out."""
+    here = Path(__file__).parent
+    for item in items:
+        path = item.path.relative_to(here).as_posix()
+        if path.startswith(LONG) and path not in QUICK:
+            item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:

@@ -63,6 +63,29 @@ class PostgresServer:
         options = "%20".join(f"-c{name}%3D{value}" for name, value in {"search_path": schema, **settings}.items())
         return f"postgresql://dpsql@/postgres?host={self._directory}&options={options}"
 
+    def new_user(self, name: str, *, password: str = "", settings: str = "") -> None:
+        """Create a user, who must give a password where one is set, with a schema of the same name."""
+        secret = f"PASSWORD '{password}'" if password else ""
+        self.execute(f"CREATE ROLE {name} LOGIN {settings} {secret}")
+        self.execute(f"CREATE SCHEMA {name} AUTHORIZATION {name}")
+        if password:
+            access = Path(self._data) / "pg_hba.conf"
+            rules = access.read_text(encoding="utf-8")
+            access.write_text(f"local all {name} scram-sha-256\n{rules}", encoding="utf-8")
+            self.execute("SELECT pg_reload_conf()")
+
+    @property
+    def directory(self) -> Path:
+        """Where the server's socket is."""
+        return self._directory
+
+    def execute(self, statement: str) -> None:
+        """Run a statement as the server's administrator."""
+        import psycopg
+
+        with psycopg.connect(f"host={self._directory} user=dpsql dbname=postgres", autocommit=True) as connection:
+            connection.execute(statement)
+
     def crash_and_restart(self) -> None:
         """End every server process at once, as a power cut would, and recover from the log."""
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "stop")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpsql import estimate as estimates
-from dpsql.budget import Budget
+from dpsql.budget import STATED_NAMES
 from dpsql.parameters import text
 from dpsql.session import Session
 from dpsql.udfs.spec import UdfSpec
@@ -22,23 +22,75 @@ _BUDGET = {
     "delta_remaining": "DOUBLE",
     "rho_spent": "DOUBLE",
     "rho_remaining": "DOUBLE",
+    "accountant": "VARCHAR",
+    "renyi_spent": "DOUBLE",
+    "renyi_remaining": "DOUBLE",
     "epsilon_zcdp": "DOUBLE",
     "zcdp_delta": "DOUBLE",
 }
 
 
+_POLICY = ("neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, "accountant")
+
+
+def _seen(listed: Any) -> list[tuple[str, str]]:
+    return [(one["query"], one["plan"]) for one in listed or ()]
+
+
 def protect(session: Session) -> Callable[..., str]:
-    """Bind (dataset, …budget and policy) → what now stands."""
+    """Bind (dataset, …budget and policy, what the table reads, texts of views, names of tables) → what now stands."""
 
     def run(dataset: Any, epsilon: Any, delta: Any, rho: Any, *rest: Any) -> str:
-        names = ("neighbours", "privacy_unit", "max_rows_per_unit", "lower", "upper", "target_lower", "target_upper")
-        *stated, replace = rest
-        dataset = text("dataset", dataset, code="P013", hint="Give the name of the budget.")
-        budget = Budget.of(epsilon=epsilon, delta=delta, rho=rho, **dict(zip(names, stated, strict=True)))
-        session.ledger.protect(dataset, budget, replace=replace is True)
-        return f"{dataset}: {budget.text}"
+        *stated, mark, source, replace, seen, texts, known = rest
+        dataset = text("dataset", dataset, hint="Give the name of the budget.")
+        given = {"epsilon": epsilon, "delta": delta, "rho": rho, **dict(zip(_POLICY, stated, strict=True))}
+        return session.sources.protect(
+            dataset,
+            {name: value for name, value in given.items() if value is not None},
+            _seen(seen) if source is not False else None,
+            texts=texts or (),
+            replace=replace is True,
+            known=known or (),
+            mark=mark is not False,
+        )
 
     return run
+
+
+def public(session: Session) -> Callable[..., str]:
+    """Bind (table, force, what it reads, names of tables) → what now stands."""
+
+    def run(table: Any, force: Any, seen: Any, known: Any) -> str:
+        name = session.sources.public(table, _seen(seen), known=known or (), force=force is True)
+        return f"{name}: public"
+
+    return run
+
+
+def derive(session: Session) -> Callable[..., str]:
+    """Bind (table, base, …what its owner says, what it reads, names of tables) → what now stands."""
+
+    def run(table: Any, base: Any, unit: Any, own_rows_only: Any, one_row_each: Any, seen: Any, known: Any) -> str:
+        base = text("base", base, hint="Give the protected table that it was made from.")
+        name = session.sources.derive(
+            table,
+            base,
+            _seen(seen),
+            known=known or (),
+            privacy_unit=None if unit is None else text("privacy_unit", unit, hint="Give the name of the id's column."),
+            own_rows_only=own_rows_only is True,
+            one_row_each=one_row_each is True,
+        )
+        return f"{name}: derived from {base}"
+
+    return run
+
+
+def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
+    """Bind (list of {database, schema, name}) → the tables of which nothing is declared."""
+    return lambda listed: session.sources.unplaced(
+        (one["database_name"], one["schema_name"], one["table_name"]) for one in listed or ()
+    )
 
 
 def budget(session: Session) -> Callable[..., list[dict[str, Any]]]:
@@ -68,6 +120,9 @@ _LEDGER = {
 }
 
 
+_UNPLACED = ("table_name", "if_public", "if_derived", "if_protected")
+
+
 def estimate(session: Session) -> Callable[..., list[dict[str, Any]]]:
     """Bind (function, …public arguments) → what a call would cost and how noisy it would be."""
 
@@ -84,6 +139,9 @@ def _rows(columns: dict[str, str]) -> str:
 
 SPECS = (
     UdfSpec("dpsql_protect", protect, "VARCHAR", native=True),
+    UdfSpec("dpsql_public", public, "VARCHAR", native=True),
+    UdfSpec("dpsql_derive", derive, "VARCHAR", native=True),
+    UdfSpec("dpsql_unplaced", unplaced, _rows(dict.fromkeys(_UNPLACED, "VARCHAR")), native=True),
     UdfSpec("dpsql_budget", budget, _rows(_BUDGET), native=True, nullary=True),
     UdfSpec("dpsql_ledger", ledger, _rows(_LEDGER), native=True, nullary=True),
     UdfSpec(

@@ -54,7 +54,7 @@ def predict_class(session: Session) -> Callable[..., pa.Array]:
     def run(models: Any, rows: Any) -> pa.Array:
         model = _one_model(session, models)
         if not isinstance(model, LinearClassifier):
-            raise ParameterError("P030", "dp_predict_class takes a classifier. Write dp_predict for a number.")
+            raise ParameterError("P057", "dp_predict_class takes a classifier. Write dp_predict for a number.")
         return pa.array(model.predict_classes(single_chunk(rows)), type=pa.string())
 
     return run
@@ -64,7 +64,7 @@ def _one_model(session: Session, models: Any) -> LinearModel:
     """Return the one model of a batch of rows."""
     numbers = single_chunk(models).to_numpy(zero_copy_only=False)
     if (numbers != numbers[0]).any():
-        raise ParameterError("P030", "dp_predict takes one model per statement. Give its name as a constant.")
+        raise ParameterError("P056", "dp_predict takes one model per statement. Give its name as a constant.")
     return session.model(int(numbers[0]))
 
 

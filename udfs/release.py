@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,58 +12,79 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql import parameters
 from dpsql.call import Batch, Collector
 from dpsql.errors import InternalError
 from dpsql.functions import EXACT, function_of, plan_from_json
-from dpsql.kernels.columns import single_chunk
+from dpsql.kernels.columns import single_chunk, to_doubles
+from dpsql.kernels.identity import identity_bytes, row_contents
 from dpsql.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
 from dpsql.results import SHAPES, Shape
 from dpsql.session import RunningCall, Session
 from dpsql.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
+from dpsql.statistics.feature_counts import present_in
 from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import integers, nested, one_ticket
 
-_BATCH = 1 << 16  # rows of the aggregate form that are worked on at once: bounds the memory of a dense copy
+_BATCH = 1 << 16  # rows of the aggregate form that are worked on at once
 
 
 def plan(session: Session) -> Callable[..., str]:
-    """Bind (function, source, …arguments) → the text to run, for query(). Pure: never charges."""
+    """Bind (function, what its source reads, source, …arguments) → the text to run. Pure: never charges."""
 
-    def run(function: str, source: Any, *values: Any) -> str:
+    def run(function: str, seen: Any, source: Any, *values: Any) -> str:
         name, _, form = function.partition(" ")
         given = dict(zip(function_of(name).plan.arguments, values, strict=True))
-        checked = session.plan(name, source, given, aggregate=form == "aggregate")
+        plans = None if seen is None else [(one["query"], one["plan"]) for one in seen]
+        checked = session.plan(name, source, given, seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
-            return exact_sql(checked, name, session.catalog)
-        session.check(checked)
+            return exact_sql(checked, name)
         if form == "aggregate":
+            if checked.release is None:  # what a name stands for follows from the statement, which is not known yet
+                session.check(checked)
             return admit_sql(checked)
+        session.check(checked)
         stored = session.replay(checked) is not None
-        return rows_sql(stored_sql(checked) if stored else release_sql(checked, name, session.catalog))
+        return rows_sql(stored_sql(checked) if stored else release_sql(checked, name))
+
+    return run
+
+
+def governed(session: Session) -> Callable[..., bool]:
+    """Bind () → whether the ledger protects anything. Pure, so that it is known while a statement is bound."""
+    return lambda: session.sources.governed
+
+
+def spellings(session: Session) -> Callable[..., list[str]]:
+    """Bind (source, search path, database) → the queries whose plans the planner asks for. Pure."""
+
+    def run(source: Any, search_path: Any, database: Any) -> list[str]:
+        source = parameters.text("source", source, hint="Give the name of a table, view or registered frame.")
+        return session.sources.spellings(source, search_path, database)
 
     return run
 
 
 def admit(session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan) → the plan under a number of its statement, where the budget allows it.
+    """Bind (plan, plan of the statement around it) → the plan with its place; no row is read before."""
 
-    The aggregate form reads no row before; the number tells it which groups are of one statement.
-    """
-
-    def run(plans: Any) -> pa.Array:
-        text = plans[0].as_py()
-        session.check(plan_from_json(text))
-        return pa.array([f"{secrets.randbits(62)} {text}"])
+    def run(plans: Any, statements: Any) -> pa.Array:
+        if len(plans) != 1:
+            raise nested()
+        return pa.array([session.admit(plan_from_json(plans[0].as_py()), statements[0].as_py() or "").to_json()])
 
     return run
 
 
 def gate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (function, plan, probe of the row types) → ticket. Checks types and budget before a row is read."""
+    """Bind (function, plan, probe of the row types, views) → what a call is known by, once all is checked.
 
-    def run(functions: Any, plans: Any, probe: Any) -> pa.Array:
+    That is a ticket, and a zero: a number that the planner cannot know.
+    """
+
+    def run(functions: Any, plans: Any, probe: Any, views: Any) -> pa.Array:
         if len(plans) != 1:
             raise nested()
         checked = plan_from_json(plans[0].as_py())
@@ -78,12 +97,27 @@ def gate(session: Session) -> Callable[..., pa.Array]:
             "value": "dpsql_value",
         }
         others = {part: kinds[name] for part, name in parts.items() if name in kinds}
+        private = function not in EXACT
+        if private:
+            checked = session.gate(checked, _texts(views))
         call = function_of(function).call.resolve(checked, kinds["dpsql_row"], others)
-        if function not in EXACT:
+        if private:
             session.check(checked)
-        return pa.array([session.open_call(call, function)])
+        ticket = session.open_call(call, function)
+        kind = pa.struct([("ticket", pa.int64()), ("zero", pa.float64())])
+        return pa.array([{"ticket": ticket, "zero": 0.0}], type=kind)
 
     return run
+
+
+def _texts(views: Any) -> dict[str, str]:
+    """Return the texts of all views by their names, folded; one name may stand for several."""
+    out: dict[str, str] = {}
+    for listed in views:
+        for view in listed.as_py() or ():
+            name = parameters.fold(view["name"])
+            out[name] = "\n".join(sorted((*filter(None, [out.get(name)]), view["sql"] or "")))
+    return out
 
 
 def target(session: Session) -> Callable[..., pa.Array]:
@@ -101,13 +135,14 @@ def collect(session: Session) -> Callable[..., pa.Array]:
 
     def run(tickets: Any, passes: Any, rows: Any, keys: Any, sizes: Any) -> pa.Array:
         batch = single_chunk(rows)
-        beside = Batch(_numbers(keys, np.uint64), _numbers(sizes, np.int64))
+        hashes, counts = _numbers(keys, np.uint64), _numbers(sizes, np.int64)
 
         def add(running: RunningCall) -> int:
             if running.collector is None or running.passed != passes[0].as_py() - 1:
-                raise InternalError("I004", "a part of the call came to the wrong function. Report it.")
-            target, columns = running.call.read(batch)
-            running.collector.add(target, columns, beside)
+                raise InternalError(
+                    "I004", "an internal function was given a part of another call. Use the dp_ functions."
+                )
+            running.call.collect(running.collector, batch, Batch(hashes, counts, running.key))
             with running.lock:
                 running.batches += 1
                 running.touched = time.monotonic()
@@ -120,16 +155,16 @@ def collect(session: Session) -> Callable[..., pa.Array]:
 
 
 def _numbers(column: Any, kind: Any) -> NDArray[Any] | None:
-    """Return a column of integers; None where there is none, a column of NULL."""
+    """Return a column of integers; None where there is none, a column of NULL. Some NULL would make doubles of all."""
     array = single_chunk(column)
-    return None if array.null_count == len(array) else array.to_numpy(zero_copy_only=False).astype(kind)
+    return None if array.null_count == len(array) else array.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
 
 
 def complete(running: RunningCall, numbers: Any) -> Collector:
     """Return the collector once every batch that it took in has come back, each once."""
     came = [] if numbers.values is None else numbers.values.to_pylist()
     if running.collector is None or sorted(came) != list(range(1, running.batches + 1)):
-        raise InternalError("I004", "DuckDB read a batch of rows not exactly once. Report it.")
+        raise InternalError("I005", "DuckDB did not read each batch of rows exactly once. Report it.")
     return running.collector
 
 
@@ -165,16 +200,11 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 
 def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan) → a named release as the ledger holds it."""
+    """Bind (plan, views) → a named release as the ledger holds it."""
 
-    def run(plans: Any) -> pa.Array:
-        out = []
-        for text in plans:
-            entry = session.replay(plan_from_json(text.as_py()))
-            if entry is None:
-                raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
-            out.append(entry)
-        return _releases(shape, out)
+    def run(plans: Any, views: Any) -> pa.Array:
+        texts = _texts(views)
+        return _releases(shape, [session.stored(plan_from_json(text.as_py()), texts) for text in plans])
 
     return run
 
@@ -184,10 +214,7 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
     def run(groups: Any, plans: Any) -> pa.Array:
         lists = single_chunk(groups)
-        statement, _, text = plans[0].as_py().partition(" ")
-        checked = plan_from_json(text)
-        if checked.release is not None:
-            session.refuse_groups(int(statement), len(lists))
+        checked = plan_from_json(plans[0].as_py())
         call = function_of(checked.function).call.resolve(checked, lists.type.value_type, {})
         session.check(checked)
         out = []
@@ -205,7 +232,7 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
     """Release from rows that are all at hand; what the table form does in SQL."""
     most = running.call.plan.most_rows
     if most is not None and len(rows) > most:
-        rows = rows.take(pa.array(np.sort(np.argpartition(SYSTEM.words(len(rows)), most)[:most])))
+        rows = rows.take(pa.array(np.sort(np.argsort(SYSTEM.words(len(rows)), kind="stable")[:most])))
     batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
     # What decides a row's block must be the same in every pass.
     keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
@@ -214,8 +241,7 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
         if running.collector is None:
             return sis.statistic(running.call, batches)
         for batch, words in zip(batches, keys, strict=True):
-            target, columns = running.call.read(batch)
-            running.collector.add(target, columns, Batch(words))
+            running.call.collect(running.collector, batch, Batch(words))
         return running.collector
 
     if running.collector is not None:
@@ -225,16 +251,14 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
 
 
 def features(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket) → the public features with their affine maps."""
+    """Bind (ticket) → the public features, and what an absent one counts as."""
 
     def run(tickets: Any) -> pa.Array:
-        kind = pa.struct([("j", pa.int64()), ("name", pa.string()), ("middle", pa.float64()), ("scale", pa.float64())])
+        kind = pa.struct([("j", pa.int64()), ("name", pa.string()), ("absent", pa.int64())])
         out = []
         for ticket in tickets:
             call = session.running(ticket.as_py()).call
-            unmapped = np.zeros(len(call.features))
-            maps = getattr(call, "maps", (unmapped, unmapped))
-            arrays = [np.arange(1, len(call.features) + 1), call.features, *maps]
+            arrays = [np.arange(1, len(call.features) + 1), call.features, call.absent]
             out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
@@ -243,43 +267,68 @@ def features(session: Session) -> Callable[..., pa.Array]:
 
 
 def vocabulary(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, list of {name, rows}) → the names that are released, which are the call's features from now on."""
-    kind = pa.struct([("j", pa.int64()), ("name", pa.string())])
+    """Bind (ticket, list of {j, name}) → the ticket, once the call knows every name in its rows, by number."""
 
-    def one(ticket: int, counted: Any) -> list[dict[str, Any]]:
-        def draw(running: RunningCall) -> list[str]:
-            with running.turning:
-                if running.passed == 0:  # DuckDB evaluates a function again where it likes
-                    values = counted.values
-                    names = [] if values is None else values.field("name").to_pylist()
-                    rows = np.array([] if values is None else values.field("rows").to_numpy(), dtype=np.int64)
-                    released = running.call.draw_vocabulary(names, rows)
-                    running.call, running.passed = replace(running.call, features=tuple(released)), 1
-                return list(running.call.features)
+    def one(ticket: int, listed: Any) -> int:
+        def learn(running: RunningCall) -> int:
+            names = [] if listed.values is None else listed.values.field("name").to_pylist()
+            collector: Any = running.collector
+            collector.learn(names, running.key)
+            return ticket
 
-        names = session.guarded(ticket, draw, private=True)
-        return [{"j": position, "name": name} for position, name in enumerate(names, start=1)]
+        return session.guarded(ticket, learn, private=True)
 
-    def run(tickets: Any, counts: Any) -> pa.Array:
-        out = [one(ticket.as_py(), counted) for ticket, counted in zip(tickets, counts, strict=True)]
-        return pa.array(out, type=pa.list_(kind))
+    def run(tickets: Any, lists: Any) -> pa.Array:
+        out = [one(ticket.as_py(), listed) for ticket, listed in zip(tickets, lists, strict=True)]
+        return pa.array(out, type=pa.int64())
 
     return run
 
 
-def key(session: Session) -> Callable[..., pa.Array]:
-    """Bind (hash) → the hash under the session's secret key, to sample rows per privacy unit."""
-    low, high = (np.uint64(session.sampling_key >> shift & 0xFFFFFFFFFFFFFFFF) for shift in (0, 64))
+def identities(session: Session) -> Callable[..., pa.Array]:
+    """Bind (value) → the bytes of its identity, which no collation concerns."""
+    return lambda values: identity_bytes(single_chunk(values))
 
-    def run(hashes: Any) -> pa.Array:
-        mixed = single_chunk(hashes).to_numpy(zero_copy_only=False).astype(np.uint64) ^ low
-        for _ in range(2):  # the finaliser of splitmix64, keyed before and between
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            mixed = (mixed ^ (mixed >> np.uint64(31))) + high
-        return pa.array(mixed)
+
+def contents(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, row) → a hash of the row as the call reads it, under the session's key."""
+
+    def run(tickets: Any, rows: Any) -> pa.Array:
+        batch = single_chunk(rows)
+
+        def hashed(running: RunningCall) -> pa.Array:
+            parts = running.call.read_parts(batch, Batch())
+            return pa.concat_arrays([row_contents(part[0], part[1], session.sampling_key) for part in parts])
+
+        return session.guarded(one_ticket(tickets), hashed)
 
     return run
+
+
+def values(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, value) → the value of each cell as a double."""
+
+    def run(tickets: Any, cells: Any) -> pa.Array:
+        batch = single_chunk(cells)
+        missing = batch.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(session.guarded(one_ticket(tickets), lambda _: to_doubles(batch)), mask=missing)
+
+    return run
+
+
+def present(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, value) → whether each cell counts as present: neither missing nor zero."""
+
+    def run(tickets: Any, cells: Any) -> pa.Array:
+        batch = single_chunk(cells)
+        return pa.array(session.guarded(one_ticket(tickets), lambda _: present_in(to_doubles(batch), None)))
+
+    return run
+
+
+def sampling_key(session: Session) -> Callable[..., bytes]:
+    """Bind () → the key under which rows and privacy units are hashed in this session."""
+    return lambda: session.sampling_key
 
 
 def random(session: Session) -> Callable[..., pa.Array]:
@@ -290,7 +339,7 @@ def random(session: Session) -> Callable[..., pa.Array]:
 def _releases(shape: Shape, entries: list[Entry]) -> pa.Array:
     kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(shape.arrow))])
     rows = [
-        {"sequence": entry.sequence, "guarantee": entry.guarantee, "entries": shape.rows(entry.result)}
+        {"sequence": entry.sequence, "guarantee": entry.receipt, "entries": shape.rows(entry.result)}
         for entry in entries
     ]
     return pa.array(rows, type=kind)
@@ -307,14 +356,20 @@ def _shaped() -> Iterator[UdfSpec]:
 
 SPECS = (
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_governed", governed, "BOOLEAN", native=True, pure=True, nullary=True),
+    UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_admit", admit, "VARCHAR"),
-    UdfSpec("dpsql_gate", gate, "BIGINT"),
+    UdfSpec("dpsql_gate", gate, "STRUCT(ticket BIGINT, zero DOUBLE)"),
     UdfSpec("dpsql_target", target, "DOUBLE"),
-    UdfSpec("dpsql_features", features, "STRUCT(j BIGINT, name VARCHAR, middle DOUBLE, scale DOUBLE)[]"),
-    UdfSpec("dpsql_vocabulary", vocabulary, "STRUCT(j BIGINT, name VARCHAR)[]"),
+    UdfSpec("dpsql_sampling_key", sampling_key, "BLOB", native=True, nullary=True),
+    UdfSpec("dpsql_identity", identities, "BLOB"),
+    UdfSpec("dpsql_contents", contents, "BLOB"),
+    UdfSpec("dpsql_value", values, "DOUBLE"),
+    UdfSpec("dpsql_present", present, "BOOLEAN"),
+    UdfSpec("dpsql_features", features, "STRUCT(j BIGINT, name VARCHAR, absent BIGINT)[]"),
+    UdfSpec("dpsql_vocabulary", vocabulary, "BIGINT"),
     UdfSpec("dpsql_collect", collect, "BIGINT"),
     UdfSpec("dpsql_random", random, "UBIGINT"),
-    UdfSpec("dpsql_key", key, "UBIGINT", pure=True),
     UdfSpec("dpsql_turn", turn, "BIGINT"),
     *_shaped(),
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from dpsql.kernels.columns import single_chunk
-from dpsql.selectors.sis import draw_center
-from dpsql.session import Session
+from dpsql.kernels.columns import single_chunk, to_doubles
+from dpsql.selectors.sis import centre, draw_center
+from dpsql.session import RunningCall, Session
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import add, integers, on_first_row, one_ticket
 
@@ -42,13 +43,43 @@ def center(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, [sum of S + t, sum of S - t]) → the private mean of the target, charged with the release."""
 
     def one(ticket: int, sums: Any) -> int:
-        return session.guarded(
-            ticket, lambda running: draw_center(running.call.plan, *integers(sums, 2).tolist()), private=True
-        )
+        def draw(running: RunningCall) -> int:
+            with running.turning:
+                if running.center is None:  # DuckDB evaluates a function again where it likes
+                    running.center = draw_center(running.call.plan, *integers(sums, 2).tolist())
+                return running.center
+
+        return session.guarded(ticket, draw, private=True)
 
     def run(tickets: Any, sums: Any) -> pa.Array:
         means = [one(ticket.as_py(), row) for ticket, row in zip(tickets, sums, strict=True)]
         return pa.array(means, type=pa.int64())
+
+    return run
+
+
+def centred(session: Session) -> Callable[..., pa.Array]:
+    """Bind (centre, target) → the coded target minus the centre, clipped, as an integer."""
+
+    def run(centers: Any, targets: Any) -> pa.Array:
+        return pa.array(centre(single_chunk(targets).to_numpy(), int(centers[0].as_py())).astype(np.int64))
+
+    return run
+
+
+def product(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, position of the feature, value, target) → what a present cell adds to an absent one's product."""
+
+    def run(tickets: Any, positions: Any, cells: Any, targets: Any) -> pa.Array:
+        features, values, target = (single_chunk(part) for part in (positions, cells, targets))
+        return pa.array(
+            session.guarded(
+                one_ticket(tickets),
+                lambda running: running.call.cell_products(
+                    features.to_numpy() - 1, to_doubles(values), target.to_numpy()
+                ),
+            )
+        )
 
     return run
 
@@ -80,5 +111,7 @@ SPECS = (
     UdfSpec("dpsql_xty", xty, "BIGINT[]"),
     UdfSpec("dpsql_target_sums", target_sums, "BIGINT[]"),
     UdfSpec("dpsql_center", center, "BIGINT"),
+    UdfSpec("dpsql_centred", centred, "BIGINT"),
+    UdfSpec("dpsql_product", product, "BIGINT"),
     UdfSpec("dpsql_exact_xty", exact, "STRUCT(feature VARCHAR, xty HUGEINT)[]"),
 )

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpsql.errors import DpsqlError, InternalError
+from dpsql.udfs.values import nested
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -39,6 +42,31 @@ class UdfSpec:
     native: bool = False
     pure: bool = False
     nullary: bool = False
+
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Call `function`, and let nothing out but a result for each row or an error with a code.
+
+        DuckDB's own text about a result of the wrong length tells how many rows there were, and the text of any other
+        exception may hold what they hold.
+
+        Raises
+        ------
+        DpsqlError
+            What `function` raises on purpose; P019 when the rows of an outer query are mixed with ours.
+        InternalError
+            I004 in place of any other exception: the arguments are none that dpsql's own statements give.
+        """
+        try:
+            result = function(*arguments)
+            if not self.native and len(result) != len(arguments[0]):
+                raise nested()
+        except DpsqlError as error:
+            raise error.in_duckdb() from None
+        except Exception:
+            raise InternalError(
+                "I004", f"{self.name} is not for direct use and does not take these arguments. Use the dp_ functions."
+            ).in_duckdb() from None
+        return result
 
     def register(self, connection: duckdb.DuckDBPyConnection, function: Callable[..., Any]) -> None:
         """Register `function`, which does what `bind` returns, on the instance of a connection."""

@@ -228,7 +228,7 @@ def call(split: Split, cell: Cell) -> dict[str, Any]:
     try:
         model = split.context.model(release)
     except ParameterError as error:
-        if error.code != "DPSQL-P030":
+        if error.code != "DPSQL-P053":
             raise
         return {"r2": -math.inf} | ({"picked": "tukey"} if cell.method == "auto" else {})
     found: dict[str, Any] = {"r2": split.score(model.predict(table.features[split.test][:, places]) - shift)}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from dpsql import __version__
-from dpsql.cli.messages import INTERRUPTED, clean_message, is_expected, say_error
+from dpsql.cli.messages import INTERRUPTED, clean_message, is_expected, never_fail_to_print, say_error
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FORMATS = ("table", "csv", "json", "parquet")
@@ -27,6 +27,7 @@ class _Main(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
+        never_fail_to_print()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -52,7 +53,7 @@ def _database_options(command: Command) -> Command:
 
 
 _ledger_option = click.option(
-    "--ledger", metavar="FILE|URL", help="Where charges are kept; x.dpsql-ledger beside x.duckdb by default."
+    "--ledger", metavar="FILE|URL", help="Where charges are kept; x.duckdb.dpsql-ledger beside x.duckdb by default."
 )
 _db_option = click.option(
     "--db", "database", default=_memory, metavar="DATABASE", help="DuckDB file; in memory by default."
@@ -171,16 +172,33 @@ def budget(database: str | None, ledger: str | None, form: str) -> None:
     print_budget(database, ledger, form)
 
 
+@main.command("show", short_help="What a release was, what it read, and what it gave.")
+@click.argument("release")
+@click.option("--dataset", help="Only of this dataset, where several have a release of the name.")
+@_place_options
+def show_release(release: str, dataset: str | None, database: str | None, ledger: str | None) -> None:
+    """Show a release by its name or its number in the ledger: its call, what it read, its guarantee and its result.
+
+    \b
+    dpsql show sel --db patients.duckdb
+    dpsql show 12 --ledger postgresql://dpsql@host/ledger
+    """
+    from dpsql.cli.work import print_release
+
+    print_release(database, ledger, release, dataset)
+
+
 @main.group(invoke_without_command=True)
 @_place_options
 @_rows_option
 @click.pass_context
 def ledger(context: click.Context, database: str | None, ledger: str | None, form: str) -> None:
-    """Show the entries of a ledger, or verify its hash chain.
+    """Show the entries of a ledger; verify, back up, restore or adopt it.
 
     \b
     dpsql ledger --db patients.duckdb
     dpsql ledger verify --db patients.duckdb --head 0c3dd8db…
+    dpsql ledger backup --db patients.duckdb /backups/patients.dpsql-ledger
     """
     context.obj = (database, ledger)
     if context.invoked_subcommand is None:
@@ -212,6 +230,57 @@ def ledger_verify(context: click.Context, database: str | None, ledger: str | No
 
     if not verify_ledger(database or context.obj[0], ledger or context.obj[1], head):
         context.exit(1)
+
+
+@ledger.command("backup")
+@click.argument("destination", metavar="FILE")
+@_place_options
+@click.pass_context
+def ledger_backup(context: click.Context, destination: str, database: str | None, ledger: str | None) -> None:
+    """Copy the ledger into FILE, also while it is in use; an earlier backup there is brought up to date.
+
+    A backup never loses entries: FILE may hold an earlier state of the same ledger, and nothing else.
+    """
+    from dpsql.cli.work import backup_ledger
+
+    backup_ledger(database or context.obj[0], ledger or context.obj[1], destination)
+
+
+@ledger.command("restore")
+@click.argument("source", metavar="FILE")
+@_place_options
+@click.option(
+    "--set-aside",
+    is_flag=True,
+    help="Rename a ledger that has other entries, or is damaged, and begin again from FILE.",
+)
+@click.pass_context
+def ledger_restore(
+    context: click.Context, source: str, database: str | None, ledger: str | None, set_aside: bool
+) -> None:
+    """Bring the ledger up to the backup FILE.
+
+    Entries that only the ledger has are never lost: it must hold an earlier state of the backup. Otherwise nothing
+    is done, unless you say --set-aside. What was released after the backup then no longer counts.
+    """
+    from dpsql.cli.work import restore_ledger
+
+    restore_ledger(database or context.obj[0], ledger or context.obj[1], source, set_aside=set_aside)
+
+
+@ledger.command("adopt")
+@click.argument("database")
+@_ledger_option
+@click.pass_context
+def ledger_adopt(context: click.Context, database: str, ledger: str | None) -> None:
+    """Tie DATABASE to a ledger from now on; the change is an entry of that ledger.
+
+    A database with a budget is marked with its ledger, and no other ledger is accepted. Use this after a ledger
+    was deliberately replaced; what was spent under the earlier ledger is not carried over.
+    """
+    from dpsql.cli.work import adopt_ledger
+
+    adopt_ledger(database, ledger or context.obj[1])
 
 
 @main.command(short_help="Draw a release, or the budgets.")
@@ -261,6 +330,18 @@ def demo(database: str, ledger: str | None) -> None:
     from dpsql.cli.demo import run_demo
 
     run_demo(database, ledger)
+
+
+@main.command(short_help="What an error code means, and what to do.")
+@click.argument("code")
+def explain(code: str) -> None:
+    """Say when the error CODE is raised, such as P001, and what to do."""
+    from dpsql.codes import CODES
+
+    found = CODES.get(code.strip("[]").upper().removeprefix("DPSQL-"))
+    if found is None:
+        raise click.UsageError(f"there is no error code {code!r}. docs/errors.md lists them all.")
+    click.echo(str(found))
 
 
 @main.command(short_help="Compile the kernels now.")

@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 
 from dpsql.cli.statements import split
 from dpsql.functions import FUNCTIONS
-from dpsql.source import quote_identifier
+from dpsql.rendering import identifier
 
 if TYPE_CHECKING:
     from dpsql.cli.catalog import Catalog
@@ -199,5 +199,5 @@ def _matching(
     """Yield the names that begin with `word`, whatever the case."""
     for name in names:
         if name.lower().startswith(word.lower()):
-            text = quote_identifier(name) if quoted and not _plain_name.match(name) else name
+            text = identifier(name) if quoted and not _plain_name.match(name) else name
             yield Completion(text + suffix, start_position=-len(word), display=name, display_meta=meta)

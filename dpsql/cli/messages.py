@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -40,6 +42,31 @@ def clean_message(error: BaseException) -> str:
         return str(ours)
     text = _wrapping.sub("", _stack.sub("", str(error)))
     return text.strip() or type(error).__name__
+
+
+def never_fail_to_print() -> None:
+    """Let standard output and error write something for every character: a result that was charged must come out.
+
+    Box characters become ``+``, ``-`` and ``|`` where the terminal's encoding has none, any other character ``?``.
+    """
+    codecs.register_error("dpsql", _replacement)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="dpsql")
+
+
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_plain_character, error.object[error.start : error.end])), error.end
+
+
+def _plain_character(character: str) -> str:
+    if character in "─━═╌┄":
+        return "-"
+    if character in "│┃║":
+        return "|"
+    return "+" if "\u2500" <= character <= "\u257f" else "?"
 
 
 def is_from_duckdb(error: BaseException) -> bool:

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpsql.errors import LedgerError
+from dpsql.ledger_file import beside
+from dpsql.ledger_location import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.table import Table
 
     from dpsql.ledger import BudgetRow, Ledger, LedgerRow
+
+
+def ledger_place(database: str | None, ledger: str | None) -> str:
+    """Return where the ledger belongs: as given, or beside the database file."""
+    if ledger is None and database is None:
+        raise click.UsageError("give --db DATABASE or --ledger FILE.")
+    return str(beside(str(database))) if ledger is None else ledger
 
 
 def ledger_location(database: str | None, ledger: str | None) -> str:
@@ -26,12 +35,10 @@ def ledger_location(database: str | None, ledger: str | None) -> str:
     LedgerError
         There is no such file: reading must not create one.
     """
-    if ledger is None and database is None:
-        raise click.UsageError("give --db DATABASE or --ledger FILE.")
-    location = str(Path(str(database)).with_suffix(".dpsql-ledger")) if ledger is None else ledger
-    if "://" not in location and not Path(location).is_file():
+    location = ledger_place(database, ledger)
+    if not is_url(location) and not Path(location).is_file():
         raise LedgerError(
-            "L001",
+            "L016",
             f"there is no ledger at {location!r}. "
             "It is made with the first connection to the database; give --ledger when it stands elsewhere.",
         )
@@ -39,10 +46,10 @@ def ledger_location(database: str | None, ledger: str | None) -> str:
 
 
 def open_ledger(database: str | None, ledger: str | None) -> Ledger:
-    """Open a ledger that exists; the database itself stays closed."""
+    """Open a ledger that exists, to read it; the database itself stays closed."""
     from dpsql.ledger import Ledger
 
-    return Ledger.open(ledger_location(database, ledger))
+    return Ledger.open(ledger_location(database, ledger), read_only=True)
 
 
 def as_arrow(kind: type, rows: Sequence[Any]) -> pa.Table:
@@ -95,7 +102,7 @@ def _remaining(row: BudgetRow) -> str:
     if row.rho_remaining is not None:
         return "rho " + _number(row.rho_remaining)
     if row.epsilon_remaining is not None:
-        delta = f", delta {_number(row.delta_remaining)}" if row.delta_remaining else ""
+        delta = f", delta {_number(row.delta_remaining)}" if row.delta_remaining or row.delta_spent else ""
         return "epsilon " + _number(row.epsilon_remaining) + delta
     return "unlimited"
 

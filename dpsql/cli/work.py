@@ -1,7 +1,9 @@
-"""The commands that run once and end: run, query, budget, ledger, plot."""
+"""The commands that run once and end: run, query, show, budget, ledger, plot."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 import time
 from importlib import import_module
@@ -14,6 +16,7 @@ from dpsql.cli.messages import clean_message, console, is_expected, say_error
 from dpsql.cli.output import show, write
 from dpsql.cli.session import Result, Session
 from dpsql.cli.statements import Statement, check_syntax, split_all
+from dpsql.errors import ParameterError
 
 _endings = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 
@@ -138,6 +141,29 @@ def print_ledger(database: str | None, location: str | None, form: str) -> None:
         show(Result(receipts.as_arrow(LedgerRow, rows), False, 0.0), form)
 
 
+def print_release(database: str | None, location: str | None, name: str, dataset: str | None) -> None:
+    """Print the releases of a name, or the one of a number, as JSON.
+
+    Raises
+    ------
+    ParameterError
+        There is none.
+    """
+    from dpsql.functions import FUNCTIONS
+
+    ledger = receipts.open_ledger(database, location)
+    try:
+        found = ledger.releases(tuple(FUNCTIONS), dataset, name)
+        if not found and name.isdigit():
+            found = ledger.releases(tuple(FUNCTIONS), dataset, int(name))
+    finally:
+        ledger.close()
+    if not found:
+        raise ParameterError("P030", f"nothing was released as {name!r}. dpsql ledger lists what was.")
+    for release in found:
+        click.echo(json.dumps(dataclasses.asdict(release), indent=2, ensure_ascii=False))
+
+
 def verify_ledger(database: str | None, location: str | None, head: str | None) -> bool:
     """Verify the hash chain, and tell the outcome.
 
@@ -162,6 +188,49 @@ def verify_ledger(database: str | None, location: str | None, head: str | None) 
     return True
 
 
+def backup_ledger(database: str | None, location: str | None, destination: str) -> None:
+    """Bring a backup up to the ledger."""
+    from dpsql.ledger_copy import backup
+
+    ledger = receipts.open_ledger(database, location)
+    try:
+        entries = backup(ledger, destination)
+    finally:
+        ledger.close()
+    click.echo(f"ok: {destination} holds {entries} entries.")
+
+
+def restore_ledger(database: str | None, location: str | None, source: str, *, set_aside: bool) -> None:
+    """Bring the ledger up to a backup."""
+    from dpsql.ledger_copy import restore
+
+    place = receipts.ledger_place(database, location)
+    entries, aside = restore(receipts.ledger_location(None, source), place, set_aside=set_aside)
+    if aside is not None:
+        click.echo(f"The ledger that was there is now {aside}.")
+    click.echo(f"ok: the ledger holds {entries} entries.")
+
+
+def adopt_ledger(database: str, location: str | None) -> None:
+    """Tie a database to a ledger, whatever ledger it was tied to, and record it there."""
+    import duckdb
+
+    from dpsql.ledger import Ledger
+    from dpsql.mark import adopt
+
+    place = receipts.ledger_place(database, location)
+    if not Path(database).is_file():
+        raise click.UsageError(f"there is no database {database!r}.")
+    with duckdb.connect(database) as connection:
+        ledger = Ledger.open(place)
+        try:
+            before, after = adopt(connection, ledger)
+        finally:
+            ledger.close()
+    was = "no ledger" if before is None else f"ledger {before.ledger}…"
+    click.echo(f"ok: {database} belonged to {was}, and now belongs to ledger {after.ledger}… at {place}.")
+
+
 def draw(
     database: str | None, location: str | None, release: str | None, dataset: str | None, kind: str | None, output: Path
 ) -> None:
@@ -179,10 +248,10 @@ def draw(
         found = ledger.releases(tuple(FUNCTIONS), dataset, int(release) if release.isdigit() else release)
     finally:
         ledger.close()
-    if len(found) != 1:
-        problem = "more than one dataset has a release" if found else "nothing was released as"
-        step = "Give --dataset as well." if found else "`dpsql ledger` lists what was."
-        raise ParameterError("P030", f"{problem} {shown(release)}. {step}")
+    if not found:
+        raise ParameterError("P030", f"nothing was released as {shown(release)}. `dpsql ledger` lists what was.")
+    if len(found) > 1:
+        raise ParameterError("P055", f"more than one dataset has a release {shown(release)}. Give --dataset as well.")
     one = found[0]
     rows = FUNCTIONS[one.function].shape.rows(one.result)
     save(plot_release(one.function, one.result, rows, kind=kind), output)

@@ -62,7 +62,6 @@ _SWAP_COLUMNS = 256
 _SWAPS = 30
 # More subsets within the slack than this multiple of the list are a tie.
 _TIES = 4
-_HALF_WAY = 20_000
 # In numbers computed in NumPy: some tenths of a second.
 _WORTH_COMPILING = 12_000_000
 
@@ -115,7 +114,7 @@ def best_subsets(
     ridge: Fraction,
     forced: int = 0,
     node_limit: int | None = None,
-    progress: Callable[[float], object] | None = None,
+    tick: Callable[[], object] | None = None,
 ) -> BestSubsets:
     """List the subsets of lowest score, with a certified lower bound on the scores of all others.
 
@@ -129,9 +128,9 @@ def best_subsets(
         Subsets to list, >= 1.
     node_limit : int, optional
         The search stops once it has gone into this many nodes. What it found then is listed; the lower bound holds.
-    progress : callable, optional
-        Called every few tenths of a second with a number in [0, 1) that grows with the work done; how much is left
-        is not known. An exception from it stops the search.
+    tick : callable, optional
+        Called every few tenths of a second; an exception from it stops the search. Told nothing: how far the search is
+        depends on the data.
 
     Returns
     -------
@@ -148,7 +147,7 @@ def best_subsets(
         every = np.array(list(combinations(range(width), size)), dtype=np.int32).reshape(subsets, size)
         return _listed(problem, every, count, SCORE_CAP, exhausted=True, nodes=0)
     with one_thread():
-        return _search(problem, size, count, node_limit, progress)
+        return _search(problem, size, count, node_limit, tick)
 
 
 def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.int64]:
@@ -163,7 +162,7 @@ def _search(
     size: int,
     count: int,
     node_limit: int | None,
-    progress: Callable[[float], object] | None,
+    tick: Callable[[], object] | None,
 ) -> BestSubsets:
     rounding = margin(problem, size)
     pool = _Pool(problem, size, count, rounding)
@@ -173,7 +172,7 @@ def _search(
     nodes = 0
     while True:
         most = math.inf if node_limit is None else node_limit - nodes
-        done, bound, entered = _explore(space, size, pool, most, progress)
+        done, bound, entered = _explore(space, size, pool, most, tick)
         nodes += entered
         units = math.floor(max(min(bound, pool.limit) - rounding, 0.0) / float(SCORE_UNIT)) - 2
         best = _listed(problem, pool.sets, count, units, done, nodes)
@@ -184,7 +183,7 @@ def _search(
 
 
 def _explore(
-    space: SearchSpace, size: int, pool: _Pool, most: float, progress: Callable[[float], object] | None
+    space: SearchSpace, size: int, pool: _Pool, most: float, tick: Callable[[], object] | None
 ) -> tuple[bool, float, int]:
     """Search until nothing is open, or in `most` nodes; return (whether all was searched, lower bound, nodes)."""
     kernels = compiled_kernels(0) if size > 1 else None
@@ -192,8 +191,8 @@ def _explore(
     nodes = 0
     while not search.done and nodes + search.nodes < most:
         pool.add(space.subsets(search.run(pool.limit, most - nodes - search.nodes)))
-        if progress is not None:
-            progress((nodes + search.nodes) / (nodes + search.nodes + _HALF_WAY))
+        if tick is not None:
+            tick()
         if kernels is None and size > 1:
             kernels = compiled_kernels(search.cells_per_run)
             if kernels is not None and not search.done:

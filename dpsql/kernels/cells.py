@@ -51,14 +51,14 @@ class GridCounts:
     Raises
     ------
     ParameterError
-        P003, when the bounds are not finite or not ascending; P029, when the grid is too fine for the bounds.
+        P018, when the bounds are not finite or not ascending; P036, when the grid is too fine for the bounds.
     """
 
     def __init__(self, lower: float, upper: float, cells: int) -> None:
         if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-            raise ParameterError("P003", f"bounds must be finite with lower < upper; got {lower} and {upper}.")
+            raise ParameterError("P018", f"bounds must be finite with lower < upper; got {lower} and {upper}.")
         if not 1 <= cells <= _LARGEST_GRID:
-            raise ParameterError("P029", f"cells must be an integer in [1, {_LARGEST_GRID}]; got {cells}.")
+            raise ParameterError("P018", f"cells must be an integer in [1, {_LARGEST_GRID}]; got {cells}.")
         self.cells = cells
         # Halved, so that the width of the range does not overflow. Every step is monotone, roundings included.
         self._half_lower, self._half_width = lower / 2, upper / 2 - lower / 2
@@ -66,7 +66,9 @@ class GridCounts:
         self.edges: NDArray[np.float64] = np.clip(2 * (self._half_lower + self._half_width * shares), lower, upper)
         self.edges[0], self.edges[-1] = lower, upper
         if not (self.edges[:-1] < self.edges[1:]).all():
-            raise ParameterError("P029", f"{cells} cells between {lower} and {upper} are too fine. Widen the bounds.")
+            raise ParameterError(
+                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
+            )
         self._counts = np.zeros(cells, dtype=np.int64)
         self._lock = threading.Lock()
 

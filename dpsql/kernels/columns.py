@@ -23,6 +23,12 @@ def is_boolean(kind: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(kind))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text."""
+    plain = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
+    return bool(plain or kind == pa.string_view())
+
+
 def is_vector(kind: pa.DataType) -> bool:
     """Whether the type is a list or array of numbers."""
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)

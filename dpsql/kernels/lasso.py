@@ -78,7 +78,7 @@ def lasso(
         entering = np.flatnonzero(excess > TOLERANCE * largest)
         batch = max(_BATCH, chosen.active)
         if len(entering) > batch:
-            entering = entering[np.argpartition(excess[entering], -batch)[-batch:]]
+            entering = _largest(entering, excess[entering], batch)
         if len(entering) == 0:
             break
         chosen.extend(entering, matrix[:, entering], penalty[entering])
@@ -86,6 +86,15 @@ def lasso(
             break
         correlation = chosen.residual() @ matrix
     return chosen.solution()
+
+
+def _largest(columns: Positions, excess: Doubles, count: int) -> Positions:
+    """Return the `count` columns of largest excess, ascending; of equal ones the first, on any processor."""
+    cut = np.partition(excess, -count)[-count]
+    kept = excess > cut
+    kept[np.flatnonzero(excess == cut)[: count - np.count_nonzero(kept)]] = True
+    largest: Positions = columns[kept]
+    return largest
 
 
 class _WorkingSet:

@@ -91,7 +91,7 @@ def lasso_votes(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P002 (k), P021 (blocks, penalty).
+        Depends on public parameters only: P018 (k, blocks, penalty).
 
     Notes
     -----
@@ -137,11 +137,11 @@ def lasso_votes(
 
 def _check(blocks: int, k: int, penalty: float) -> None:
     if not k >= 1:
-        raise ParameterError("P002", f"k must be >= 1; got {k}. Give the number of votes of a block.")
+        raise ParameterError("P018", f"k must be >= 1; got {k}. Give the number of votes of a block.")
     if not blocks >= 1:
-        raise ParameterError("P021", f"blocks must be >= 1; got {blocks}. Give the number of blocks.")
+        raise ParameterError("P018", f"blocks must be >= 1; got {blocks}. Give the number of blocks.")
     if not (penalty > 0 and math.isfinite(penalty)):
-        raise ParameterError("P021", f"penalty must be finite and > 0; got {penalty}. Try 0.1 on standardised columns.")
+        raise ParameterError("P018", f"penalty must be finite and > 0; got {penalty}. Try 0.1 on standardised columns.")
 
 
 def _members(block: NDArray[np.integer[Any]], blocks: int) -> Callable[[int], Positions]:
@@ -192,12 +192,12 @@ class _Voter:
         cut = np.partition(size, -self.k)[-self.k]
         sure = columns[size > cut * (1.0 + TIE)]
         tied = columns[np.abs(size - cut) <= cut * TIE]
-        places: Positions = np.concatenate([sure, tied[np.argsort(lift[tied])][: self.k - len(sure)]])
+        places: Positions = np.concatenate([sure, tied[np.argsort(lift[tied], kind="stable")][: self.k - len(sure)]])
         return places
 
     def _ordered(self, rows: Positions) -> tuple[Doubles, Doubles]:
         """Return a copy of some rows' features, and their target, in an order that their values decide."""
-        rows = rows[np.argsort(self.target[rows])]
+        rows = rows[np.argsort(self.target[rows], kind="stable")]
         target = self.target[rows]
         matrix = np.ascontiguousarray(self.features[rows], dtype=np.float64)
         if (target[1:] == target[:-1]).any():

@@ -21,6 +21,19 @@ Errors of the gradient, with ``u = 2**-53``, p columns, n rows, and S = ``2**20`
 - Rounding the total, and the sum with ``regularization w + linear``: ``4 u`` times the norms of the terms.
 
 ``n u (20 + B 2**-20 + g_p ||r|| / u)`` and eight u times the norms of the last terms cover all of these.
+
+Where that is not little enough, the same gradient is computed *finely*. Coefficients are integers over ``2**96``, cut
+into L digits so short that the product of each with a row is an exact integer; these are added up, and q is computed,
+as sums of two doubles (`dpsql.kernels.doubled`). Four digits of q of 20 bits each make ``sum q_i v_i`` exact but for
+what is beyond the fourth, and all the rest is integers. So a row adds at most
+
+- ``2**-88`` for q, and ``2**-81`` for the digits that are left out;
+- for the sum of the L products: each addition is within ``3 u**2`` of a partial sum, and a partial sum is at most |m|
+  and what the lower digits add, ``T sqrt(p)`` with T the unit of the highest digit. As q moves by ``q (1 - q)`` per
+  unit of m, that is ``L u**2 (1 + T sqrt(p))``, with a fourth of 3 rounded up.
+
+``n (2**-80 + L u**2 (1 + T sqrt(p)))`` covers these; a linear term is cut off at ``2**-200``. For the ``2**27`` rows
+that are allowed, and coefficients up to ``2**20``, it is below ``2**-52``.
 """
 
 from __future__ import annotations
@@ -29,12 +42,14 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.kernels import doubled
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE
@@ -51,6 +66,14 @@ _MOST_FACTORISED = 256
 # Rows with at most this share of values other than 0 are kept as such.
 _SPARSE = 0.125
 _LINEAR_SHARE = 1e-3
+# Fine coefficients are integers over 2**96, fine gradients over 2**200.
+_FINE_BITS = 96
+_GRADIENT_BITS = 200
+_SHARE_DIGITS = 4
+# Sums of a block's digits of q times rows are below 2**52: 64 bits hold so many of them.
+_BLOCKS_AT_ONCE = 1 << 10
+# A gradient in doubles of at most so many times its error is as good as doubles can make it.
+_SPENT = 4.0
 _MOST_STEPS = 1000
 _MOST_HALVINGS = 60
 
@@ -84,6 +107,28 @@ class Gradient:
     def at_most(self) -> float:
         """Certain bound on the L2 norm of the true gradient."""
         return self.norm * (1.0 + 2.0**-40) + self.error
+
+    def cells(self, grid: Fraction) -> NDArray[np.float64]:
+        """Return the coefficients in units of a grid that is a power of two, rounded to integers."""
+        return np.rint(self.at / float(grid))
+
+
+@dataclass(frozen=True)
+class FineGradient(Gradient):
+    """The gradient at coefficients of more than 53 bits.
+
+    Attributes
+    ----------
+    multiples : list of int
+        The coefficients, in units of ``2**-96``; `at` are the nearest doubles.
+    """
+
+    multiples: list[int]
+
+    def cells(self, grid: Fraction) -> NDArray[np.float64]:
+        """Return the coefficients in units of a grid that is a power of two, rounded to integers."""
+        cell = grid * (1 << _FINE_BITS)
+        return np.array([float((2 * value + cell) // (2 * cell)) for value in self.multiples])
 
 
 class SignedRows:
@@ -161,6 +206,49 @@ class SignedRows:
         error += 8.0 * _ROUNDING * (regularization * _norm(at) + _norm(linear))
         return Gradient(at, value, error, weights)
 
+    def fine_gradient(self, multiples: list[int], regularization: float, linear: NDArray[np.float64]) -> FineGradient:
+        """Return the gradient with an error that is some ``2**25`` times smaller, in some twenty times the time.
+
+        Parameters
+        ----------
+        multiples : list of int
+            Coefficients, in units of ``2**-96``.
+        regularization : float
+            In [2**-40, 2**60].
+        linear : ndarray of float64, shape (p,)
+        """
+        factors, units = _digits(multiples)
+        digits = np.zeros((_SHARE_DIGITS, self.width), dtype=np.int64)
+        total = np.zeros((_SHARE_DIGITS, self.width), dtype=object)
+        weights = []
+        with one_thread():
+            for number, block in enumerate(self._doubles()):
+                share = doubled.share(_fine_margins(block @ factors, units))
+                weights.append(share[0] * (1.0 - share[0]))
+                parts = doubled.digits(share, FIXED_POINT_BITS, _SHARE_DIGITS)
+                digits += (block.T @ np.column_stack(parts)).T.astype(np.int64)
+                if number % _BLOCKS_AT_ONCE == _BLOCKS_AT_ONCE - 1:
+                    total, digits = total + digits, np.zeros_like(digits)
+        total = total + digits
+        numerator, denominator = regularization.as_integer_ratio()
+        ridge = numerator << (_GRADIENT_BITS - _FINE_BITS - (denominator.bit_length() - 1))
+        # Digit k of q is in units of 2**(-20 (k + 1)), a row in units of 2**-20.
+        shifts = [_GRADIENT_BITS - FIXED_POINT_BITS * (place + 2) for place in range(_SHARE_DIGITS)]
+        value = [
+            ridge * coefficient
+            + int(math.ldexp(term, _GRADIENT_BITS))
+            - sum(part << shift for part, shift in zip(column, shifts, strict=True))
+            for coefficient, term, column in zip(multiples, linear.tolist(), total.T.tolist(), strict=True)
+        ]
+        rounding = len(units) * _ROUNDING**2 * (1.0 + float(units[0]) * math.sqrt(self.width))
+        return FineGradient(
+            at=np.array([math.ldexp(float(value), -_FINE_BITS) for value in multiples]),
+            value=np.array([math.ldexp(float(entry), -_GRADIENT_BITS) for entry in value]),
+            error=self.rows * (2.0**-80 + rounding) + math.sqrt(self.width) * 2.0**-190,
+            weights=weights,
+            multiples=multiples,
+        )
+
     def newton(self, gradient: Gradient, regularization: float) -> NDArray[np.float64]:
         """Return about the Newton step at a gradient; nothing depends on how exact it is."""
         with one_thread():
@@ -211,7 +299,7 @@ def minimise(
     regularization: float,
     linear: NDArray[np.float64],
     tolerance: float,
-    progress: Callable[[float], None] | None = None,
+    tick: Callable[[], object] | None = None,
 ) -> Gradient:
     """Return coefficients where the norm of the gradient is certainly at most `tolerance`.
 
@@ -222,14 +310,16 @@ def minimise(
         > 0.
     linear : ndarray of float64, shape (p,)
     tolerance : float
-        > 0; above the error of the gradient, which is below ``2**-21`` for any number of rows allowed.
-    progress : callable, optional
-        Called with a share of the work done, in [0, 1].
+        > 0. Doubles suffice for ``2**-20``, whatever the number of rows; below, a fine gradient may be needed, and for
+        less than ``2**-50`` that may not do for all rows allowed.
+    tick : callable, optional
+        Called before every step; may raise. Told nothing: how far the search is depends on the rows.
 
     Returns
     -------
     gradient : Gradient
-        ``gradient.at`` is within ``tolerance / regularization`` of the minimiser in the L2 norm.
+        ``gradient.at`` is within ``tolerance / regularization`` of the minimiser in the L2 norm; where it is a
+        `FineGradient`, so are its multiples, and `at` is those to 53 bits.
 
     Raises
     ------
@@ -246,23 +336,69 @@ def minimise(
     if rows.rows > MOST_ROWS:
         raise InternalError("I021", f"a fit takes at most {MOST_ROWS} rows. Fit a sample of them.")
     current = rows.gradient(np.zeros(rows.width), regularization, linear)
-    first = max(current.norm, 2.0 * tolerance)
     for _ in range(_MOST_STEPS):
         if current.at_most <= tolerance:
             return current
-        if progress is not None:
-            progress(min(1.0, max(0.0, math.log(first / max(current.norm, tolerance)) / math.log(first / tolerance))))
-        step = rows.newton(current, regularization)
-        share = 1.0
-        for _ in range(_MOST_HALVINGS):
-            trial = rows.gradient(current.at + share * step, regularization, linear)
-            if trial.norm <= (1.0 - share / 4.0) * current.norm:
+        if tick is not None:
+            tick()
+        following = None
+        if isinstance(current, FineGradient) or current.norm > _SPENT * current.error:
+            following = _descend(rows, current, regularization, linear)
+        if following is None:
+            if isinstance(current, FineGradient):
                 break
-            share /= 2.0
-        else:
-            break
-        current = trial
+            following = rows.fine_gradient(_multiples(current.at), regularization, linear)
+        current = following
     raise InternalError("I022", "the fit did not converge. Raise regularization.")
+
+
+def _descend(
+    rows: SignedRows, current: Gradient, regularization: float, linear: NDArray[np.float64]
+) -> Gradient | None:
+    """Return the gradient a step further, where it is smaller; None where there is no such step."""
+    step = rows.newton(current, regularization)
+    share = 1.0
+    for _ in range(_MOST_HALVINGS):
+        if isinstance(current, FineGradient):
+            moved = [a + b for a, b in zip(current.multiples, _multiples(share * step), strict=True)]
+            trial: Gradient = rows.fine_gradient(moved, regularization, linear)
+        else:
+            trial = rows.gradient(current.at + share * step, regularization, linear)
+        # Also less by itself: for a tiny share the factor rounds to 1.
+        if trial.norm <= (1.0 - share / 4.0) * current.norm < current.norm:
+            return trial
+        share /= 2.0
+    return None
+
+
+def _multiples(values: NDArray[np.float64]) -> list[int]:
+    """Return numbers in units of ``2**-96``, cut off toward zero."""
+    return [int(math.ldexp(value, _FINE_BITS)) for value in values.tolist()]
+
+
+def _digits(multiples: list[int]) -> tuple[NDArray[np.float64], list[Fraction]]:
+    """Return integers (p, L) and units (L,), highest first, with ``multiples / 2**96 = integers @ units``, exactly.
+
+    The integers of a column have a norm of at most ``2**33``, so that their products with a row are exact.
+    """
+    bits = _NORM_BITS - 1 - (math.isqrt(len(multiples)).bit_length())
+    rest = list(multiples)
+    columns: list[list[int]] = []
+    while any(rest) or not columns:
+        column = [((value + (1 << (bits - 1))) & ((1 << bits) - 1)) - (1 << (bits - 1)) for value in rest]
+        rest = [(value - digit) >> bits for value, digit in zip(rest, column, strict=True)]
+        columns.append(column)
+    units = [Fraction(1 << (bits * place), 1 << _FINE_BITS) for place in range(len(columns))]
+    return np.array(columns[::-1], dtype=np.float64).T, units[::-1]
+
+
+def _fine_margins(products: NDArray[np.float64], units: list[Fraction]) -> doubled.Doubled:
+    """Return the sum of products of rows with digits, each in its unit and one over ``2**20``."""
+    zero = np.zeros(len(products))
+    margin = (zero, zero)
+    for column, unit in zip(products.T, units, strict=True):
+        margin = doubled.add(margin, (column * float(unit / FIXED_POINT_ONE), zero))
+    return margin
 
 
 def _split(at: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:

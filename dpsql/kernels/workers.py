@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -40,6 +41,12 @@ def default_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Return threads without NumPy's warnings, as the calls that they work for are."""
+    silence = partial(np.seterr, all="ignore")
+    return ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel", initializer=silence)
 
 
 def run(
@@ -83,7 +90,7 @@ def run(
                 report()
                 reported = time.monotonic()
         return
-    with ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel") as pool:
+    with _pool(workers) as pool:
         try:
             pending = {pool.submit(work, thread) for thread in range(workers)}
             while pending:
@@ -129,7 +136,7 @@ def stream(
             if tick is not None:
                 tick()
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel") as pool:
+    with _pool(workers) as pool:
         try:
             for item in items:
                 futures.append(pool.submit(work, item, stop))

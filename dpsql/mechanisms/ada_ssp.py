@@ -98,9 +98,9 @@ def ada_ssp(
     Raises
     ------
     ParameterError
-        P028, depending on public values only: more than 2**24 numbers to release, or `failure` out of range.
+        Depends on public values only: P026, more than 2**24 numbers to release; P018, `failure` out of range.
     InternalError
-        I018, when `mu` is so large that the noise is finer than the calibration covers.
+        I023, when `mu` is so large that the noise is finer than the calibration covers.
 
     Notes
     -----
@@ -113,7 +113,7 @@ def ada_ssp(
     - **Does not protect**: running time; p and the bounds, which are public.
     """
     if not 0.0 < failure < 1.0:
-        raise ParameterError("P028", f"failure must be between 0 and 1; got {failure!r}.")
+        raise ParameterError("P018", f"failure must be between 0 and 1; got {failure!r}.")
     width = len(products) - 1
     _check_size(width, 1)
     share = mu**2 / 3
@@ -177,9 +177,9 @@ def boosted_ada_ssp(
     Raises
     ------
     ParameterError
-        P028, depending on public values only: rounds, split, or more than 2**24 numbers to release.
+        Depends on public values only: P018 (rounds, split); P026, more than 2**24 numbers to release.
     InternalError
-        I018, when `mu` is so large that the noise is finer than the calibration covers.
+        I023, when `mu` is so large that the noise is finer than the calibration covers.
 
     Notes
     -----
@@ -192,9 +192,9 @@ def boosted_ada_ssp(
     - **Does not protect**: running time; p, the rounds and the bounds, which are public.
     """
     if split not in SPLITS:
-        raise ParameterError("P028", f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+        raise ParameterError("P018", f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
     if not isinstance(rounds, int) or not rounds >= 1:
-        raise ParameterError("P028", f"rounds must be an integer >= 1; got {rounds!r}.")
+        raise ParameterError("P018", f"rounds must be an integer >= 1; got {rounds!r}.")
     width = len(gram)
     _check_size(width, rounds)
     share = mu**2 / (rounds + 2) if split == "even" else mu**2 / 3
@@ -351,7 +351,7 @@ def _check_size(width: int, rounds: int) -> None:
     numbers = width * (width + 1) // 2 + 1 + rounds * width
     if not numbers <= MOST_COORDINATES:
         raise ParameterError(
-            "P028", f"{width} columns in {rounds} rounds are more than private regression releases. Take fewer."
+            "P026", f"{width} columns in {rounds} rounds are more than private regression releases. Take fewer."
         )
 
 

@@ -124,7 +124,7 @@ def laplace_bounds(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P007 (neighbours), P009 (max_rows_per_unit), P017
+        Depends on public parameters only: P018 (epsilon, neighbours, max_rows_per_unit), P017
         (failure; noise beyond its largest scale).
 
     Notes
@@ -180,7 +180,7 @@ def gaussian_bounds(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (mu), P007 (neighbours), P009 (max_rows_per_unit), P017 (failure;
+        Depends on public parameters only: P018 (mu, neighbours, max_rows_per_unit, failure), P017 (
         noise beyond its largest scale).
 
     Notes
@@ -195,7 +195,7 @@ def gaussian_bounds(
     - **Does not protect**: the cells, which are public; the number of columns; running time.
     """
     if not isinstance(mu, Fraction) or not mu > 0:
-        raise ParameterError("P001", f"mu must be a Fraction > 0; got {mu}. Give the privacy loss to spend.")
+        raise ParameterError("P018", f"mu must be a Fraction > 0; got {mu}. Give the privacy loss to spend.")
     width = len(counts)
     chance = _check_failure(failure) / max(width, 1)
     squared = squared_l2_sensitivity(neighbours, histograms=2 * width, max_rows_per_unit=max_rows_per_unit)
@@ -229,7 +229,7 @@ def _trimmed(counts: NDArray[np.int64], thresholds: Thresholds) -> int:
 def _laplace_scale(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> Fraction:
     """Return the scale of the noise on either histogram."""
     if not isinstance(epsilon, Fraction) or not epsilon > 0:
-        raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
+        raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
     return l1_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit) / (epsilon / 2)
 
 
@@ -266,5 +266,5 @@ def _laplace_tail(log: float, cells: int, scale: float) -> float:
 
 def _check_failure(failure: Fraction) -> float:
     if not isinstance(failure, Fraction) or not 0 < failure < 1:
-        raise ParameterError("P017", f"failure must be a Fraction in (0, 1); got {failure}.")
+        raise ParameterError("P018", f"failure must be a Fraction in (0, 1); got {failure}.")
     return float(failure)

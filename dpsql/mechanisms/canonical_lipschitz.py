@@ -46,6 +46,8 @@ _MARGIN = 2.0**-20
 _MARGIN_PER_DIGIT = 2.0**-46
 _RELATIVE_MARGIN = 2.0**-40
 _CELLS_AT_ONCE = 1 << 22
+# Share by which a row's total exceeds the weights of its blocks, beside twice the margin of the logarithms.
+_ROOM = 2.0**-30
 
 
 def canonical_lipschitz(
@@ -88,7 +90,7 @@ def canonical_lipschitz(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P002 (k), P006 (gamma), P018 (utility, range).
+        Depends on public parameters only: P002 (k), P018 (epsilon, gamma, utility, range).
 
     Notes
     -----
@@ -118,7 +120,7 @@ def canonical_lipschitz(
     if not 1 <= k <= len(scores):
         raise ParameterError("P002", f"k must be in [1, {len(scores)}], the number of candidates; got {k}. Lower k.")
     if not isinstance(gamma, Fraction) or not 0 < gamma < 1:
-        raise ParameterError("P006", f"gamma must be a Fraction strictly between 0 and 1; got {gamma}.")
+        raise ParameterError("P018", f"gamma must be a Fraction strictly between 0 and 1; got {gamma}.")
     if k == len(scores):
         return np.arange(k)
     race = SubsetRace(Ranking(scores, k), epsilon / utility_range, gamma)
@@ -169,7 +171,7 @@ class SubsetRace:
         self._best_weight = int(math.exp(-self._scale) * 2.0**_UNIT_BITS * (1.0 + _MARGIN)) + 1
         totals = [self._best_weight]
         for _, bounds in self._bounds():
-            totals += self._weights(bounds).sum(axis=1).tolist()
+            totals += map(self._with_room, self._weights(bounds).sum(axis=1).tolist())
         self._cumulative = list(accumulate(totals))
 
     def _bounds(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -189,6 +191,10 @@ class SubsetRace:
         shares = np.exp(bounds - self._scale) * (2.0**_UNIT_BITS * (1.0 + _MARGIN))
         return shares.astype(np.int64) + 1
 
+    def _with_room(self, total: int) -> int:
+        """Return at least the total weight of a row, however the processor rounds the doubles behind it."""
+        return total + math.ceil(total * (_ROOM + 2.0 * self._margin)) + len(self._lasts)
+
     def draw(self, reader: WordReader) -> NDArray[np.intp]:
         """Return one outcome: k positions, ascending."""
         clock: list[LazyExponential] = []
@@ -196,7 +202,7 @@ class SubsetRace:
         while True:
             clock.append(LazyExponential(reader))
             candidate = self._propose(reader)
-            if not self._thinned(candidate, reader):
+            if candidate is None or not self._thinned(candidate, reader):
                 continue
             body = self._ranking.subset(candidate.included, candidate.last, reader)
             subset = tuple(sorted(body))
@@ -206,7 +212,12 @@ class SubsetRace:
                 return np.array(subset, dtype=np.intp)
             out.add(subset)
 
-    def _propose(self, reader: WordReader) -> _Candidate:
+    def _propose(self, reader: WordReader) -> _Candidate | None:
+        """Return a candidate, or None where the pick falls into the room that a row's total leaves.
+
+        The weights of a row's blocks are computed again here. They need not be the doubles behind the total to the
+        last bit: thinning is exact for the weights that are used, whatever they are.
+        """
         pick = reader.below(self._cumulative[-1])
         row = bisect_right(self._cumulative, pick)
         k = self._ranking.k
@@ -214,7 +225,12 @@ class SubsetRace:
             return _Candidate(k - 1, 0, Fraction(0), (self._best_weight, 1))
         h = row - 1
         weights = self._weights(self._row_bounds(h, h + 1))[0]
-        block = int(np.searchsorted(np.cumsum(weights), pick - self._cumulative[row - 1], side="right"))
+        upto = np.cumsum(weights)
+        block = int(np.searchsorted(upto, pick - self._cumulative[row - 1], side="right"))
+        if int(upto[-1]) > self._cumulative[row] - self._cumulative[row - 1]:
+            raise InternalError("I018", "a bound of the canonical Lipschitz mechanism does not hold. Report this.")
+        if block == len(weights):
+            return None
         first, last = int(self._firsts[block]), int(self._lasts[block])
         place = first + reader.below(last - first + 1)
         exponent = self._below * self._ranking.gap(place) + self._above * int(self._ranking.head_gaps[h])

@@ -93,7 +93,7 @@ def gaussian_delta(mu: Fraction, epsilon: Fraction) -> Fraction:
     enclosure is tight.
     """
     if not mu > 0 or not epsilon >= 0:
-        raise ParameterError("P001", f"mu must be > 0 and epsilon >= 0; got {float(mu)!r} and {float(epsilon)!r}.")
+        raise ParameterError("P018", f"mu must be > 0 and epsilon >= 0; got {float(mu)!r} and {float(epsilon)!r}.")
     above = mu / 2 - epsilon / mu
     if above > _ALL:
         return Fraction(1)
@@ -146,12 +146,14 @@ def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     Raises
     ------
     ParameterError
-        P001 (epsilon), P027 (delta), when out of range or so small that mu would be below 1e-9.
+        P001 (epsilon), P027 (delta), when out of range; P038, when mu would be below 1e-9.
     """
     if not isinstance(epsilon, Fraction) or not 0 < epsilon <= LARGEST_EPSILON:
-        raise ParameterError("P001", f"epsilon must be in (0, {LARGEST_EPSILON}]; got {epsilon}. Lower it.")
+        raise ParameterError(
+            "P001", f"epsilon is too large: Gaussian noise takes at most {LARGEST_EPSILON}. Lower epsilon."
+        )
     if not isinstance(delta, Fraction) or not SMALLEST_DELTA <= delta < 1:
-        raise ParameterError("P027", f"delta must be at least 1e-300 and below 1; got {delta}. Try 1e-6.")
+        raise ParameterError("P027", "delta must be at least 1e-300 where noise is Gaussian. 1e-6 is usual.")
 
     def covered(units: int) -> bool:
         return units == 0 or gaussian_covers(Fraction(units, MU_UNIT), epsilon, delta)
@@ -170,7 +172,7 @@ def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
         middle = (low + high) // 2
         low, high = (middle, high) if covered(middle) else (low, middle)
     if low == 0:
-        raise ParameterError("P027", "epsilon and delta are too small for Gaussian noise. Raise one of them.")
+        raise ParameterError("P038", "epsilon and delta are too small for Gaussian noise. Raise one of them.")
     return Fraction(low, MU_UNIT)
 
 
@@ -180,12 +182,12 @@ def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     Raises
     ------
     ParameterError
-        P001: it would be more than a million rows wide.
+        P038: it would be more than a million rows wide.
     """
     mu = gaussian_mu(epsilon, delta)
     if mu < _LEAST_MU:
         raise ParameterError(
-            "P001", "epsilon and delta leave noise of more than a million rows. Raise epsilon or delta."
+            "P038", "epsilon and delta leave noise of more than a million rows. Raise epsilon or delta."
         )
     return mu
 
@@ -257,7 +259,7 @@ def gaussian_noise(variance: Fraction, size: int, *, source: BitSource = SYSTEM)
     Raises
     ------
     InternalError
-        I018, when the variance or the size is outside what the margins of this module cover.
+        I023, when the variance or the size is outside what the margins of this module cover.
 
     Notes
     -----
@@ -270,7 +272,7 @@ def gaussian_noise(variance: Fraction, size: int, *, source: BitSource = SYSTEM)
     - **Does not protect**: running time, which depends on the noise.
     """
     if not variance >= LEAST_VARIANCE or not size <= MOST_COORDINATES:
-        raise InternalError("I018", "noise is too fine for the calibration. Lower epsilon or the number of features.")
+        raise InternalError("I023", "noise is too fine for the calibration. Lower epsilon or the number of features.")
     return discrete_gaussian(variance, size, source=source)
 
 

@@ -46,6 +46,13 @@ laws of w*, ::
         <= exp(epsilon_obj) E_P' min(1, exp(epsilon_out) K'(w*, S)) + delta
         <= exp(epsilon_obj + epsilon_out) P'(S) + delta
 
+*How small h is* does not matter for this, only that it is public and that it holds for every table. g is ``2**-20``,
+and from an epsilon of 64 on at most ``lambda / 2**24``: the ridge shrinks with epsilon, and a fixed g would keep the
+coefficients ``g / lambda`` from the minimiser, on a grid as coarse, however large epsilon is. Grid and output noise are
+derived from the same h, so they shrink with it, and the event is the same: it holds epsilon and delta alone. For
+``lambda >= 2**-20`` and ``2**27`` rows the least g is ``2**-44``, which a fine gradient certifies (its error is below
+``2**-52``). Rounding to the grid starts from those finer coefficients, not from doubles near them.
+
 References
 ----------
 .. [1] K. Chaudhuri, C. Monteleoni, A. Sarwate, Differentially private empirical risk minimization, JMLR 2011. Its
@@ -85,8 +92,11 @@ _LEAST_SCALE = Fraction(1, 10**12)
 _drowned = "epsilon is too small: the noise would drown any table. Raise epsilon."
 LEAST_REGULARIZATION = Fraction(1, 1 << 20)
 LARGEST_REGULARIZATION = Fraction(1 << 40)
-# Norm of the gradient that the solver certifies, beside the error of the noise.
+# Norm of the gradient that the solver certifies, beside the error of the noise: as far as doubles carry for any number
+# of rows. Beyond any usual epsilon it is a share of the ridge, too, so that the result tends to the fit without noise.
 _GRADIENT_NORM = Fraction(1, 1 << 20)
+FINE_EPSILON = 64
+_FINE_SHARE = Fraction(1, 1 << 24)
 _BISECTIONS = 64
 _CLIP_BITS = 61
 _hint = "Leave it out for the usual value."
@@ -128,7 +138,10 @@ class ObjectiveNoise:
 
     def tolerance(self, width: int) -> Fraction:
         """Return the norm of the gradient that is certified: public."""
-        return _GRADIENT_NORM + ball_error(self.scale, width)
+        norm = _GRADIENT_NORM
+        if self.epsilon >= FINE_EPSILON:
+            norm = min(norm, self.regularization * _FINE_SHARE)
+        return norm + ball_error(self.scale, width)
 
     def grid(self, width: int) -> Fraction:
         """Return the spacing of the released coefficients, a power of two."""
@@ -293,10 +306,10 @@ def calibrate(
     Raises
     ------
     ParameterError
-        P033, when the ridge is too small for epsilon, or out of range; P001, when epsilon is too small for any use.
+        P033, when the ridge is too small for epsilon, or out of range; P038, when epsilon is too small for any use.
     """
     if epsilon < _LEAST_EPSILON * max_rows_per_unit:
-        raise ParameterError("P001", _drowned)
+        raise ParameterError("P038", _drowned)
     if regularization is None:
         regularization = default_regularization(
             epsilon, delta, width=width, neighbours=neighbours, max_rows_per_unit=max_rows_per_unit
@@ -330,7 +343,7 @@ def _at_ridge(
             if normal.linear_deviation(width) < noise.linear_deviation(width):
                 noise = normal
     if noise.output_scale(width) > LARGEST_SCALE:
-        raise ParameterError("P001", _drowned)
+        raise ParameterError("P038", _drowned)
     return noise
 
 
@@ -338,7 +351,7 @@ def objective_perturbation(
     rows: SignedRows,
     noise: ObjectiveNoise,
     *,
-    progress: Callable[[float], None] | None = None,
+    tick: Callable[[], object] | None = None,
     source: BitSource = SYSTEM,
 ) -> NDArray[np.float64]:
     """Release the coefficients of a logistic regression.
@@ -349,8 +362,8 @@ def objective_perturbation(
         Rows times their labels, the intercept a column, each of norm at most 1 exactly.
     noise : ObjectiveNoise
         From `calibrate`.
-    progress : callable, optional
-        Called with a share of the work done, in [0, 1].
+    tick : callable, optional
+        Called now and then; may raise. Told nothing: how far the search is depends on the rows.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -380,13 +393,11 @@ def objective_perturbation(
     linear = draw(noise.scale, width, source=source)
     # Rounded down: the certificate is against the bound that the output noise was made for.
     tolerance = float(noise.tolerance(width)) * (1.0 - 2.0**-50)
-    found = minimise(
-        rows, regularization=float(noise.regularization), linear=linear, tolerance=tolerance, progress=progress
-    ).at
-    grid = float(noise.grid(width))
-    # A power of two: dividing is exact. Clipping coordinates moves no two points apart.
-    cells = np.clip(np.rint(found / grid), -(2.0**_CLIP_BITS), 2.0**_CLIP_BITS).astype(np.int64)
-    return (cells + discrete_laplace(noise.output_scale(width), width, source=source)).astype(np.float64) * grid
+    found = minimise(rows, regularization=float(noise.regularization), linear=linear, tolerance=tolerance, tick=tick)
+    grid = noise.grid(width)
+    # Clipping coordinates moves no two points apart.
+    cells = np.clip(found.cells(grid), -(2.0**_CLIP_BITS), 2.0**_CLIP_BITS).astype(np.int64)
+    return (cells + discrete_laplace(noise.output_scale(width), width, source=source)).astype(np.float64) * float(grid)
 
 
 def _gaussian_mu(epsilon: Fraction, delta: Fraction, steps: int, regularization: Fraction) -> Fraction | None:

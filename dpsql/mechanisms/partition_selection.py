@@ -122,27 +122,24 @@ def partition_selection(
     Raises
     ------
     ParameterError
-        P001 (epsilon), P007 (neighbours), P009 (max_rows_per_unit), P027 (delta), P031 (noise, max_keys_per_row).
+        P018; P038, when the noise would drown any table.
     """
     check_relation(neighbours)
     if noise not in NOISES:
-        raise ParameterError("P031", f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
+        raise ParameterError("P018", f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
     if not isinstance(epsilon, Fraction) or not epsilon > 0:
-        raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {epsilon}.")
+        raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}.")
     if not isinstance(delta, Fraction) or not 0 < delta < 1:
-        raise ParameterError("P027", f"delta must be strictly between 0 and 1; got {delta}. Try 1e-6.")
-    for name, value, code in (
-        ("max_keys_per_row", max_keys_per_row, "P031"),
-        ("max_rows_per_unit", max_rows_per_unit, "P009"),
-    ):
+        raise ParameterError("P018", f"delta must be strictly between 0 and 1; got {delta}. Try 1e-6.")
+    for name, value in (("max_keys_per_row", max_keys_per_row), ("max_rows_per_unit", max_rows_per_unit)):
         if not isinstance(value, int) or not value >= 1:
-            raise ParameterError(code, f"{name} must be an integer >= 1; got {value}.")
+            raise ParameterError("P018", f"{name} must be an integer >= 1; got {value}.")
     keys = max_keys_per_row * (2 if neighbours == "replace" else 1)
     rows, squared = max_rows_per_unit, keys * max_rows_per_unit**2
     if noise == "laplace":
         scale = Fraction(keys * rows) / epsilon
         if scale > LARGEST_SCALE:
-            raise ParameterError("P001", _DROWNED)
+            raise ParameterError("P038", _DROWNED)
         steps = max(1 + laplace_tail(scale, delta / (keys * rows)), rows + laplace_tail(scale, delta / keys))
         return PartitionSelection(noise, scale, float(steps))
     mu = usable_mu(epsilon, delta / 2)
@@ -150,7 +147,7 @@ def partition_selection(
     sensitivity = Fraction(root)
     deviation = float(sensitivity / mu) * 2.0**-shift
     if deviation > _WIDEST:
-        raise ParameterError("P001", _DROWNED)
+        raise ParameterError("P038", _DROWNED)
     threshold = max(
         1 + deviation * normal_tail(delta / (2 * keys * rows)), rows + deviation * normal_tail(delta / (2 * keys))
     )
@@ -247,7 +244,7 @@ def normal_tail(chance: Fraction) -> float:
     Raises
     ------
     ParameterError
-        P027, when the chance is below that.
+        P038, when the chance is below that.
 
     Notes
     -----
@@ -255,7 +252,7 @@ def normal_tail(chance: Fraction) -> float:
     discrete and continuous noise, below ``2**-38``.
     """
     if not chance >= SMALLEST_DELTA:
-        raise ParameterError("P027", "delta is too small for so many features and rows per unit. Raise it.")
+        raise ParameterError("P038", "delta is too small for so many features and rows per unit. Raise it.")
     goal = float(chance) * (1 - _MARGIN)
     low, high = 0.0, 40.0
     if math.erfc(0.0) / 2 <= goal:

@@ -156,14 +156,14 @@ def prefix_strategy(cells: int, *, name: str = "auto", noise: str = "laplace") -
     Raises
     ------
     ParameterError
-        P032, when an argument is out of range or toeplitz is asked for with Laplace noise.
+        P018, when an argument is out of range or toeplitz is asked for with Laplace noise.
     """
     if noise not in NOISES or name not in ("auto", *STRATEGIES):
-        raise ParameterError("P032", f"curve must be one of auto, {', '.join(STRATEGIES)}; got {name!r}.")
+        raise ParameterError("P018", f"curve must be one of auto, {', '.join(STRATEGIES)}; got {name!r}.")
     if not isinstance(cells, int) or not 1 <= cells <= MOST_CELLS:
-        raise ParameterError("P032", f"a curve has 1 to {MOST_CELLS} cells; got {cells}. Ask for fewer thresholds.")
+        raise ParameterError("P018", f"a curve has 1 to {MOST_CELLS} cells; got {cells}. Ask for fewer thresholds.")
     if name == "toeplitz" and noise == "laplace":
-        raise ParameterError("P032", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
+        raise ParameterError("P018", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
     if name == "auto":
         other = "tree" if noise == "laplace" else "toeplitz"
         candidates = [prefix_strategy(cells, name=choice, noise=noise) for choice in ("identity", other)]
@@ -227,8 +227,8 @@ def noisy_prefix_sums(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P007 (neighbours), P009 (max_rows_per_unit), P017 (noise wider than the
-        sampler draws), P032 (not exactly one of epsilon and mu; shapes).
+        Depends on public parameters only: P017 (noise wider than the sampler draws), P018 (neighbours,
+        max_rows_per_unit, not exactly one of epsilon and mu, shapes).
 
     Notes
     -----
@@ -244,13 +244,13 @@ def noisy_prefix_sums(
     - **Does not protect**: the number of cells and histograms, the strategy; running time.
     """
     if counts.ndim != 2 or counts.shape[1] != strategy.cells:
-        raise ParameterError("P032", f"counts must have {strategy.cells} cells per histogram; got {counts.shape}.")
+        raise ParameterError("P018", f"counts must have {strategy.cells} cells per histogram; got {counts.shape}.")
     if (epsilon is None) == (mu is None):
-        raise ParameterError("P032", "noise needs exactly one of epsilon and mu.")
+        raise ParameterError("P018", "noise needs exactly one of epsilon and mu.")
     flat = _products(strategy, counts)
     if epsilon is not None:
         if not epsilon > 0:
-            raise ParameterError("P001", f"epsilon must be > 0; got {epsilon}. Give the privacy loss to spend.")
+            raise ParameterError("P018", f"epsilon must be > 0; got {epsilon}. Give the privacy loss to spend.")
         scale = laplace_scale(strategy, epsilon, neighbours, max_rows_per_unit)
         noisy = (flat + discrete_laplace(scale, len(flat), source=source)).astype(np.float64)
         deviation = laplace_deviation(scale)

@@ -57,7 +57,7 @@ def quantiles(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P007 (neighbours), P009 (max_rows_per_unit), P029
+        Depends on public parameters only: P018 (epsilon, neighbours, max_rows_per_unit), P018
         (quantiles).
 
     Notes
@@ -197,9 +197,9 @@ def _cell(ranks: NDArray[np.int64], quantile: Fraction, spread: Fraction, epsilo
 
 def _check(quantiles: Sequence[Fraction], epsilon: Fraction) -> None:
     if not isinstance(epsilon, Fraction) or not epsilon > 0:
-        raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
+        raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
     inside = all(isinstance(quantile, Fraction) and 0 < quantile < 1 for quantile in quantiles)
     ascending = all(first < second for first, second in pairwise(quantiles))
     if not quantiles or not inside or not ascending:
         shown = ", ".join(map(str, quantiles))
-        raise ParameterError("P029", f"quantiles must be Fractions in (0, 1), strictly ascending; got [{shown}].")
+        raise ParameterError("P018", f"quantiles must be Fractions in (0, 1), strictly ascending; got [{shown}].")

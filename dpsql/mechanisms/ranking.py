@@ -2,7 +2,11 @@
 
 Sorting a million scores takes longer than everything else in a draw, and only k + 1 places of the order are
 ever looked at. The k best scores are sorted; the others are put into up to 65536 levels of equal rounded
-gap, and a level is put in order when a candidate falls into it.
+gap, and a level is searched when a candidate falls into it.
+
+The order is one total order, whatever is asked of it and however often: by score, and equal scores by position.
+It is never left to the order in which a partial sort happens to leave equal keys, which differs between calls
+and between processors. A partial sort is asked for a *value* only, which the scores alone decide.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ def log_binomial(n: int, r: int) -> float:
 
 
 class Ranking:
-    """Places of the scores in descending order; ties in some fixed order.
+    """Places of the scores in descending order; of equal scores, the first comes first.
 
     Parameters
     ----------
@@ -147,10 +151,12 @@ class Ranking:
         inside = place - 1 - (int(self._ends[level - 1]) if level else 0)
         members = np.flatnonzero(self._levels == level)
         gaps = self._gaps[members]
-        if gaps.min() < gaps.max():
-            order = np.argpartition(gaps, inside) if gaps.dtype != object else np.argsort(gaps, kind="stable")
-            members = members[order]
-        return members[:inside], int(members[inside])
+        if not gaps.min() < gaps.max():
+            return members[:inside], int(members[inside])
+        gap = np.partition(gaps, inside)[inside]
+        nearer, tied = members[gaps < gap], members[gaps == gap]
+        before = inside - len(nearer)
+        return np.concatenate([nearer, tied[:before]]), int(tied[before])
 
 
 @lru_cache(maxsize=8)

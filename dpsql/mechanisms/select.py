@@ -52,7 +52,7 @@ def select(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P002 (k), P005 (noise), P018 (utility, range).
+        Depends on public parameters only: P018 (epsilon, k, noise, utility, range).
 
     Notes
     -----
@@ -86,13 +86,13 @@ def select(
     """
     check_selection(utility_range, epsilon)
     if not k >= 1:
-        raise ParameterError("P002", f"k must be >= 1; got {k}. Give the number of candidates to select.")
+        raise ParameterError("P018", f"k must be >= 1; got {k}. Give the number of candidates to select.")
     return top_k(utility, epsilon / (k * utility_range), k, noise=noise, source=source)
 
 
 def check_selection(utility_range: int, epsilon: Fraction) -> None:
-    """Refuse a range or a privacy loss that no guarantee can be given for (P001, P018)."""
+    """Refuse a range or a privacy loss that no guarantee can be given for (P018)."""
     if not isinstance(epsilon, Fraction) or not epsilon > 0:
-        raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
+        raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
     if not isinstance(utility_range, int) or not utility_range >= 1:
         raise ParameterError("P018", f"utility_range must be an integer >= 1; got {utility_range}.")

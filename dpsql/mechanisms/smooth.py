@@ -91,10 +91,10 @@ def cauchy_scale(epsilon: Fraction, beta: Fraction) -> Fraction:
     Raises
     ------
     ParameterError
-        P001, when epsilon or beta is out of range.
+        P038, when epsilon or beta is out of range.
     """
     if not _SMALLEST_EPSILON <= epsilon <= _LARGEST_EPSILON or not 0 < beta < epsilon:
-        raise ParameterError("P001", f"epsilon must be at least 1e-12 per row; got {float(epsilon)!r}. Raise it.")
+        raise ParameterError("P038", "epsilon is too small: the noise would drown any table. Raise epsilon.")
     with localcontext() as context:
         # At most 80 digits are lost to cancellation; each step is off by less than 1e-199 of itself.
         context.prec = 200
@@ -282,7 +282,7 @@ def smooth_medians(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P007 (neighbours), P032 (count).
+        Depends on public parameters only: P018 (neighbours, count), P038 (epsilon).
 
     Notes
     -----
@@ -300,7 +300,7 @@ def smooth_medians(
     """
     check_relation(neighbours)
     if not isinstance(count, int) or count < 1 or count & (count + 1):
-        raise ParameterError("P032", f"smooth medians come as 1, 3, 7, 15, 31, ...; got {count}.")
+        raise ParameterError("P018", f"smooth medians come as 1, 3, 7, 15, 31, ...; got {count}.")
     levels = halving_levels(count)
     found = [0] * count
     # (ends of what may be released, first cell with rows, positions in the result)
@@ -426,7 +426,7 @@ def smooth_area(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P007 (neighbours).
+        Depends on public parameters only: P018 (neighbours), P038 (epsilon).
 
     Notes
     -----

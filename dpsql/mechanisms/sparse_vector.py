@@ -44,7 +44,7 @@ class SparseVector:
     Raises
     ------
     ParameterError
-        P001 (epsilon), P018 (sensitivity), P031 (cutoff).
+        P018 (epsilon, sensitivity, cutoff).
     """
 
     sensitivity: int
@@ -54,11 +54,11 @@ class SparseVector:
 
     def __post_init__(self) -> None:
         if not isinstance(self.epsilon, Fraction) or not self.epsilon > 0:
-            raise ParameterError("P001", f"epsilon must be a Fraction > 0; got {self.epsilon}.")
+            raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {self.epsilon}.")
         if not isinstance(self.sensitivity, int) or not self.sensitivity >= 1:
             raise ParameterError("P018", f"sensitivity must be an integer >= 1; got {self.sensitivity}.")
         if not isinstance(self.cutoff, int) or not self.cutoff >= 1:
-            raise ParameterError("P031", f"cutoff must be an integer >= 1; got {self.cutoff}.")
+            raise ParameterError("P018", f"cutoff must be an integer >= 1; got {self.cutoff}.")
 
     @cached_property
     def threshold_epsilon(self) -> Fraction:

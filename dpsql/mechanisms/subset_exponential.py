@@ -137,7 +137,7 @@ def subset_exponential(
     Raises
     ------
     ParameterError
-        Depends on public parameters and the form of the arguments only: P001 (epsilon), P002 (s), P018 (utility,
+        Depends on public parameters and the form of the arguments only: P018 (epsilon, s, utility,
         range, strata that are no partition).
     InternalError
         I019, when an unlisted subset scores below a lower bound or its `floor`: the certificate is wrong.
@@ -259,7 +259,7 @@ class SubsetList:
     Raises
     ------
     ParameterError
-        P002 (s), P018 (no distinct subsets).
+        P018 (s, or no distinct subsets).
     """
 
     def __init__(self, subsets: ArrayLike, n_candidates: int) -> None:
@@ -267,7 +267,7 @@ class SubsetList:
         if rows.ndim != 2 or (rows.size and rows.dtype.kind not in "iu") or not isinstance(n_candidates, int):
             raise ParameterError("P018", "subsets must be a table of integers, one row per subset.")
         if not 1 <= rows.shape[1] <= n_candidates < 1 << 32:
-            raise ParameterError("P002", f"subsets must have 1 to {n_candidates} members; got {rows.shape[1]}.")
+            raise ParameterError("P018", f"subsets must have 1 to {n_candidates} members; got {rows.shape[1]}.")
         self.n_candidates, self.size = n_candidates, rows.shape[1]
         self.total = math.comb(self.n_candidates, self.size)
         self.rows = np.sort(rows.astype(np.intp), axis=1)

@@ -65,7 +65,7 @@ def tukey(
     Raises
     ------
     ParameterError
-        Depends on public parameters only: P001 (epsilon), P027 (delta), P021 (models).
+        Depends on public parameters only: P018 (epsilon, delta, models).
 
     Notes
     -----
@@ -317,12 +317,12 @@ def draw_depth(boxes: DepthBoxes, tails: list[int], growth: tuple[int, int], rea
 def _check(models: NDArray[np.float64], epsilon_test: Fraction, epsilon_draw: Fraction, delta: Fraction) -> None:
     for name, value in (("epsilon_test", epsilon_test), ("epsilon_draw", epsilon_draw)):
         if not isinstance(value, Fraction) or not value > 0:
-            raise ParameterError("P001", f"{name} must be a Fraction > 0; got {value}. Give the privacy loss to spend.")
+            raise ParameterError("P018", f"{name} must be a Fraction > 0; got {value}. Give the privacy loss to spend.")
     if not isinstance(delta, Fraction) or not 0 < delta <= Fraction(1, 2):
-        raise ParameterError("P027", f"delta must be a Fraction in (0, 1/2]; got {delta}. Give a small probability.")
+        raise ParameterError("P018", f"delta must be a Fraction in (0, 1/2]; got {delta}. Give a small probability.")
     if models.ndim != 2 or not models.shape[1] >= 1 or not len(models) <= LARGEST_MODELS:
         raise ParameterError(
-            "P021",
+            "P018",
             f"models must have the shape (m, p), m <= {LARGEST_MODELS} and p >= 1; got {models.shape}. "
             "Use fewer blocks.",
         )

@@ -46,7 +46,7 @@ class Scales:
 
 def start(call: Any) -> Collector:
     """Return the collector of the first pass."""
-    features, target = call.plan.intervals(len(call.features)), call.bounded_target
+    features, target = call.intervals, call.bounded_target
     if call.plan.draws_bounds or features is None or target is None:
         return Magnitudes(call)
     return _fitting(call, features, target)
@@ -66,7 +66,7 @@ class Magnitudes(Collector):
 
     def __init__(self, call: Any) -> None:
         self._call = call
-        self._features = call.plan.intervals(len(call.features))
+        self._features: list[Interval] | None = call.intervals
         self._target: Interval | None = call.bounded_target
         width = (len(call.features) if self._features is None else 0) + (self._target is None)
         self._cells = MagnitudeCounts(width) if width else None
@@ -106,8 +106,7 @@ class _Rows(Collector):
         self._call = call
         self._bounds = features
         count = len(features)
-        lower, upper = zip(*features, strict=True)
-        middle, scale = affine_maps(lower, upper, count, "the call")
+        middle, scale = affine_maps(features)
         self._scales = Scales(middle, scale, *affine_map(*target))
         self._longest, self._radius = call.plan.radii(count)
 
@@ -230,6 +229,13 @@ class StoredRows(_Rows):
         if not third > first:
             return self._scales
         return replace(self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first)))
+
+
+def least_share(plan: Any) -> Fraction:
+    """Return the least share of mu squared that a release of the fit gets; see `dpsql.mechanisms.ada_ssp`."""
+    if plan.method != "boosted_ada_ssp":
+        return Fraction(1, 3)
+    return Fraction(1, plan.rounds + 2) if plan.split == "even" else Fraction(1, 3 * plan.rounds)
 
 
 def released_numbers(plan: Any, n_features: int) -> int:

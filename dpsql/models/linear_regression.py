@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from dpsql import parameters
@@ -18,7 +19,8 @@ from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_event, gaussian
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.models import least_squares, tukey
-from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, feature_bounds, refuse_wide_noise
+from dpsql.parameters import Side
+from dpsql.plan import BOUNDS, COLUMNS, MOST_ROWS, PROTECTION, Plan, Quantity, feature_bounds
 from dpsql.progress import Progress
 from dpsql.source import Layout
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
@@ -43,18 +45,18 @@ class RegressionPlan(Plan):
         With `epsilon`: the whole call is (epsilon, delta)-DP; in (0, 1).
     method : {'ada_ssp', 'boosted_ada_ssp', 'tukey'}
         The method; what 'auto' stands for is settled here, from public arguments alone.
-    lower, upper : float, tuple of float or None
-        Public bounds of the features; None to draw private ones, or to do without.
+    lower, upper : float, tuple of float, dict of float or None
+        Public bounds of the features, by their order or their names; None to draw private ones, or to do without.
     row_norm : float or None
         Longest row of features that counts in full, in half widths of their bounds; None for all.
     rounds : int
-        Rounds of boosting, >= 1.
+        Rounds of boosting, from 1 to 100,000.
     split : {'even', 'thirds'}
         How boosting shares its budget: alike, or a third each to the products, the ridge and all rounds.
     blocks : int or None
         Public number of blocks of the Tukey mechanism; None to derive it from the number of rows.
     n_rows : int or None
-        Public lower bound on the number of rows.
+        Public lower bound on the number of rows, at most `MOST_ROWS`.
     bounds_share : Fraction
         Share of mu squared that private bounds cost, in (0, 1).
     scale_share : Fraction
@@ -67,8 +69,8 @@ class RegressionPlan(Plan):
 
     delta: Fraction
     method: str
-    lower: float | tuple[float, ...] | None
-    upper: float | tuple[float, ...] | None
+    lower: Side | None
+    upper: Side | None
     row_norm: float | None
     rounds: int
     split: str
@@ -109,40 +111,36 @@ class RegressionPlan(Plan):
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = {
             "delta": parameters.delta(given["delta"]),
-            "method": parameters.choice("method", given["method"], METHODS, code="P028"),
+            "method": parameters.choice("method", given["method"], METHODS),
             "lower": None,
             "upper": None,
             "row_norm": given["row_norm"],
             "rounds": parameters.positive_integer(
-                "rounds", given["rounds"], code="P028", hint="10 is the usual value."
+                "rounds", given["rounds"], hint="10 is the usual value.", most=_MOST_ROUNDS
             ),
-            "split": parameters.choice("split", given["split"], SPLITS, code="P028"),
+            "split": parameters.choice("split", given["split"], SPLITS),
             **{
-                name: parameters.positive_integer(name, given[name], code="P021", hint=_public_hint)
-                if given[name] is not None
-                else None
-                for name in ("blocks", "n_rows")
+                name: parameters.optional(
+                    partial(parameters.positive_integer, most=most), name, given[name], hint=_public_hint
+                )
+                for name, most in (("blocks", LARGEST_MODELS), ("n_rows", MOST_ROWS))
             },
             **{
-                name: parameters.open_unit_interval(name, given[name], code="P028", hint="0.05 is usual.")
+                name: parameters.open_unit_interval(name, given[name], hint="0.05 is usual.")
                 for name in ("bounds_share", "scale_share", "count_share", "count_failure")
             },
         }
-        if own["rounds"] > _MOST_ROUNDS:
-            raise ParameterError("P028", f"rounds must be at most {_MOST_ROUNDS}. 10 is the usual value.")
-        if own["blocks"] is not None and own["blocks"] > LARGEST_MODELS:
-            raise ParameterError("P021", f"blocks must be at most {LARGEST_MODELS} for a model. About 1000 are enough.")
         if given["lower"] is not None or given["upper"] is not None:
             own |= feature_bounds(given)
         if own["row_norm"] is not None:
             hint = "Give the longest row of features that is to count in full, or leave it out."
-            own["row_norm"] = parameters.positive_float("row_norm", own["row_norm"], code="P028", hint=hint)
+            own["row_norm"] = parameters.positive_float("row_norm", own["row_norm"], hint=hint)
         if own["method"] == "auto":
             own["method"] = automatic(
                 cls._columns(given, layout),
                 own["blocks"],
                 own["n_rows"],
-                parameters.positive_number("epsilon", given["epsilon"], code="P001", hint="1.0 is usual."),
+                parameters.epsilon(given["epsilon"]),
                 own["delta"],
             )
         return own
@@ -163,8 +161,6 @@ class RegressionPlan(Plan):
                 f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
                 "Select some first, and give features := release('the name of that release').",
             )
-        if self.lower is not None:
-            affine_maps(self.lower, self.upper, count, "the call")
         if self.method == "tukey" and self.blocks is None:
             models_needed(count + 1, *self.model_budget)  # raises where no number of blocks would do
         if self.target_bounds is not None:
@@ -178,12 +174,17 @@ class RegressionPlan(Plan):
                 "Give bounds, or take fewer features or rounds.",
             )
 
-    def intervals(self, count: int) -> list[tuple[float, float]] | None:
-        """Return the public bounds of the features, one pair each; None where there are none."""
-        if self.lower is None or self.upper is None:
-            return None
-        lower, upper = (side if isinstance(side, tuple) else (side,) * count for side in (self.lower, self.upper))
-        return list(zip(lower, upper, strict=True))
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise on a private number of rows."""
+        return (self.max_rows_per_unit / self.count_epsilon,) if self.draws_count else ()
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the parts of mu of the private bounds and of the least of the releases of the fit."""
+        if self.method == "tukey":
+            return ()
+        fit = share_of_mu(least_squares.least_share(self), self.fit_mu)
+        parts = (self.bounds_mu, fit) if self.draws_bounds else (fit,)
+        return (part / self.max_rows_per_unit for part in parts)
 
     @property
     def target_is_bounded(self) -> bool:
@@ -248,7 +249,6 @@ class RegressionPlan(Plan):
     @cached_property
     def count_event(self) -> dict[str, Any]:
         """What the private number of rows costs."""
-        refuse_wide_noise(self.max_rows_per_unit / self.count_epsilon)
         return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
 
     @cached_property
@@ -280,7 +280,7 @@ class RegressionPlan(Plan):
 
     def radii(self, n_features: int) -> tuple[int | None, int]:
         """Return the longest row of features, None for no limit, and of all columns; in units of ``S``."""
-        if self.row_norm is not None and self.row_norm**2 < n_features:
+        if self.row_norm is not None and self.row_norm < math.sqrt(n_features):
             radius = max(1, math.floor(self.row_norm * FIXED_POINT_ONE))
             return radius, row_radius(radius)
         return None, math.isqrt((n_features + 1) * FIXED_POINT_ONE**2 - 1) + 1
@@ -319,6 +319,11 @@ def automatic(
 class RegressionCall(Call):
     """A dp_linear_regression call joined to its source's types."""
 
+    def check(self) -> None:
+        """Raise when a feature has no bounds, too, where some have."""
+        super().check()
+        affine_maps(self.intervals or [])
+
     def start(self) -> Collector:
         """Return the collector of the first pass."""
         start = tukey.start if self.plan.method == "tukey" else least_squares.start
@@ -353,7 +358,8 @@ class RegressionCall(Call):
             "terms": ["intercept", *self.features],
             "elements": None if self.elements is None else list(self.elements),
             "coefficients": None if coefficients is None else _finite(coefficients),
-            "std_errors": None if std_errors is None else _finite(std_errors),
+            # What overflowed says nothing: its error is as large as can be.
+            "std_errors": None if std_errors is None else _finite(std_errors, unknown=sys.float_info.max),
             "bounds": None if bounds is None else [[float(low), float(high)] for low, high in bounds],
             **more,
         }
@@ -364,7 +370,7 @@ class RegressionCall(Call):
         return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
 
 
-def _finite(values: Any) -> list[float]:
+def _finite(values: Any, unknown: float = 0.0) -> list[float]:
     import numpy as np
 
-    return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64))]
+    return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64), nan=unknown)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,15 +19,17 @@ from dpsql.kernels.clipped_rows import SHRINK, clip_rows
 from dpsql.kernels.logistic import SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.mechanisms.objective_perturbation import (
+    FINE_EPSILON,
     ObjectiveNoise,
     calibrate,
     objective_event,
     objective_perturbation,
 )
+from dpsql.parameters import Side
 from dpsql.plan import COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
 from dpsql.progress import Progress
 from dpsql.source import Layout
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps, quantise
 
 MOST_FEATURES = 20_000
 # Features at their bound that a long row counts in full, where nothing is said.
@@ -47,8 +49,8 @@ class LogisticPlan(Plan):
     ----------
     delta : Fraction or None
         With it the perturbation may be normal, and is where that is the smaller.
-    lower, upper : float or tuple of float
-        Public bounds of the features.
+    lower, upper : float, tuple of float or dict of float
+        Public bounds of the features, by their order or their names.
     row_norm : float or None
         Longest row of features that counts in full, where a feature is 1 at its bound; longer ones are shortened. None
         for all rows, in long rows for the root of 10: ten features at their bounds.
@@ -57,8 +59,8 @@ class LogisticPlan(Plan):
     """
 
     delta: Fraction | None
-    lower: float | tuple[float, ...]
-    upper: float | tuple[float, ...]
+    lower: Side
+    upper: Side
     row_norm: float | None
     regularization: float | None
 
@@ -79,29 +81,28 @@ class LogisticPlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        norm = parameters.optional(
-            parameters.positive_float, "row_norm", given["row_norm"], code="P028", hint=_norm_hint
-        )
-        if norm is not None and norm < _LEAST_NORM:
-            raise ParameterError("P028", f"row_norm must be at least {_LEAST_NORM}; got {norm}. {_norm_hint}")
+        norm = parameters.optional(parameters.positive_float, "row_norm", given["row_norm"], hint=_norm_hint)
+        parameters.within("row_norm", norm, _LEAST_NORM, None, hint=_norm_hint)
         return {
             "delta": parameters.optional(parameters.delta, given["delta"]),
             **feature_bounds(given),
             "row_norm": norm,
             "regularization": parameters.optional(
-                parameters.positive_float, "regularization", given["regularization"], code="P033", hint=_ridge_hint
+                parameters.positive_float, "regularization", given["regularization"], hint=_ridge_hint
             ),
         }
 
     def check_features(self, count: int) -> None:
-        """Raise when there are too many features, not as many bounds, or no noise would do."""
+        """Raise when there are too many features."""
         if count > MOST_FEATURES:
             raise ParameterError(
                 "P026",
                 f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
                 "Select some first, and give features := release('the name of that release').",
             )
-        Scaling.of(self, count)
+
+    def check_drawable(self, count: int) -> None:
+        """Raise when no noise would do."""
         self.calibrated(count)
 
     def calibrated(self, count: int) -> ObjectiveNoise:
@@ -166,6 +167,9 @@ class Scaling:
         The first coordinate of every row.
     radius : int
         Largest norm of the others: ``intercept**2 + radius**2 <= S**2``.
+    nearest : bool
+        Whether rows are rounded to nearest where that leaves them short enough: beyond any usual epsilon the bias of
+        half a unit toward zero would be seen.
     """
 
     low: NDArray[np.float64]
@@ -176,37 +180,33 @@ class Scaling:
     shrink: float
     intercept: int
     radius: int
+    nearest: bool
 
     @classmethod
-    def of(cls, plan: LogisticPlan, count: int) -> Scaling:
-        """Derive it from public arguments alone.
+    def of(cls, plan: LogisticPlan, pairs: Sequence[tuple[float, float]]) -> Scaling:
+        """Derive it from public arguments alone, of which `pairs` are the bounds of each feature.
 
         Raises
         ------
         ParameterError
-            P003: not as many bounds as features, or an interval too narrow for doubles.
+            P036: an interval too narrow for doubles.
         """
-        sides = [side if isinstance(side, tuple) else (side,) * count for side in (plan.lower, plan.upper)]
-        for side in sides:
-            if len(side) != count:
-                raise ParameterError(
-                    "P003",
-                    f"the call has {len(side)} bounds for {count} features. Give one number, or one per feature.",
-                )
-        pairs = list(zip(*sides, strict=True))
-        maps = {pair: affine_map(*(_around_zero(pair) if plan.about_zero else pair)) for pair in set(pairs)}
+        count = len(pairs)
+        low, high = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()
+        middle, scale = affine_maps([_around_zero(pair) for pair in pairs] if plan.about_zero else pairs)
         longest = plan.longest(count)
         intercept = math.floor(FIXED_POINT_ONE / math.hypot(longest, 1.0))
         radius = math.isqrt(FIXED_POINT_ONE**2 - intercept**2)
         return cls(
-            np.array(sides[0], dtype=np.float64),
-            np.array(sides[1], dtype=np.float64),
-            np.array([maps[pair][0] for pair in pairs]),
-            np.array([maps[pair][1] for pair in pairs]),
+            low,
+            high,
+            middle,
+            scale,
             math.floor(longest * FIXED_POINT_ONE) if longest**2 < count * (1 - _CLOSE) else None,
             radius / (longest * FIXED_POINT_ONE),
             intercept,
             radius,
+            plan.epsilon >= FINE_EPSILON,
         )
 
     def rows(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -221,16 +221,22 @@ class Scaling:
         -------
         matrix : ndarray of float64, shape (rows, 1 + d)
             ``sum q_j**2 <= S**2`` in every row, exactly: rows are clipped, scaled by slightly less than would do, so
-            that roundings are made up for, and cut off toward zero.
+            that roundings are made up for, and cut off toward zero; with `nearest` those that stay within `radius` are
+            rounded instead, each row by itself.
         """
         np.clip(features, self.low, self.high, out=features)
         quantised = quantise(features, self.middle, self.scale)
         if self.limit is not None:
             clip_rows(quantised, self.limit)
-        np.trunc(np.multiply(quantised, self.shrink * SHRINK, out=quantised), out=quantised)
+        np.multiply(quantised, self.shrink * SHRINK, out=quantised)
         matrix = np.empty((len(features), 1 + features.shape[1]))
         matrix[:, 0] = self.intercept
-        matrix[:, 1:] = quantised
+        np.trunc(quantised, out=matrix[:, 1:])
+        if self.nearest:
+            np.rint(quantised, out=quantised)
+            # Sums of integers below 2**53: exact in any order.
+            short = np.einsum("ij,ij->i", quantised, quantised) <= float(self.radius**2)
+            matrix[short, 1:] = quantised[short]
         return matrix
 
     def unmapped(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -252,16 +258,26 @@ def _around_zero(pair: tuple[float, float]) -> tuple[float, float]:
 class LogisticCall(Call):
     """A dp_logistic_regression call joined to its source's types."""
 
+    def check(self) -> None:
+        """Raise when a feature has no bounds, too, or bounds too narrow."""
+        super().check()
+        _ = self.scaling
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """How its rows become integers."""
+        return Scaling.of(self.plan, self.intervals or [])
+
     def start(self) -> Collector:
         """Return what keeps the rows."""
-        return LabelledRows(Scaling.of(self.plan, len(self.features)))
+        return LabelledRows(self.scaling)
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
         """Fit the model; the work is too long for the ledger's transaction."""
         plan: LogisticPlan = self.plan
         noise = plan.calibrated(len(self.features))
         rows: LabelledRows = statistic
-        coefficients = rows.scaling.unmapped(objective_perturbation(rows.signed, noise, progress=progress))
+        coefficients = rows.scaling.unmapped(objective_perturbation(rows.signed, noise, tick=progress.tick))
         result = {
             "kind": "logistic_regression",
             "method": "objective_perturbation",

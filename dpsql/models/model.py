@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError, SourceError
 from dpsql.parameters import fold, show
+from dpsql.statistics.feature_counts import present_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,12 +75,12 @@ class LinearModel:
         Raises
         ------
         ParameterError
-            P030: nothing was released, because the method's test failed.
+            P053: nothing was released, because the method's test failed.
         """
         result = stored.result
         if result["coefficients"] is None:
             raise ParameterError(
-                "P030",
+                "P053",
                 f"release {show(stored.name or stored.sequence)} holds no model: its test failed. "
                 "Fit again under another name, with more rows, fewer features or another method.",
             )
@@ -87,7 +88,11 @@ class LinearModel:
         layout = stored.arguments["layout"]
         own: dict[str, Any] = {}
         if "levels" in result:
-            own = {"classes_": tuple(result["levels"]), "binary": result.get("binary", False)}
+            own = {
+                "classes_": tuple(result["levels"]),
+                "binary": result.get("binary", False),
+                "present_above": result.get("present_above"),
+            }
         return (LinearClassifier if own else LinearModel)(
             kind=result["kind"],
             name=stored.name,
@@ -119,7 +124,7 @@ class LinearModel:
         Raises
         ------
         ParameterError
-            P030: the text is something else.
+            P054: the text is something else.
         """
         try:
             record = json.loads(text)
@@ -134,7 +139,9 @@ class LinearModel:
                     record[name] = tuple(record[name])
             return made(**record)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ParameterError("P030", "the text is not a model of dpsql. Give what to_json wrote.") from None
+            raise ParameterError(
+                "P054", "the text is not a dpsql model. Give the text that to_json returned."
+            ) from None
 
     def predict(self, rows: Any) -> NDArray[Any]:
         """Return one prediction per row.
@@ -151,7 +158,7 @@ class LinearModel:
         Raises
         ------
         SourceError
-            S002: a feature is missing. S003: the shape does not fit.
+            S002: a feature is missing. S010: the shape does not fit.
         """
         return self._scores(rows)
 
@@ -159,7 +166,7 @@ class LinearModel:
         """Return the linear form of each row."""
         if isinstance(rows, np.ndarray):
             if rows.ndim != 2 or rows.shape[1] != len(self.coef_):
-                raise SourceError("S003", f"rows must have shape (n, {len(self.coef_)}); got {rows.shape}.")
+                raise SourceError("S010", f"rows must have shape (n, {len(self.coef_)}); got {rows.shape}.")
             return self._combined(np.asarray(rows, dtype=np.float64).T)
         import pyarrow as pa
 
@@ -192,11 +199,11 @@ class LinearModel:
         if _is_names(rows.type):
             return self._present(rows)
         if not is_vector(rows.type):
-            raise SourceError("S003", "dp_predict takes a row, struct or vector. Write dp_predict(model, t) FROM t.")
+            raise SourceError("S010", "dp_predict takes a row, struct or vector. Write dp_predict(model, t) FROM t.")
         if self.long is not None and pa.types.is_list(rows.type) and pa.types.is_integer(rows.type.value_type):
             # Names or places?
             raise SourceError(
-                "S003", "the model is of long rows: give names as texts, dp_predict(model, list(x::VARCHAR))."
+                "S010", "the model is of long rows: give names as texts, dp_predict(model, list(x::VARCHAR))."
             )
         matrix = vectors_to_matrix(rows, 1 + max(self._elements))
         # A longer vector of a fixed length comes whole.
@@ -242,11 +249,12 @@ class LinearModel:
     def _combined(self, columns: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Return the linear form from features of shape (d, rows)."""
         predictions = np.empty(columns.shape[1])
-        for first in range(0, len(predictions), _BLOCK):
-            block = columns[:, first : first + _BLOCK]
-            block = self._counted(block)
-            np.dot(self.coef_, block, out=predictions[first : first + _BLOCK])
-        predictions += self.intercept_
+        with np.errstate(all="ignore"):  # noise may leave coefficients near the largest double
+            for first in range(0, len(predictions), _BLOCK):
+                block = columns[:, first : first + _BLOCK]
+                block = self._counted(block)
+                np.dot(self.coef_, block, out=predictions[first : first + _BLOCK])
+            predictions += self.intercept_
         return predictions
 
     def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -286,11 +294,14 @@ class LinearClassifier(LinearModel):
     classes_ : tuple
         The two levels of the label, the negative one first.
     binary : bool
-        Features count as present or absent: any value but 0 and NaN is 1.
+        Features count as present or absent.
+    present_above : float or None
+        Of a binary model: a value above this counts as present; None where any value but 0 and NaN does.
     """
 
     classes_: tuple[Any, Any]
     binary: bool
+    present_above: float | None = None
 
     def decision_function(self, rows: Any) -> NDArray[np.float64]:
         """Return the log odds of the second class, shape (n,); `rows` as for `predict`."""
@@ -322,8 +333,7 @@ class LinearClassifier(LinearModel):
 
     def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         if self.binary:
-            present: NDArray[np.float64] = ((block != 0) & ~np.isnan(block)).astype(np.float64)
-            return present
+            return present_in(block, self.present_above).astype(np.float64)
         return super()._counted(block)
 
 
@@ -371,4 +381,4 @@ def _arrow(rows: Any) -> pa.Table:
     try:
         return pa.Table.from_pandas(rows, preserve_index=False)
     except (AttributeError, TypeError):
-        raise SourceError("S003", f"rows must be an array or a frame; got {show(type(rows).__name__)}.") from None
+        raise SourceError("S010", f"rows must be an array or a frame; got {show(type(rows).__name__)}.") from None

@@ -8,7 +8,7 @@ many of its features count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -21,15 +21,13 @@ from dpsql import parameters
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, share_of_mu, usable_mu
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_wide_noise
+from dpsql.plan import COLUMNS, PROTECTION, Quantity
 from dpsql.progress import Progress
 from dpsql.selectors.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
 from dpsql.source import Layout
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 from dpsql.statistics.feature_counts import Norms, released_norms
 
-# Less of mu than this leaves nothing but noise.
-_LEAST_MU = Fraction(1, 10**9)
 _MOST_SMOOTHING = 1e9
 
 
@@ -44,7 +42,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
     count_share : Fraction
         Share of the loss that the numbers of rows cost, in (0, 1): of epsilon, or of mu squared.
     smoothing : float
-        Rows with and rows without each feature that are added to each level, > 0.
+        Rows with and rows without each feature that are added to each level, in (0, 1e9].
     shrink : bool
         Draw the rates of the two levels together as far as the noise alone would have them apart.
     """
@@ -60,6 +58,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         "epsilon": None,
         "delta": None,
         "max_features_per_row": 10,
+        "present_above": None,
         "count_share": 0.1,
         "smoothing": 1.0,
         "shrink": True,
@@ -72,22 +71,24 @@ class NaiveBayesPlan(FeatureCountsPlan):
         return {
             **super()._own(given, layout),
             "delta": parameters.optional(parameters.delta, given["delta"]),
-            "count_share": parameters.open_unit_interval(
-                "count_share", given["count_share"], code="P028", hint="0.1 is usual."
-            ),
+            "count_share": parameters.open_unit_interval("count_share", given["count_share"], hint="0.1 is usual."),
             "smoothing": _smoothing(given["smoothing"]),
-            "shrink": parameters.boolean("shrink", given["shrink"], code="P028"),
+            "shrink": parameters.boolean("shrink", given["shrink"]),
         }
 
     def check_features(self, count: int) -> None:
-        """Raise when the noise would be wider, or the numbers more, than the samplers draw."""
+        """Raise when there are more numbers than a call releases."""
         if 2 * count > MOST_COORDINATES:
             raise ParameterError("P026", f"{count} features are more than one call releases. Select some first.")
-        if self.delta is None:
-            for scale in self.scales(count):
-                refuse_wide_noise(scale)
-        elif any(share_of_mu(share, self.mu) < _LEAST_MU for share in self.shares):
-            raise ParameterError("P028", "count_share leaves a part of the budget without use. 0.1 is usual.")
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of Laplace noise."""
+        return self.scales(count) if self.delta is None else ()
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the parts of mu of Gaussian noise."""
+        shares = () if self.delta is None else self.shares
+        return (share_of_mu(share, self.mu) / self.max_rows_per_unit for share in shares)
 
     @cached_property
     def mu(self) -> Fraction:
@@ -149,9 +150,8 @@ class NaiveBayesPlan(FeatureCountsPlan):
 
 
 def _smoothing(value: Any) -> float:
-    found = parameters.positive_float("smoothing", value, code="P028", hint="1 is usual: one row with, one without.")
-    if found > _MOST_SMOOTHING:
-        raise ParameterError("P028", f"smoothing must be at most {_MOST_SMOOTHING:g}. 1 is usual.")
+    found = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
+    parameters.within("smoothing", found, None, _MOST_SMOOTHING, hint="1 is usual.")
     return found
 
 
@@ -206,6 +206,7 @@ class NaiveBayesCall(FeatureCountsCall):
             "bounds": None,
             "levels": list(self.levels),
             "binary": True,
+            "present_above": plan.present_above,
         }
 
 

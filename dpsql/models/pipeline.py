@@ -16,12 +16,13 @@ from dpsql.call import Batch, Call, Collector, Draw, TargetCode
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.models.linear_regression import METHODS, RegressionCall, RegressionPlan
+from dpsql.parameters import Side
 from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, SelectionPlan
 from dpsql.progress import Progress
 from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.selectors.kendall import KendallCall, KendallPlan
 from dpsql.selectors.sis import CollectedSisCall, SisPlan
-from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
+from dpsql.selectors.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.source import Layout
 from dpsql.statistics.fixed_point import affine_maps, quantise
 
@@ -58,7 +59,7 @@ class PipelinePlan(Plan):
     selection_share : Fraction
         Share of epsilon that the selection costs, in (0, 1).
     selection_blocks : int
-        Public number of blocks of the two-stage selection.
+        Public number of blocks of the two-stage selection, from 1 to `MOST_BLOCKS`.
     fitting : dict
         The other arguments of the fit, as they were given.
     """
@@ -69,8 +70,8 @@ class PipelinePlan(Plan):
     method: str
     selection_share: Fraction
     selection_blocks: int
-    lower: float | tuple[float, ...] | None
-    upper: float | tuple[float, ...] | None
+    lower: Side | None
+    upper: Side | None
     fitting: dict[str, Any]
 
     function: ClassVar[str] = "dp_pipeline"
@@ -110,12 +111,15 @@ class PipelinePlan(Plan):
         return {
             **selection,
             **{name: fit[name] for name in ("delta", "method", "lower", "upper")},
-            "selector": parameters.choice("selector", given["selector"], tuple(SELECTORS), code="P028"),
+            "selector": parameters.choice("selector", given["selector"], tuple(SELECTORS)),
             "selection_share": parameters.open_unit_interval(
-                "selection_share", given["selection_share"], code="P028", hint="0.05 is the usual value."
+                "selection_share", given["selection_share"], hint="0.05 is the usual value."
             ),
             "selection_blocks": parameters.positive_integer(
-                "selection_blocks", given["selection_blocks"], code="P021", hint="1000 is the usual value."
+                "selection_blocks",
+                given["selection_blocks"],
+                hint="1000 is the usual value.",
+                most=MOST_BLOCKS,
             ),
             "fitting": {
                 name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
@@ -157,7 +161,7 @@ class PipelinePlan(Plan):
         for name in ("count_share", "scale_share"):
             given[name] = Fraction(given[name]) / rest
             if not given[name] < 1:
-                raise ParameterError("P028", f"{name} and selection_share must be below 1 together. Lower one of them.")
+                raise ParameterError("P051", f"{name} and selection_share must be below 1 together. Lower one of them.")
         for name in ("bounds_share", "count_failure"):
             given[name] = Fraction(given[name])
         own = {"epsilon": self.epsilon * rest, "delta": self.delta, "method": self.method}
@@ -177,9 +181,12 @@ class PipelinePlan(Plan):
     def check_features(self, count: int) -> None:
         """Raise when the arguments of either part do not fit the number of features."""
         self.selection.check_features(count)
-        if self.lower is not None:
-            affine_maps(self.lower, self.upper, count, "the call")  # a list has one bound per feature, selected or not
-        replace(self.regression, lower=None, upper=None).check_features(self.k)
+        self.regression.check_features(self.k)
+
+    def check_drawable(self, count: int) -> None:
+        """Raise unless every part of both budgets can be drawn."""
+        self.selection.check_drawable(count)
+        self.regression.check_drawable(self.k)
 
     @cached_property
     def event(self) -> dict[str, Any]:
@@ -206,6 +213,7 @@ class PipelineCall(Call):
     def check(self) -> None:
         """Raise when the arguments of either part do not fit the types."""
         super().check()
+        affine_maps(self.intervals or [])  # every feature has bounds, selected or not
         self.selection.check()
 
     def start(self) -> Collector:

@@ -38,10 +38,10 @@ def blocks_for(call: Any, rows: int) -> int:
 
 def _blocks(call: Any, blocks: int) -> Collector:
     plan, count = call.plan, len(call.features)
-    intervals = plan.intervals(count)
+    intervals = call.intervals
     if intervals is None or call.bounded_target is None:
         return Ranges(call, blocks)
-    middle, scale = affine_maps(plan.lower, plan.upper, count, "the call")
+    middle, scale = affine_maps(intervals)
     target_middle, target_scale = affine_map(*call.bounded_target)
     shape = (blocks, count + 1)
     middles = np.broadcast_to(np.append(middle, target_middle), shape)

@@ -70,8 +70,8 @@ def top_k(
     Raises
     ------
     ParameterError
-        P018, when `utility` is not one row of integers or `coefficient` is not a positive Fraction;
-        P002, when k is not in [1, d]; P005, when the noise is unknown.
+        P018, when `utility` is not one row of integers or `coefficient` is not a positive Fraction, or
+        the noise is unknown. P002, when k is not in [1, d].
 
     Notes
     -----
@@ -117,7 +117,7 @@ def _check(size: int, coefficient: Fraction, k: int, noise: str) -> None:
     if not 1 <= k <= size:
         raise ParameterError("P002", f"k must be in [1, {size}], the number of candidates; got {k}. Lower k.")
     if noise not in NOISES:
-        raise ParameterError("P005", f"noise must be one of 'exponential', 'gumbel'; got {noise!r}.")
+        raise ParameterError("P018", f"noise must be one of 'exponential', 'gumbel'; got {noise!r}.")
 
 
 def _noisy(

@@ -16,9 +16,10 @@ from dpsql import parameters
 from dpsql.call import Batch, BoundedCall, Collector
 from dpsql.errors import ParameterError
 from dpsql.kernels.gram import GramAccumulator
+from dpsql.parameters import Side
 from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
 from dpsql.progress import Progress
-from dpsql.selection import CONFIDENCE, log_of_ratio
+from dpsql.selection import CONFIDENCE, log_of_other_subsets
 from dpsql.source import Layout
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.gram import score_sensitivity, utility_range
@@ -26,6 +27,11 @@ from dpsql.statistics.gram import score_sensitivity, utility_range
 METHODS = ("exact", "top_r")
 # The products of so many columns still fit in memory, 16 bytes each.
 MOST_FEATURES = 5000
+# So many listed subsets do, with their scores.
+MOST_LISTED = 1_000_000
+# Beyond these the coefficients are all zero, or the noise drowns any table; the score's integers stay short.
+_RADII = (Fraction(1, 10**6), Fraction(10**6))
+_LARGEST_RIDGE = 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,27 +40,27 @@ class BestSubsetPlan(SelectionPlan):
 
     Attributes
     ----------
-    lower, upper : float or tuple of float
-        Public bounds of the features.
+    lower, upper : float, tuple of float or dict of float
+        Public bounds of the features, by their order or their names.
     radius : Fraction
-        Radius of the ball of coefficients, > 0: in half widths of the target's bounds per half width of a
+        Radius of the ball of coefficients, in [1e-6, 1e6]: in half widths of the target's bounds per half width of a
         feature's.
     ridge : Fraction
-        Weight of the squared coefficients in the score, >= 0, in squared half widths of the target's bounds.
+        Weight of the squared coefficients in the score, in [0, 1e12], in squared half widths of the target's bounds.
     intercept : bool
         Fit an intercept in every subset, inside the ball.
     method : {'exact', 'top_r'}
         The exponential mechanism over all subsets, or over the best ones with one score for the rest.
     list_size : int or None
-        Subsets that are listed; None for ``k (d - k) + 2``.
+        Subsets that are listed, at most `MOST_LISTED`; None for ``k (d - k) + 2``.
     gap : Fraction or None
         'top_r': scores count up to this much above the best one.
     node_limit : int
-        'exact': nodes after which the search for the listed subsets ends.
+        'exact': nodes after which the search for the listed subsets ends, at most 1e9.
     """
 
-    lower: float | tuple[float, ...]
-    upper: float | tuple[float, ...]
+    lower: Side
+    upper: Side
     radius: Fraction
     ridge: Fraction
     intercept: bool
@@ -85,26 +91,29 @@ class BestSubsetPlan(SelectionPlan):
         own = {
             **super()._own(given, layout),
             **feature_bounds(given),
-            "radius": parameters.positive_number("radius", given["radius"], code="P024", hint="1.1 is usual."),
-            "ridge": parameters.number_from_zero("ridge", given["ridge"], code="P024", hint="0 is the usual value."),
-            "intercept": parameters.boolean("intercept", given["intercept"], code="P024"),
-            "method": parameters.choice("method", given["method"], METHODS, code="P025"),
+            "radius": _radius(given["radius"]),
+            "ridge": _ridge(given["ridge"]),
+            "intercept": parameters.boolean("intercept", given["intercept"]),
+            "method": parameters.choice("method", given["method"], METHODS),
             "list_size": given["list_size"],
             "gap": given["gap"],
             "node_limit": parameters.positive_integer(
-                "node_limit", given["node_limit"], code="P025", hint="Give a public number of nodes, or leave it out."
+                "node_limit", given["node_limit"], hint="Give a public number of nodes, or leave it out."
             ),
         }
         if own["list_size"] is not None:
             own["list_size"] = parameters.positive_integer(
-                "list_size", own["list_size"], code="P025", hint="Give a public number of subsets, or leave it out."
+                "list_size",
+                own["list_size"],
+                hint="Give a public number of subsets, or leave it out.",
+                most=MOST_LISTED,
             )
         if own["gap"] is not None:
             own["gap"] = parameters.positive_number(
-                "gap", own["gap"], code="P025", hint="Give a public gap of scores, or leave it out."
+                "gap", own["gap"], hint="Give a public gap of scores, or leave it out."
             )
             if own["method"] != "top_r":
-                raise ParameterError("P025", "gap belongs to method := 'top_r'. Leave it out.")
+                raise ParameterError("P045", "gap belongs to method := 'top_r'. Leave it out.")
         return own
 
     @cached_property
@@ -137,7 +146,7 @@ class BestSubsetPlan(SelectionPlan):
             max_rows_per_unit=self.max_rows_per_unit,
         )
         scale = float(spread / self.epsilon)
-        gap = scale * log_of_ratio(math.comb(n_features, self.k) - 1, (1 - CONFIDENCE) / CONFIDENCE)
+        gap = scale * log_of_other_subsets(n_features, self.k, (1 - CONFIDENCE) / CONFIDENCE)
         out: list[Quantity] = [
             ("score_sensitivity", float(self.sensitivity), "most that one row can move one score"),
             ("noise_scale", scale, "difference of scores that makes a subset e times as likely"),
@@ -146,6 +155,18 @@ class BestSubsetPlan(SelectionPlan):
         if n_rows is not None:
             out.append(("score_gap_share", gap / n_rows, "that gap as a share of the largest score, n_rows"))
         return out
+
+
+def _radius(given: Any) -> Fraction:
+    found = parameters.positive_number("radius", given, hint="1.1 is usual.")
+    parameters.within("radius", found, *_RADII, hint="1.1 is usual.")
+    return found
+
+
+def _ridge(given: Any) -> Fraction:
+    found = parameters.number_from_zero("ridge", given, hint="0 is the usual value.")
+    parameters.within("ridge", found, None, _LARGEST_RIDGE, hint="0 is the usual value.")
+    return found
 
 
 class BestSubsetCall(BoundedCall):
@@ -167,7 +188,7 @@ class BestSubsetCall(BoundedCall):
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
         """Draw a subset; the search and the rejections are too long for the ledger's transaction."""
-        names = [self.features[position] for position in draw_subset(self.plan, statistic.total(), progress)]
+        names = [self.features[position] for position in draw_subset(self.plan, statistic.total(), progress.tick)]
         return lambda: names
 
 
@@ -194,7 +215,7 @@ class Gram(Collector):
         return self._sums.total()
 
 
-def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable[[float], None]) -> tuple[int, ...]:
+def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], tick: Callable[[], object]) -> tuple[int, ...]:
     """Draw a subset's positions, ascending.
 
     Parameters
@@ -202,8 +223,8 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
     plan : BestSubsetPlan
     products : ndarray of integers, shape (q, q)
         Exact products of intercept (if any), features and target, in units of ``S**2``.
-    progress : callable
-        Given the share of the work that is done; what it raises ends the work.
+    tick : callable
+        Called now and then; what it raises ends the work. Told nothing: how long the search is depends on the rows.
 
     Notes
     -----
@@ -237,13 +258,13 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], progress: Callable
         ridge=plan.ridge,
         forced=forced,
         node_limit=plan.node_limit if plan.method == "exact" else None,
-        progress=progress,
+        tick=tick,
     )
     common: dict[str, Any] = {
         "n_candidates": features,
         "utility_range": spread / SCORE_UNIT,
         "epsilon": plan.epsilon,
-        "progress": lambda rounds: progress(rounds / (rounds + 1000)),
+        "progress": lambda rounds: tick(),
     }
     if plan.method == "top_r":
         gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)

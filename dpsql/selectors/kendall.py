@@ -26,6 +26,8 @@ from dpsql.statistics.kendall import exact_utilities, utility_range
 
 NOISES = ("gumbel", "exponential")
 SPLITS = ("even", "scaled")
+# The scores of all pairs of so many columns still fit in memory, a few times 8 bytes each.
+MOST_PAIRED = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,7 @@ class KendallPlan(SelectionPlan):
     split : {'even', 'scaled'}
         How epsilon is shared by the rounds: alike, or so that all rounds have the same noise.
     blocks : int or None
-        Count pairs within this many blocks of rows only.
+        Count pairs within this many blocks of rows only, from 1 to 1e9.
     """
 
     mechanism: str
@@ -65,20 +67,30 @@ class KendallPlan(SelectionPlan):
         blocks = given["blocks"]
         if blocks is not None:
             blocks = parameters.positive_integer(
-                "blocks", blocks, code="P021", hint="Give a public number of blocks, or leave it out."
+                "blocks", blocks, hint="Give a public number of blocks, or leave it out."
             )
             if layout.row_id is None and layout.privacy_unit is None:
                 raise ParameterError(
-                    "P021",
+                    "P046",
                     "blocks needs a stored unique id to assign rows by. Give row_id := the name of its column; "
                     "a row number or a position in a file is none.",
                 )
         return {
             **super()._own(given, layout),
-            "mechanism": parameters.choice("mechanism", given["mechanism"], NOISES, code="P005"),
-            "split": parameters.choice("split", given["split"], SPLITS, code="P022"),
+            "mechanism": parameters.choice("mechanism", given["mechanism"], NOISES),
+            "split": parameters.choice("split", given["split"], SPLITS),
             "blocks": blocks,
         }
+
+    def check_features(self, count: int) -> None:
+        """Raise when there are more features than blocks hold all pairs of, too."""
+        super().check_features(count)
+        if self.blocks is not None and count > MOST_PAIRED:
+            raise ParameterError(
+                "P026",
+                f"dp_kendall with blocks takes at most {MOST_PAIRED} features; got {count}. Leave blocks out, or "
+                "select some features first.",
+            )
 
     @property
     def block_by_block(self) -> int | None:

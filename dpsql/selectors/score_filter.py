@@ -7,16 +7,17 @@ The sparse vector technique and the selection of k look at exact scores instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql import parameters
+from dpsql.call import Collector
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, usable_mu
 from dpsql.mechanisms.partition_selection import (
@@ -28,11 +29,11 @@ from dpsql.mechanisms.partition_selection import (
 )
 from dpsql.mechanisms.sparse_vector import SparseVector, sparse_vector
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k, refuse_wide_noise
+from dpsql.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k
 from dpsql.progress import Progress
 from dpsql.selection import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot, one_shot_event, one_shot_noise
-from dpsql.selectors.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
-from dpsql.source import Layout
+from dpsql.selectors.feature_counts import Counts, FeatureCounts, FeatureCountsCall, FeatureCountsPlan, NameCounts
+from dpsql.source import MOST_FEATURES, Layout
 from dpsql.statistics.feature_counts import (
     INFORMATION_UNIT,
     LARGEST_ROWS,
@@ -54,13 +55,14 @@ _USUAL_FEATURES = 1000
 _GAMMA = Fraction(1, 2)
 _MOST_ROUNDS = 100
 _MOST_CUTOFF = 1_000_000
+_MOST_CLUSTERS = 1000
 _LEAST_FALSE = Fraction(1, 10**12)
 _MANY = 100
-# Optional numbers, each with its code and what to give.
+# Optional numbers, each with what to give.
 _COUNTS = (
-    ("k", "P002", "Give the number of features."),
-    ("n_max", "P031", "Give a public limit of the rows that count."),
-    ("cutoff", "P031", "Give how many features to report at most."),
+    ("k", "Give the number of features.", MOST_FEATURES),
+    ("n_max", "Give a public limit of the rows that count.", LARGEST_ROWS),
+    ("cutoff", "Give how many features to report at most.", _MOST_CUTOFF),
 )
 # Of how many noisy numbers a score is the sum or difference: of purity, the larger of its two.
 _NUMBERS = {"totals": 1, "differences": 1, "differences_and_labels": 2, "counts": 2, "counts_and_labels": 4}
@@ -86,13 +88,13 @@ class ScoreFilterPlan(FeatureCountsPlan):
     method : str
         One of `METHODS`, as given.
     n_max : int or None
-        Rows that count at most, for exact ``information_gain``.
+        Rows that count at most, for exact ``information_gain``; at most ``2**32``.
     cutoff : int or None
-        Features that the sparse vector technique reports at most.
+        Features that the sparse vector technique reports at most; at most 1e6.
     false_positives : Fraction
         Features that no row has and that are reported all the same, in expectation at most; > 0.
     clusters : int
-        Clusters of features, >= 2.
+        Clusters of features, from 2 to 1000.
     vocabulary : {'public', 'private'}
         Whether the features' names are given, or drawn from the rows.
     vocabulary_share : Fraction
@@ -127,6 +129,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
         "delta": None,
         "method": "auto",
         "max_features_per_row": 10,
+        "present_above": None,
         "n_max": None,
         "cutoff": None,
         "false_positives": 1,
@@ -141,44 +144,54 @@ class ScoreFilterPlan(FeatureCountsPlan):
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = {
             **super()._own(given, layout),
-            "score": parameters.choice("score", given["score"], SCORES, code="P031"),
+            "score": parameters.choice("score", given["score"], SCORES),
             "threshold": parameters.optional(
                 parameters.number_from_zero,
                 "threshold",
                 given["threshold"],
-                code="P031",
                 hint="Give the score from which features are reported.",
             ),
             **{
-                name: parameters.optional(parameters.positive_integer, name, given[name], code=code, hint=hint)
-                for name, code, hint in _COUNTS
+                name: parameters.optional(partial(parameters.positive_integer, most=most), name, given[name], hint=hint)
+                for name, hint, most in _COUNTS
             },
             "delta": parameters.optional(parameters.delta, given["delta"]),
-            "method": parameters.choice("method", given["method"], METHODS, code="P028"),
+            "method": parameters.choice("method", given["method"], METHODS),
             "false_positives": parameters.positive_number(
-                "false_positives", given["false_positives"], code="P031", hint="1 is usual."
+                "false_positives", given["false_positives"], hint="1 is usual."
             ),
-            "clusters": parameters.positive_integer("clusters", given["clusters"], code="P031", hint="2 is usual."),
-            "vocabulary": parameters.choice("vocabulary", given["vocabulary"], VOCABULARIES, code="P031"),
+            "clusters": parameters.positive_integer(
+                "clusters", given["clusters"], hint="2 is usual.", most=_MOST_CLUSTERS
+            ),
+            "vocabulary": parameters.choice("vocabulary", given["vocabulary"], VOCABULARIES),
             "vocabulary_share": parameters.open_unit_interval(
-                "vocabulary_share", given["vocabulary_share"], code="P028", hint="0.5 is usual."
+                "vocabulary_share", given["vocabulary_share"], hint="0.5 is usual."
             ),
         }
         _refuse_contradictions(own, layout)
         return own
 
     def check_features(self, count: int) -> None:
-        """Raise when k is too large, or when there are more numbers or wider noise than the samplers draw."""
+        """Raise when k is too large, or when there are more numbers than a call releases."""
         if self.draws_vocabulary:
             _ = self.key_selection
         elif self.k is not None:
             refuse_large_k(self.k, count)
         if 2 * count + 2 > MOST_COORDINATES:
             raise ParameterError("P026", f"{count} features are more than one call releases. Select some first.")
-        if self.noise_law is not None:
-            _ = self.noise_scale(count or None)
-        elif self.chosen == "svt":
-            _ = self.sparse_vector
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of Laplace noise on a released number."""
+        return (self.noise_scale(count or None),) if self.noise_law == "laplace" else ()
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the part of mu of Gaussian noise on the counts."""
+        return (self.mu / self.max_rows_per_unit,) if self.noise_law == "gaussian" else ()
+
+    @property
+    def passes(self) -> int:
+        """How often the rows are read: private names are drawn first."""
+        return 2 if self.draws_vocabulary else 1
 
     @property
     def draws_vocabulary(self) -> bool:
@@ -289,9 +302,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
         """Return the scale of Laplace noise on a released number, or mu of Gaussian noise on all of them."""
         if self.noise_law == "gaussian":
             return self.mu
-        scale = self.norms(count).l1 / self.score_epsilon
-        refuse_wide_noise(scale)
-        return scale
+        return self.norms(count).l1 / self.score_epsilon
 
     def deviation(self, count: int | None) -> float:
         """Return the standard deviation of the noise on a released number, in rows."""
@@ -445,52 +456,53 @@ def _known_features(layout: Layout) -> int | None:
 
 def _refuse_contradictions(own: Mapping[str, Any], layout: Layout) -> None:
     """Raise when arguments that are right by themselves do not go together."""
-
-    def refuse(text: str) -> None:
-        raise ParameterError("P031", text)
-
     method, k, delta = own["method"], own["k"], own["delta"]
     private = own["vocabulary"] == "private"
     if method == "cluster":
         if k is not None or own["threshold"] is not None:
-            refuse("method 'cluster' finds the features by itself. Leave out threshold and k.")
-    elif (k is None) == (own["threshold"] is None):
-        refuse("give either threshold, the score from which features are reported, or k, how many.")
+            _refuse("method 'cluster' finds the features by itself. Leave out threshold and k.")
+    elif k is None and own["threshold"] is None:
+        _ask("give either threshold, the score from which features are reported, or k, how many.")
+    elif k is not None and own["threshold"] is not None:
+        _refuse("threshold and k exclude each other. Leave out one of them.")
     if method in MECHANISMS and k is None:
-        refuse(f"method '{method}' selects k features. Give k in place of threshold, or another method.")
+        _ask(f"method '{method}' selects k features. Give k in place of threshold, or another method.")
     if method == "svt" and own["threshold"] is None:
-        refuse("method 'svt' compares with a threshold. Give threshold in place of k, or another method.")
-    if own["cutoff"] is not None and own["cutoff"] > _MOST_CUTOFF:
-        refuse(f"cutoff must be at most {_MOST_CUTOFF}: so many features leave no room for their noise.")
-    if (method == "svt") != (own["cutoff"] is not None):
-        refuse("cutoff and method 'svt' go together: cutoff := the number of features to report at most.")
-    if not _LEAST_FALSE <= own["false_positives"] <= 1 / _LEAST_FALSE:
-        refuse("false_positives must be between 1e-12 and 1e12. 1 is usual.")
-    if own["clusters"] < 2:
-        refuse("clusters must be at least 2.")
+        _ask("method 'svt' compares with a threshold. Give threshold in place of k, or another method.")
+    if method == "svt" and own["cutoff"] is None:
+        _ask("method 'svt' needs cutoff, the number of features to report at most. Give cutoff := a number.")
+    if method != "svt" and own["cutoff"] is not None:
+        _refuse("cutoff is for method 'svt'. Leave it out.")
+    parameters.within("false_positives", own["false_positives"], _LEAST_FALSE, 1 / _LEAST_FALSE, hint="1 is usual.")
+    parameters.within("clusters", own["clusters"], 2, None, hint="2 is usual.")
     exact = method == "svt" or method in MECHANISMS
     if own["score"] == "information_gain" and exact and own["n_max"] is None:
-        refuse(
+        _ask(
             f"method '{method}' on information_gain needs n_max := a public limit of the rows that count. "
             "Or let noise be added to the counts: method := 'gaussian' or 'laplace'."
         )
-    if own["n_max"] is not None:
-        if own["score"] != "information_gain" or not (exact or (method == "auto" and k is not None)):
-            refuse("n_max is for information_gain with methods that look at exact scores. Leave it out.")
-        if own["n_max"] > LARGEST_ROWS:
-            refuse(f"n_max must be at most {LARGEST_ROWS}.")
+    useful = own["score"] == "information_gain" and (exact or (method == "auto" and k is not None))
+    if own["n_max"] is not None and not useful:
+        _refuse("n_max is for information_gain with methods that look at exact scores. Leave it out.")
     if private:
         if layout.names is not None:
-            refuse("names are public, so vocabulary := 'private' would pay for nothing. Leave one of them out.")
+            _refuse("names are public, so vocabulary := 'private' would pay for nothing. Leave one of them out.")
         if delta is None:
-            raise ParameterError(
-                "P027",
-                "vocabulary := 'private' needs delta, the chance that a name of one row comes out. Try 1e-6.",
-            )
+            _ask("vocabulary := 'private' needs delta, the chance that a name of one row comes out. Try 1e-6.")
     elif delta is None and method == "gaussian":
-        raise ParameterError("P027", "method 'gaussian' needs delta. Try 1e-6, or method := 'laplace'.")
+        _ask("method 'gaussian' needs delta. Try 1e-6, or method := 'laplace'.")
     elif delta is not None and (exact or method == "laplace"):
-        raise ParameterError("P027", f"method '{method}' with a public vocabulary has no use for delta. Leave it out.")
+        _refuse(f"method '{method}' with a public vocabulary has no use for delta. Leave it out.")
+
+
+def _refuse(message: str) -> NoReturn:
+    """Raise: an argument has no use beside the others."""
+    raise ParameterError("P045", message)
+
+
+def _ask(message: str) -> NoReturn:
+    """Raise: another argument is needed beside the others."""
+    raise ParameterError("P046", message)
 
 
 class ScoreFilterCall(FeatureCountsCall):
@@ -501,23 +513,35 @@ class ScoreFilterCall(FeatureCountsCall):
         super().check()
         if self.plan.draws_vocabulary and self.plan.layout.kind != "long":
             raise ParameterError(
-                "P031", "vocabulary := 'private' is for long rows: columns have public names. Leave it out."
+                "P045", "vocabulary := 'private' is for long rows: columns have public names. Leave it out."
             )
 
-    def draw_vocabulary(self, names: list[str], rows: NDArray[np.int64]) -> list[str]:
-        """Return the names of features that are released, sorted.
+    def start(self) -> Collector:
+        """Return empty counts: of names where they are private, of features where they are public."""
+        if self.plan.draws_vocabulary:
+            return NameCounts(self.plan.max_features_per_row)
+        return super().start()
+
+    def turn(self, collector: NameCounts, progress: Progress) -> Collector:
+        """Draw the names of the features that are released.
 
         Notes
         -----
         - **Guarantee**: (epsilon, delta)-DP with the vocabulary's shares: `dpsql.mechanisms.partition_selection`.
         - **Assumes**: a row counts for at most `max_features_per_row` names, once for each.
         """
-        return select_partitions(names, rows, self.plan.key_selection)
+        vocabulary = collector.vocabulary
+        counted = np.flatnonzero(collector.counts)  # every row that has a name may keep others
+        names = [vocabulary.names[number].decode() for number in counted.tolist()]
+        released = select_partitions(names, collector.counts[counted], self.plan.key_selection)
+        vocabulary.release(released)
+        return FeatureCounts(len(released), collector.most, vocabulary=vocabulary)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Any]:
         """Return the draw of the features."""
-        counts = self.counts(statistic)
-        return lambda: draw_features(self.plan, counts, self.features)
+        counts, vocabulary = self.counts(statistic), statistic.vocabulary
+        names = self.features if vocabulary is None else vocabulary.released
+        return lambda: draw_features(self.plan, counts, names)
 
 
 def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Any]:

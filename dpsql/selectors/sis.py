@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,11 +17,12 @@ from dpsql import parameters
 from dpsql.call import Batch, BoundedCall, Collector
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds, refuse_wide_noise
+from dpsql.parameters import Side
+from dpsql.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds
 from dpsql.progress import Progress
 from dpsql.selection import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.source import Layout
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.xty import mean_from_sums, target_sums_sensitivity, utility_range
 
 CENTERS = ("public", "target")
@@ -33,8 +34,8 @@ class SisPlan(SelectionPlan):
 
     Attributes
     ----------
-    lower, upper : float or tuple of float
-        Public bounds of the features.
+    lower, upper : float, tuple of float or dict of float
+        Public bounds of the features, by their order or their names.
     mechanism : {'one_shot', 'gumbel', 'canonical_lipschitz'}
         The selection mechanism.
     gamma : Fraction
@@ -45,8 +46,8 @@ class SisPlan(SelectionPlan):
         Share of epsilon that a private mean of the target costs, in (0, 1).
     """
 
-    lower: float | tuple[float, ...]
-    upper: float | tuple[float, ...]
+    lower: Side
+    upper: Side
     mechanism: str
     gamma: Fraction
     center: str
@@ -80,11 +81,11 @@ class SisPlan(SelectionPlan):
         return {
             **super()._own(given, layout),
             **feature_bounds(given),
-            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS, code="P005"),
-            "gamma": parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is usual."),
-            "center": parameters.choice("center", given["center"], CENTERS, code="P008"),
+            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS),
+            "gamma": parameters.open_unit_interval("gamma", given["gamma"], hint="1/2 is usual."),
+            "center": parameters.choice("center", given["center"], CENTERS),
             "center_share": parameters.open_unit_interval(
-                "center_share", given["center_share"], code="P008", hint="0.1 is the usual value."
+                "center_share", given["center_share"], hint="0.1 is the usual value."
             ),
         }
 
@@ -99,11 +100,17 @@ class SisPlan(SelectionPlan):
         selection = one_shot_event(self.mechanism, self.epsilon - self.center_epsilon, self.k, self.gamma)
         if self.center == "public":
             return selection
-        refuse_wide_noise(
-            Fraction(target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)) / self.center_epsilon
-        )
         mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
         return {"mechanism": "composed", "events": [mean, selection]}
+
+    @property
+    def center_scale(self) -> Fraction:
+        """Scale of the noise on the two sums that give a private centre."""
+        return Fraction(target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)) / self.center_epsilon
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise that a private centre gets."""
+        return (self.center_scale,) if self.center == "target" else ()
 
     @property
     def passes(self) -> int:
@@ -123,11 +130,10 @@ class SisPlan(SelectionPlan):
         if n_rows is not None:
             out.append(("score_gap_share", out[-1][1] / n_rows, "that gap as a share of the largest score, n_rows"))
         if self.center == "target":
-            sums = target_sums_sensitivity(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE
             out.append(
                 (
                     "center_noise_scale",
-                    sums / float(self.center_epsilon),
+                    float(self.center_scale / FIXED_POINT_ONE),
                     "scale of the noise on the two sums that give the target's mean",
                 )
             )
@@ -139,8 +145,7 @@ class SisCall(BoundedCall):
 
     def quantised_target(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.float64]:
         """Return the coded target minus `center`, clipped again to ``[-S, S]``."""
-        coded = self.coded_target(rows)
-        return np.clip(coded - center, -FIXED_POINT_ONE, FIXED_POINT_ONE) if center else coded
+        return centre(self.coded_target(rows), center)
 
     def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
         """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
@@ -154,9 +159,26 @@ class SisCall(BoundedCall):
         if self.plan.layout.kind == "array":
             column = rows.field(positions[0])
             if not pa.types.is_struct(column.type):
-                return cross_products(target, vectors_to_matrix(column, len(self.features)), *self.maps)
+                width = len(self.features)
+                products = np.zeros(width, dtype=np.int64)
+                for part in self.parts(rows):
+                    products += cross_products(target[part], vectors_to_matrix(column[part], width), *self.maps)
+                return products
             rows, positions = column, range(column.type.num_fields)
         return column_cross_products(target, rows, positions, *self.maps)
+
+    @cached_property
+    def absent(self) -> NDArray[np.int64]:
+        """What a feature counts as where long rows have no cell of it: its value 0, quantised; shape (d,)."""
+        return quantise(np.zeros(len(self.features)), *self.maps).astype(np.int64)
+
+    def cell_products(
+        self, features: NDArray[np.int64], values: NDArray[np.float64], target: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return what cells of long rows add to the products of absent ones, in units of ``S**2``, shape (cells,)."""
+        middles, scales = self.maps
+        quantised = quantise(values, middles[features], scales[features]).astype(np.int64)
+        return (quantised - self.absent[features]) * target
 
     def prepare(self, statistic: NDArray[Any], progress: Progress) -> Callable[[], list[str]]:
         """Return the draw of the selection from ``s_j`` in units of ``S**2``."""
@@ -205,14 +227,20 @@ class _CrossProducts(Collector):
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows."""
-        moved = np.clip(target - self._center, -FIXED_POINT_ONE, FIXED_POINT_ONE)
-        products = cross_products(moved, np.ascontiguousarray(features.T), *self._call.maps).tolist()
+        products = cross_products(
+            centre(target, self._center), np.ascontiguousarray(features.T), *self._call.maps
+        ).tolist()
         with self._lock:
             self._sums = [total + part for total, part in zip(self._sums, products, strict=True)]
 
     def total(self) -> NDArray[Any]:
         """Return the sums, in units of ``S**2``."""
         return np.array(self._sums, dtype=object)
+
+
+def centre(target: NDArray[np.float64], center: int) -> NDArray[np.float64]:
+    """Return the coded target minus a centre, clipped again to ``[-S, S]``."""
+    return np.clip(target - center, -FIXED_POINT_ONE, FIXED_POINT_ONE) if center else target
 
 
 def draw_selection(plan: SisPlan, utility: np.ndarray[Any, Any], features: Sequence[str]) -> list[str]:
@@ -250,6 +278,5 @@ def draw_center(plan: SisPlan, high: int, low: int) -> int:
     - **Guarantee**: pure DP at ``plan.center_epsilon``.
     - **Sensitivity**: L1, `dpsql.statistics.xty.target_sums_sensitivity`.
     """
-    scale = Fraction(target_sums_sensitivity(plan.neighbours, plan.max_rows_per_unit)) / plan.center_epsilon
-    noise = discrete_laplace(scale, 2)
+    noise = discrete_laplace(plan.center_scale, 2)
     return mean_from_sums(int(high) + int(noise[0]), int(low) + int(noise[1]))

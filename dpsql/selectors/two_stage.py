@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,11 +17,14 @@ from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.entropy import SYSTEM
-from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan, refuse_wide_noise
+from dpsql.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.progress import Progress
 from dpsql.selection import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.source import Layout
 from dpsql.statistics.votes import blocks_from_count, utility_range
+
+# Blocks at most, of a private count too: each has a fit of its own, with rows or without.
+MOST_BLOCKS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +34,9 @@ class TwoStagePlan(SelectionPlan):
     Attributes
     ----------
     blocks : int or None
-        Number of blocks, >= 1; None to derive it from a private count of the rows.
+        Number of blocks, from 1 to `MOST_BLOCKS`; None to derive it from a private count of the rows.
     rows_per_block : int or None
-        Then the rows that a block should have, >= 1.
+        Then the rows that a block should have, from 1 to 1e9.
     count_share : Fraction
         Share of epsilon that the private count costs, in (0, 1).
     count_failure : Fraction
@@ -83,30 +86,29 @@ class TwoStagePlan(SelectionPlan):
         blocks, rows = given["blocks"], given["rows_per_block"]
         if (blocks is None) == (rows is None):
             raise ParameterError(
-                "P021",
-                "give blocks := a public number of blocks, or rows_per_block := to derive it from a private count; "
-                "one of the two.",
+                "P046",
+                "the blocks must be given in one way. Give blocks := a public number of blocks, "
+                "or rows_per_block := to derive that number from a private count.",
             )
         hint = "Give a public number, not one from the table."
+        blocks = parameters.optional(
+            partial(parameters.positive_integer, most=MOST_BLOCKS), "blocks", blocks, hint=hint
+        )
         return {
             **super()._own(given, layout),
-            "blocks": None if blocks is None else parameters.positive_integer("blocks", blocks, code="P021", hint=hint),
-            "rows_per_block": None
-            if rows is None
-            else parameters.positive_integer("rows_per_block", rows, code="P021", hint=hint),
+            "blocks": blocks,
+            "rows_per_block": parameters.optional(parameters.positive_integer, "rows_per_block", rows, hint=hint),
             "count_share": parameters.open_unit_interval(
-                "count_share", given["count_share"], code="P021", hint="0.05 is the usual value."
+                "count_share", given["count_share"], hint="0.05 is the usual value."
             ),
             "count_failure": parameters.open_unit_interval(
-                "count_failure", given["count_failure"], code="P021", hint="0.0001 is the usual value."
+                "count_failure", given["count_failure"], hint="0.0001 is the usual value."
             ),
-            "penalty": parameters.positive_float(
-                "penalty", given["penalty"], code="P023", hint="0.1 is the usual value."
-            ),
-            "standardize": parameters.boolean("standardize", given["standardize"], code="P023"),
-            "intercept": parameters.boolean("intercept", given["intercept"], code="P023"),
-            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS, code="P005"),
-            "gamma": parameters.open_unit_interval("gamma", given["gamma"], code="P006", hint="1/2 is usual."),
+            "penalty": parameters.positive_float("penalty", given["penalty"], hint="0.1 is the usual value."),
+            "standardize": parameters.boolean("standardize", given["standardize"]),
+            "intercept": parameters.boolean("intercept", given["intercept"]),
+            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS),
+            "gamma": parameters.open_unit_interval("gamma", given["gamma"], hint="1/2 is usual."),
         }
 
     @cached_property
@@ -120,9 +122,12 @@ class TwoStagePlan(SelectionPlan):
         selection = one_shot_event(self.mechanism, self.epsilon - self.count_epsilon, self.k, self.gamma)
         if self.blocks is not None:
             return selection
-        refuse_wide_noise(self.max_rows_per_unit / self.count_epsilon)
         count = {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
         return {"mechanism": "composed", "events": [count, selection]}
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise on a private count."""
+        return () if self.blocks is not None else (self.max_rows_per_unit / self.count_epsilon,)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be; scores are votes, at most the number of blocks."""
@@ -200,9 +205,10 @@ def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
         return plan.blocks
     epsilon = plan.count_epsilon / plan.max_rows_per_unit
     count = rows + int(discrete_laplace(1 / epsilon, 1)[0])
-    return blocks_from_count(
+    blocks = blocks_from_count(
         count, rows_per_block=plan.rows_per_block or 1, epsilon=epsilon, failure=plan.count_failure
     )
+    return min(blocks, MOST_BLOCKS)
 
 
 def count_votes(

@@ -65,7 +65,7 @@ def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: i
     Raises
     ------
     ParameterError
-        P007 (neighbours), P009 (max_rows_per_unit).
+        P018 (neighbours, max_rows_per_unit).
     """
     _check(neighbours, max_rows_per_unit)
     return histograms * max_rows_per_unit * (2 if neighbours == "replace" else 1)
@@ -87,7 +87,7 @@ def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per
     Raises
     ------
     ParameterError
-        P007 (neighbours), P009 (max_rows_per_unit).
+        P018 (neighbours, max_rows_per_unit).
     """
     _check(neighbours, max_rows_per_unit)
     return histograms * max_rows_per_unit**2 * (2 if neighbours == "replace" else 1)
@@ -114,7 +114,7 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
     Raises
     ------
     ParameterError
-        P007 (neighbours), P009 (max_rows_per_unit).
+        P018 (neighbours, max_rows_per_unit).
 
     Notes
     -----
@@ -145,12 +145,12 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
 
 
 def check_relation(neighbours: str) -> None:
-    """Refuse a relation that nothing here is calibrated to (P007)."""
+    """Refuse a relation that nothing here is calibrated to (P018)."""
     if neighbours not in NEIGHBOURS:
-        raise ParameterError("P007", f"neighbours must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}.")
+        raise ParameterError("P018", f"neighbours must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}.")
 
 
 def _check(neighbours: str, max_rows_per_unit: int) -> None:
     check_relation(neighbours)
     if not isinstance(max_rows_per_unit, int) or not max_rows_per_unit >= 1:
-        raise ParameterError("P009", f"max_rows_per_unit must be an integer >= 1; got {max_rows_per_unit}.")
+        raise ParameterError("P018", f"max_rows_per_unit must be an integer >= 1; got {max_rows_per_unit}.")

@@ -139,11 +139,11 @@ def released_norms(
     Raises
     ------
     ParameterError
-        P007 (neighbours), P009 (max_rows_per_unit), P031 (max_features_per_row, n_features).
+        P018 (neighbours, max_rows_per_unit, max_features_per_row, n_features).
     """
     ones = _ones(neighbours, max_features_per_row, n_features, max_rows_per_unit)
     if released not in RELEASED:
-        raise ParameterError("P031", f"released must be one of {', '.join(RELEASED)}; got {released!r}.")
+        raise ParameterError("P018", f"released must be one of {', '.join(RELEASED)}; got {released!r}.")
     moved = ones + 1 if released.endswith("labels") else ones
     l1 = squared = moved
     if neighbours == "replace":
@@ -176,7 +176,7 @@ def score_sensitivity(
     Raises
     ------
     ParameterError
-        P007 (neighbours), P009 (max_rows_per_unit), P031 (score, largest_rows).
+        P018 (neighbours, max_rows_per_unit, score, largest_rows).
     """
     _ones(neighbours, 1, None, max_rows_per_unit)
     _check_score(score)
@@ -244,7 +244,7 @@ def information_sensitivity(largest_rows: int | None) -> int:
     Raises
     ------
     ParameterError
-        P031, when `largest_rows` is missing or out of range.
+        P018, when `largest_rows` is missing or out of range.
 
     Notes
     -----
@@ -258,7 +258,7 @@ def information_sensitivity(largest_rows: int | None) -> int:
     """
     if not isinstance(largest_rows, int) or not 1 <= largest_rows <= LARGEST_ROWS:
         raise ParameterError(
-            "P031",
+            "P018",
             "information_gain with this method needs n_max, a public limit of the rows that are counted, "
             f"from 1 to {LARGEST_ROWS}.",
         )
@@ -313,17 +313,23 @@ def _n_log_n(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _check_score(score: str) -> None:
     if score not in SCORES:
-        raise ParameterError("P031", f"score must be one of {', '.join(SCORES)}; got {score!r}.")
+        raise ParameterError("P018", f"score must be one of {', '.join(SCORES)}; got {score!r}.")
 
 
 def _ones(neighbours: str, max_features_per_row: int, n_features: int | None, max_rows_per_unit: int) -> int:
     """Return how many features one row holds at most, with everything checked."""
     check_relation(neighbours)
-    for name, value, code in (
-        ("max_features_per_row", max_features_per_row, "P031"),
-        ("n_features", 1 if n_features is None else n_features, "P031"),
-        ("max_rows_per_unit", max_rows_per_unit, "P009"),
+    for name, value in (
+        ("max_features_per_row", max_features_per_row),
+        ("n_features", 1 if n_features is None else n_features),
+        ("max_rows_per_unit", max_rows_per_unit),
     ):
         if not isinstance(value, int) or not value >= 1:
-            raise ParameterError(code, f"{name} must be an integer >= 1; got {value}.")
+            raise ParameterError("P018", f"{name} must be an integer >= 1; got {value}.")
     return max_features_per_row if n_features is None else min(max_features_per_row, n_features)
+
+
+def present_in(features: NDArray[np.floating[Any]], above: float | None) -> NDArray[np.bool_]:
+    """Return which features are present: above a number, or, without one, neither zero nor NaN."""
+    found: NDArray[np.bool_] = (features != 0) & ~np.isnan(features) if above is None else features > above
+    return found

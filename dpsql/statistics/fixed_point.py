@@ -9,6 +9,7 @@ double operations in the same order run in SQL (`sql/exact/fixed_point.sql`) and
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,29 +29,20 @@ def affine_map(lower: float, upper: float) -> tuple[float, float]:
     ParameterError
         When the interval is too narrow or too wide for doubles.
     """
-    middle = (lower + upper) / 2.0
+    middle = (lower + upper) / 2.0  # Python's doubles: beyond their range they are infinite, without a warning
     scale = 2.0 * FIXED_POINT_ONE / (upper - lower) if upper > lower else math.inf
     if not (0.0 < scale < math.inf and math.isfinite(middle)):
         raise ParameterError(
-            "P003", f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for doubles. Rescale the column."
+            "P036", f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for doubles. Rescale the column."
         )
     return middle, scale
 
 
-def affine_maps(lower: Any, upper: Any, count: int, what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (middles, scales), each of shape (count,), from one pair of bounds or a list per feature."""
-    low = lower if isinstance(lower, tuple) else (lower,) * count
-    high = upper if isinstance(upper, tuple) else (upper,) * count
-    for side in (low, high):
-        if len(side) != count:
-            raise ParameterError(
-                "P003", f"{what} has {len(side)} bounds for {count} features. Give one number, or one per feature."
-            )
-    if not isinstance(lower, tuple) and not isinstance(upper, tuple):
-        middle, scale = affine_map(lower, upper)
-        return np.full(count, middle), np.full(count, scale)
-    pairs = [affine_map(a, b) for a, b in zip(low, high, strict=True)]
-    return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+def affine_maps(intervals: Sequence[tuple[float, float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (middles, scales) of some intervals, each of shape (d,)."""
+    maps = {interval: affine_map(*interval) for interval in set(intervals)}
+    found = np.array([maps[interval] for interval in intervals], dtype=np.float64).reshape(-1, 2)
+    return found[:, 0].copy(), found[:, 1].copy()
 
 
 def quantise(values: NDArray[np.float64], middle: Any, scale: Any) -> NDArray[np.float64]:

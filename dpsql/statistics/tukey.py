@@ -84,7 +84,7 @@ def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
     Raises
     ------
     ParameterError
-        P028, when more models would be needed than the mechanism takes.
+        P039, when more models would be needed than the mechanism takes.
 
     Notes
     -----
@@ -96,7 +96,7 @@ def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
     target = passing_score(test, delta) + math.ceil(-math.log(2 * _FAILURE) / float(test)) + _SPREAD
     if typical_reach(LARGEST_MODELS, p, epsilon / 2, delta) < target:
         raise ParameterError(
-            "P028",
+            "P039",
             f"with epsilon {float(epsilon):.3g} the Tukey mechanism would need more than {LARGEST_MODELS} blocks. "
             "Raise epsilon, or use another method.",
         )

@@ -88,7 +88,7 @@ def blocks_from_count(noisy_count: int, *, rows_per_block: int, epsilon: Fractio
         ``max(1, floor((noisy_count - shift) / rows_per_block))``, see `count_shift`.
     """
     if not rows_per_block >= 1:
-        raise ParameterError("P021", f"rows_per_block must be >= 1; got {rows_per_block}.")
+        raise ParameterError("P018", f"rows_per_block must be >= 1; got {rows_per_block}.")
     return max(1, (noisy_count - count_shift(epsilon, failure)) // rows_per_block)
 
 
@@ -99,9 +99,9 @@ def count_shift(epsilon: Fraction, failure: Fraction) -> int:
     than the least only when ``failure`` agrees with one of these probabilities to 30 digits.
     """
     if not epsilon > 0:
-        raise ParameterError("P021", f"epsilon must be > 0; got {epsilon}.")
+        raise ParameterError("P018", f"epsilon must be > 0; got {epsilon}.")
     if not 0 < failure < 1:
-        raise ParameterError("P021", f"failure must be strictly between 0 and 1; got {failure}.")
+        raise ParameterError("P018", f"failure must be strictly between 0 and 1; got {failure}.")
     unit = 10**_DIGITS
     # -log(failure * (1 + a)), from above.
     exponent = (

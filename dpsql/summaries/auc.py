@@ -59,7 +59,7 @@ class AucPlan(ScorePlan):
         """Epsilon of one added, removed or replaced row."""
         return step_epsilon(self.epsilon, self.neighbours, self.max_rows_per_unit, replaces=True)
 
-    def check_features(self, count: int) -> None:
+    def check_drawable(self, count: int) -> None:
         """Raise when epsilon is too small for the constants of the noise."""
         one = min(self.row_epsilon, Fraction(1))
         cauchy_scale(one, default_beta(one))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +16,7 @@ from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.kernels.cells import COARSE_CELLS, MagnitudeCounts
 from dpsql.mechanisms.bounds import laplace_bounds
-from dpsql.plan import Quantity, refuse_wide_noise
+from dpsql.plan import Quantity
 from dpsql.progress import Progress
 from dpsql.source import Layout
 from dpsql.statistics.counts import l1_sensitivity
@@ -41,13 +41,16 @@ class BoundsPlan(ColumnPlan):
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         hint = "0.001 is the usual value."
-        return {"failure": parameters.open_unit_interval("failure", given["failure"], code="P029", hint=hint)}
+        return {"failure": parameters.open_unit_interval("failure", given["failure"], hint=hint)}
 
     @cached_property
     def event(self) -> dict[str, Any]:
         """What the ledger records: noise on two histograms of one column."""
-        refuse_wide_noise(self.scale)
         return {"mechanism": "discrete_laplace", "epsilon": str(self.epsilon)}
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise on a count."""
+        return (self.scale,)
 
     @property
     def scale(self) -> Fraction:

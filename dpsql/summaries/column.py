@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dpsql.plan import NOT_STATED, PROTECTION, Plan
@@ -23,4 +23,4 @@ class ColumnPlan(Plan):
     @classmethod
     def _layout(cls, given: Mapping[str, Any]) -> Layout:
         """Return the layout of a table of which one column counts."""
-        return Layout.from_arguments({**given, "features": ()})
+        return replace(Layout.from_arguments({**given, "features": None}), features=())

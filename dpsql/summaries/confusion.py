@@ -6,7 +6,7 @@ dp_roc (`dpsql.summaries.roc`). Thresholds are given, so all of epsilon goes to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -63,9 +63,10 @@ class ConfusionPlan(CurvePlan):
         """Cells between the thresholds."""
         return CutCells(self.thresholds)
 
-    def check_features(self, count: int) -> None:
-        """Raise when the noise would be wider than the samplers draw."""
-        self.check_counts(len(self.thresholds) + 1)
+    @property
+    def counted(self) -> int:
+        """Cells that the counts are between."""
+        return len(self.thresholds) + 1
 
     @cached_property
     def event(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ class ConfusionPlan(CurvePlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the cumulative counts would be."""
-        return self.count_noise(len(self.thresholds) + 1, n_rows)
+        return self.count_noise(self.counted, n_rows)
 
 
 class ConfusionCall(ScoreCall):
@@ -92,8 +93,9 @@ class ConfusionCall(ScoreCall):
 
 def _thresholds(given: Any, lower: float, upper: float) -> tuple[float, ...]:
     hint = "Give ascending numbers between lower and upper, such as [0.25, 0.5, 0.75]."
-    items = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    found = tuple(parameters.finite_float("a threshold", item, code="P032", hint=hint) for item in items)
+    items = parameters.list_items(given, most=_MOST_THRESHOLDS)
+    items = (given,) if items is None else items
+    found = tuple(parameters.finite_float("a threshold", item, hint=hint) for item in items)
     inside = all(lower <= threshold <= upper for threshold in found)
     if not 1 <= len(found) <= _MOST_THRESHOLDS or not inside or any(a >= b for a, b in pairwise(found)):
         raise ParameterError("P032", f"thresholds must be 1 to {_MOST_THRESHOLDS} ascending numbers. {hint}")

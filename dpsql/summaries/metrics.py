@@ -88,24 +88,24 @@ class MetricsPlan(Plan):
     def _layout(cls, given: Mapping[str, Any]) -> Layout:
         """Return the layout: the prediction is the one feature."""
         hint = "Give the column that holds the predictions."
-        prediction = parameters.text("prediction", given["prediction"], code="P011", hint=hint)
+        prediction = parameters.text("prediction", given["prediction"], hint=hint)
         return Layout.from_arguments({**given, "features": [prediction]})
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = feature_bounds(given)
-        if any(isinstance(side, tuple) for side in own.values()):
-            raise ParameterError("P003", "lower and upper must be one number each: they bound target and prediction.")
+        if not all(isinstance(side, float) for side in own.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: they bound target and prediction.")
         bound = given["error_bound"]
         if bound is not None:
             hint = "Give the largest error that is to count, in the unit of the target, or leave it out."
-            bound = parameters.positive_float("error_bound", bound, code="P003", hint=hint)
+            bound = parameters.positive_float("error_bound", bound, hint=hint)
         return {**own, "error_bound": bound}
 
-    def check_features(self, count: int) -> None:
+    def check_drawable(self, count: int) -> None:
         """Raise when the noise on the number of rows would be wider than the sampler draws."""
         if self.scales[0] > _WIDEST:
-            raise ParameterError("P001", "epsilon is too small for so many rows per privacy unit. Raise it.")
+            raise ParameterError("P038", "epsilon is too small for so many rows per privacy unit. Raise it.")
 
     @cached_property
     def half_width(self) -> float:

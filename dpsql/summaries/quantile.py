@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -39,7 +39,7 @@ class QuantilePlan(ColumnPlan):
     lower, upper : float
         Public bounds of the column.
     cells : int
-        Cells of equal width between them; quantiles are middles of cells.
+        Cells of equal width between them, at most ``2**20``; quantiles are middles of cells.
     """
 
     quantiles: tuple[str, ...]
@@ -61,11 +61,9 @@ class QuantilePlan(ColumnPlan):
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         bounds = feature_bounds(given)
-        if any(isinstance(side, tuple) for side in bounds.values()):
-            raise ParameterError("P003", "lower and upper must be one number each: dp_quantile reads one column.")
-        cells = parameters.positive_integer("cells", given["cells"], code="P029", hint="1024 is the usual value.")
-        if cells > _MOST_CELLS:
-            raise ParameterError("P029", f"cells must be at most {_MOST_CELLS}; got {cells}. 1024 is the usual value.")
+        if not all(isinstance(side, float) for side in bounds.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
+        cells = parameters.positive_integer("cells", given["cells"], hint="1024 is the usual value.", most=_MOST_CELLS)
         return {**bounds, "cells": cells, "quantiles": _quantiles(given["quantiles"])}
 
     @cached_property
@@ -139,9 +137,10 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
 
 def _quantiles(given: Any) -> tuple[str, ...]:
     """Return the quantiles as exact decimals, ascending."""
-    items = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    items = parameters.list_items(given, most=_MOST_QUANTILES)
+    items = (given,) if items is None else items
     hint = "0.5 is the median; give ascending numbers such as [0.25, 0.5, 0.75]."
-    checked = [parameters.open_unit_interval("a quantile", item, code="P029", hint=hint) for item in items]
+    checked = [parameters.open_unit_interval("a quantile", item, hint=hint) for item in items]
     if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in pairwise(checked)):
         raise ParameterError("P029", f"quantiles must be 1 to {_MOST_QUANTILES} ascending numbers. {hint}")
     return tuple(str(quantile) for quantile in checked)

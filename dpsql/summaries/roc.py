@@ -27,7 +27,8 @@ epsilon of 1 or less, it is narrower from about a hundred thresholds on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -51,7 +52,7 @@ from dpsql.mechanisms.prefix_sums import (
 from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
 from dpsql.mechanisms.smooth import cauchy_scale, default_beta, smooth_medians, step_epsilon
 from dpsql.noise.discrete import laplace_deviation
-from dpsql.plan import Plan, Quantity, refuse_wide_noise
+from dpsql.plan import Plan, Quantity
 from dpsql.progress import Progress
 from dpsql.source import Layout
 from dpsql.summaries.column import COLUMN_PROTECTION
@@ -73,9 +74,8 @@ _CANDIDATES = 256
 
 def grid_cells(given: Any) -> int:
     """Return the checked number of cells that scores are counted in."""
-    cells = parameters.positive_integer("cells", given, code="P032", hint="4096 is the usual value.")
-    if cells > _MOST_CELLS:
-        raise ParameterError("P032", f"cells must be at most {_MOST_CELLS}; got {cells}. 4096 is the usual value.")
+    cells = parameters.positive_integer("cells", given, hint="4096 is the usual value.")
+    parameters.within("cells", cells, None, _MOST_CELLS, hint="4096 is the usual value.")
     return cells
 
 
@@ -99,9 +99,9 @@ class CurvePlan(ScorePlan):
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         delta = parameters.optional(parameters.delta, given["delta"])
-        curve = parameters.choice("curve", given["curve"], CURVES, code="P032")
+        curve = parameters.choice("curve", given["curve"], CURVES)
         if curve == "toeplitz" and delta is None:
-            raise ParameterError("P032", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
+            raise ParameterError("P046", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
         return {**super()._own(given, layout), "delta": delta, "curve": curve}
 
     @property
@@ -125,11 +125,21 @@ class CurvePlan(ScorePlan):
         """Return the strategy for so many cells."""
         return prefix_strategy(cells, name=self.curve, noise="laplace" if self.delta is None else "gaussian")
 
-    def check_counts(self, cells: int) -> None:
-        """Raise when the noise on the counts of so many cells would be wider than the samplers draw."""
-        if self.mu is None:
-            scale = laplace_scale(self.strategy(cells), self.count_epsilon, self.neighbours, self.max_rows_per_unit)
-            refuse_wide_noise(scale)
+    @property
+    @abstractmethod
+    def counted(self) -> int:
+        """Cells that the counts are between."""
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of Laplace noise on the counts."""
+        if self.mu is not None:
+            return ()
+        strategy = self.strategy(self.counted)
+        return (laplace_scale(strategy, self.count_epsilon, self.neighbours, self.max_rows_per_unit),)
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the part of mu of Gaussian noise on the counts."""
+        return () if self.mu is None else (self.mu / self.max_rows_per_unit,)
 
     def count_noise(self, cells: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the cumulative counts of so many cells would be."""
@@ -220,20 +230,21 @@ class RocPlan(CurvePlan):
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        thresholds = parameters.choice("thresholds", given["thresholds"], THRESHOLDS, code="P032")
-        count = parameters.positive_integer("n_thresholds", given["n_thresholds"], code="P032", hint="15 is usual.")
+        thresholds = parameters.choice("thresholds", given["thresholds"], THRESHOLDS)
+        count = parameters.positive_integer("n_thresholds", given["n_thresholds"], hint="15 is usual.")
         grid = grid_cells(given["cells"])
-        if count > min(_MOST_THRESHOLDS, grid - 1):
-            most = min(_MOST_THRESHOLDS, grid - 1)
-            raise ParameterError("P032", f"n_thresholds must be at most {most}, fewer than cells; got {count}.")
+        most = min(_MOST_THRESHOLDS, grid - 1)
+        parameters.within("n_thresholds", count, None, most, hint="Give fewer thresholds than cells.")
         if thresholds == "smooth_medians" and count & (count + 1):
-            raise ParameterError("P032", f"smooth medians come as 1, 3, 7, 15, 31, ...; got n_thresholds {count}.")
+            raise ParameterError(
+                "P052", f"n_thresholds must be 1, 3, 7, 15, 31, ... for smooth medians; got {count}. 15 is usual."
+            )
         return {
             **super()._own(given, layout),
             "thresholds": thresholds,
             "n_thresholds": count,
             "threshold_share": parameters.open_unit_interval(
-                "threshold_share", given["threshold_share"], code="P028", hint="0.2 is usual."
+                "threshold_share", given["threshold_share"], hint="0.2 is usual."
             ),
             "grid": grid,
         }
@@ -258,9 +269,14 @@ class RocPlan(CurvePlan):
         """Epsilon that is left for the counts."""
         return self.epsilon - self.threshold_epsilon
 
-    def check_features(self, count: int) -> None:
-        """Raise when the noise would be wider than the samplers draw."""
-        self.check_counts(self.n_thresholds + 1)
+    @property
+    def counted(self) -> int:
+        """Cells that the counts are between."""
+        return self.n_thresholds + 1
+
+    def check_drawable(self, count: int) -> None:
+        """Raise unless thresholds and counts can be drawn."""
+        super().check_drawable(count)
         if self.thresholds == "smooth_medians":
             level = self.threshold_epsilon / self.levels
             one = min(step_epsilon(level, self.neighbours, self.max_rows_per_unit, replaces=False), Fraction(1))
@@ -279,7 +295,7 @@ class RocPlan(CurvePlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the cumulative counts would be."""
-        return self.count_noise(self.n_thresholds + 1, n_rows)
+        return self.count_noise(self.counted, n_rows)
 
 
 class RocCall(ScoreCall):

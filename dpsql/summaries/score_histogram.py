@@ -22,6 +22,7 @@ from dpsql import parameters
 from dpsql.call import Batch, Call, Collector
 from dpsql.errors import ParameterError
 from dpsql.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
+from dpsql.rendering import call, cast, double, plus
 from dpsql.source import Layout
 
 # What the functions of a label and a score take, beside what each does with them.
@@ -67,7 +68,7 @@ class EvenCells(ScoreCells):
     Raises
     ------
     ParameterError
-        P032: the cells are finer than doubles are.
+        P036: the cells are finer than doubles are.
     """
 
     def __init__(self, lower: float, upper: float, cells: int) -> None:
@@ -75,7 +76,9 @@ class EvenCells(ScoreCells):
         self._unit = 1.0 if math.isfinite(upper - lower) else 0.5
         self._start, width = lower * self._unit, upper * self._unit - lower * self._unit
         if width <= 0 or not math.isfinite(cells / width):
-            raise ParameterError("P032", f"{cells} cells between {lower} and {upper} are too fine. Widen the bounds.")
+            raise ParameterError(
+                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
+            )
         self._per_unit, self._cells = cells / width, cells
         wanted = np.arange(1, cells)
         edges = np.clip((self._start + width * (wanted / cells)) / self._unit, lower, upper)
@@ -92,14 +95,16 @@ class EvenCells(ScoreCells):
                 break
             edges[high] = below[high]
         if (self.of(edges) != wanted).any():
-            raise ParameterError("P032", f"{cells} cells between {lower} and {upper} are too fine. Widen the bounds.")
+            raise ParameterError(
+                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
+            )
         self.edges = edges
 
     def sql(self, score: str) -> str:
         """Return the cell as SQL."""
-        scaled = score if self._unit == 1 else f"{score} * {double(self._unit)}"
-        moved = scaled if self._start == 0 else f"({scaled} - {double(self._start)})"
-        return f"system.main.floor({moved} * {double(self._per_unit)})::INTEGER"
+        scaled = score if self._unit == 1 else call("*", score, double(self._unit))
+        moved = scaled if self._start == 0 else call("-", scaled, double(self._start))
+        return cast(call("floor", call("*", moved, double(self._per_unit))), "INTEGER")
 
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells."""
@@ -121,16 +126,11 @@ class CutCells(ScoreCells):
 
     def sql(self, score: str) -> str:
         """Return the cell as SQL."""
-        return " + ".join(f"({score} >= {double(cut)})::INTEGER" for cut in self.edges) or "0"
+        return plus(*(cast(f"({score} >= {double(cut)})", "INTEGER") for cut in self.edges)) if len(self.edges) else "0"
 
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells."""
         return np.searchsorted(self.edges, scores, side="right").astype(np.int64)
-
-
-def double(value: float) -> str:
-    """Return a double as a literal of SQL."""
-    return f"'{float(value)!r}'::DOUBLE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,15 +154,15 @@ class ScorePlan(Plan):
     @classmethod
     def _layout(cls, given: Mapping[str, Any]) -> Layout:
         """Return the layout: the label is the target, the score the one feature."""
-        label = parameters.text("label", given["label"], code="P011", hint="Give the column that holds the label.")
-        score = parameters.text("score", given["score"], code="P011", hint="Give the column that holds the score.")
+        label = parameters.text("label", given["label"], hint="Give the column that holds the label.")
+        score = parameters.text("score", given["score"], hint="Give the column that holds the score.")
         return Layout.from_arguments({**given, "target": label, "features": [score]})
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = feature_bounds(given)
-        if any(isinstance(side, tuple) for side in own.values()):
-            raise ParameterError("P003", "lower and upper must be one number each: they bound the score.")
+        if not all(isinstance(side, float) for side in own.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: they bound the score.")
         return own
 
     @property

@@ -1,20 +1,45 @@
 -- dp_protect(dataset, epsilon := …, delta := …) or (dataset, rho := …) → VARCHAR
--- Sets a dataset's budget, once; what is stated besides (neighbours, privacy unit, bounds) holds for every call on it.
+-- Sets the budget of a table or view; what is stated besides (neighbours, privacy unit, bounds) holds for every call on it.
+-- From then on nothing is answered that cannot be placed: see dp_unplaced(). source := false: rows that are in no catalog.
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, replace := false
+  max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
+  target_levels := NULL, accountant := NULL, mark := true, source := true, replace := false
 ) AS
   system.main.dpsql_protect(
     dataset, epsilon, delta, rho, neighbours, privacy_unit, max_rows_per_unit, lower, upper, target_lower, target_upper,
-    replace);
+    target_levels, accountant, mark, source, replace,
+    CASE WHEN source THEN dpsql_reads(dataset) END,
+    (SELECT system.main.list(sql) FROM system.main.duckdb_views()
+     WHERE NOT internal AND system.main.contains(system.main.lower(dataset::VARCHAR), system.main.lower(view_name))),
+    dpsql_tables());
+
+-- dp_public(table) → VARCHAR. Declares that a table tells of nobody, so that views may join it.
+CREATE OR REPLACE TEMP MACRO dp_public(source, force := false) AS
+  system.main.dpsql_public(source, force, dpsql_reads(source), dpsql_tables());
+
+-- dp_derive(table, base, own_rows_only := true) → VARCHAR. Declares that a table was made from a protected one: calls on it are
+-- charged to that one. own_rows_only: each row is made of rows of its own privacy unit and of public tables alone.
+-- one_row_each, where the base has no privacy unit: one row of it gives at most one row here, made of it alone.
+CREATE OR REPLACE TEMP MACRO dp_derive(
+  source, base, privacy_unit := NULL, own_rows_only := false, one_row_each := false
+) AS
+  system.main.dpsql_derive(source, base, privacy_unit, own_rows_only, one_row_each, dpsql_reads(source), dpsql_tables());
+
+-- dp_unplaced() → TABLE: every table of which nothing is declared, with the lines that declare it.
+CREATE OR REPLACE TEMP MACRO dp_unplaced() AS TABLE
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_unplaced((
+    SELECT system.main.list(system.main.struct_pack(
+      database_name := database_name, schema_name := schema_name, table_name := table_name))
+    FROM system.main.duckdb_tables() WHERE NOT internal))) AS entry);
 
 -- dp_budget() → TABLE: one row per dataset, what is spent and what remains.
 CREATE OR REPLACE TEMP MACRO dp_budget() AS TABLE
-  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_budget()) AS entry);
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry);
 
 -- dp_ledger() → TABLE: one row per entry of the ledger, in the order of its hash chain.
 CREATE OR REPLACE TEMP MACRO dp_ledger() AS TABLE
-  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_ledger()) AS entry);
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_ledger()) AS entry);
 
 -- dp_estimate(function, n_features := …, k := …, epsilon := …, …) → TABLE(quantity, value, meaning)
 -- What a call would cost and how noisy it would be; reads no table and charges nothing.
@@ -29,7 +54,7 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   vocabulary := NULL, vocabulary_share := NULL, regularization := NULL, thresholds := NULL, n_thresholds := NULL,
   threshold_share := NULL, curve := NULL, max_rows_per_unit := NULL
 ) AS TABLE
-  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_estimate(
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
     function, n_features, k, epsilon, delta, n_rows, neighbours, mechanism, gamma, center, center_share, split,
     blocks, rows_per_block, count_share, radius, intercept, method, selector, selection_share, selection_blocks,
     lower, upper, target_lower, target_upper, row_norm, rounds, bounds_share, scale_share, quantiles, cells,

@@ -11,8 +11,8 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
   target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
   dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_auc', source, label, score, epsilon, cells, lower, upper, target_levels, neighbours, privacy_unit,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_auc', dpsql_lineage(source, release), source, label, score, epsilon, cells, lower, upper, target_levels, neighbours, privacy_unit,
     max_rows_per_unit, row_id, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_auc(
@@ -20,9 +20,9 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
   dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_area(
-    system.main.list({'y': y, 'p': p}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_auc aggregate', '', 'y', 'p', epsilon, cells, lower, upper, target_levels, neighbours, NULL, NULL,
+    system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_auc aggregate', NULL, '', 'y', 'p', epsilon, cells, lower, upper, target_levels, neighbours, NULL, NULL,
       NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_auc aggregate', '', 'y', 'p', epsilon, cells, lower, upper, target_levels, neighbours, NULL, NULL,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_auc aggregate', NULL, '', 'y', 'p', epsilon, cells, lower, upper, target_levels, neighbours, NULL, NULL,
       NULL, dataset, release))));

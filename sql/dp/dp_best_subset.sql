@@ -11,8 +11,8 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
   release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_best_subset', source, target, features, n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_best_subset', dpsql_lineage(source, release), source, target, features, n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
     target_levels, radius, ridge, intercept, method, list_size, gap, node_limit, neighbours, privacy_unit,
     max_rows_per_unit, row_id, value, dataset, release));
 
@@ -23,11 +23,11 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
   dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_ranked(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_best_subset aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_best_subset aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
       target_levels, radius, ridge, intercept, method, list_size, gap, node_limit, neighbours, NULL, NULL, NULL, NULL,
       dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_best_subset aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_best_subset aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
       target_levels, radius, ridge, intercept, method, list_size, gap, node_limit, neighbours, NULL, NULL, NULL, NULL,
       dataset, release))));

@@ -8,15 +8,15 @@ CREATE OR REPLACE TEMP MACRO dp_bounds(
   source, target := NULL, epsilon := NULL, failure := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_bounds', source, target, epsilon, failure, neighbours, privacy_unit, max_rows_per_unit, row_id, dataset,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_bounds', dpsql_lineage(source, release), source, target, epsilon, failure, neighbours, privacy_unit, max_rows_per_unit, row_id, dataset,
     release));
 
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   y, epsilon := NULL, failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_interval(
-    system.main.list({'y': y}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_bounds aggregate', '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_bounds aggregate', '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))));
+    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_bounds aggregate', NULL, '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_bounds aggregate', NULL, '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))));

@@ -12,8 +12,8 @@ CREATE OR REPLACE TEMP MACRO dp_confusion(
   lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_confusion', source, label, score, thresholds, epsilon, delta, curve, lower, upper, target_levels, neighbours,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_confusion', dpsql_lineage(source, release), source, label, score, thresholds, epsilon, delta, curve, lower, upper, target_levels, neighbours,
     privacy_unit, max_rows_per_unit, row_id, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_confusion(
@@ -21,9 +21,9 @@ CREATE OR REPLACE TEMP MACRO dp_confusion(
   target_levels := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_confusion(
-    system.main.list({'y': y, 'p': p}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_confusion aggregate', '', 'y', 'p', thresholds, epsilon, delta, curve, lower, upper, target_levels,
+    system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_confusion aggregate', NULL, '', 'y', 'p', thresholds, epsilon, delta, curve, lower, upper, target_levels,
       neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_confusion aggregate', '', 'y', 'p', thresholds, epsilon, delta, curve, lower, upper, target_levels,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_confusion aggregate', NULL, '', 'y', 'p', thresholds, epsilon, delta, curve, lower, upper, target_levels,
       neighbours, NULL, NULL, NULL, dataset, release))));

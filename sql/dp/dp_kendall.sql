@@ -9,8 +9,8 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
   target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_kendall', source, target, features, n_features, names, k, epsilon, target_levels, mechanism, split, blocks,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_kendall', dpsql_lineage(source, release), source, target, features, n_features, names, k, epsilon, target_levels, mechanism, split, blocks,
     neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
@@ -18,9 +18,9 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
   mechanism := NULL, split := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_ranked(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_kendall aggregate', '', 'y', 'x', n_features, names, k, epsilon, target_levels, mechanism, split, NULL,
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_kendall aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, target_levels, mechanism, split, NULL,
       neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_kendall aggregate', '', 'y', 'x', n_features, names, k, epsilon, target_levels, mechanism, split, NULL,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_kendall aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, target_levels, mechanism, split, NULL,
       neighbours, NULL, NULL, NULL, NULL, dataset, release))));

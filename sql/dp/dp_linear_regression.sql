@@ -13,8 +13,8 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   scale_share := NULL, count_share := NULL, count_failure := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_linear_regression', source, target, features, n_features, names, epsilon, delta, method, lower, upper,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_linear_regression', dpsql_lineage(source, release), source, target, features, n_features, names, epsilon, delta, method, lower, upper,
     target_lower, target_upper, target_levels, row_norm, rounds, split, blocks, n_rows, bounds_share, scale_share,
     count_share, count_failure, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
 
@@ -25,11 +25,11 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   count_failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_coefficients(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_linear_regression aggregate', '', 'y', 'x', n_features, names, epsilon, delta, method, lower, upper,
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_linear_regression aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, method, lower, upper,
       target_lower, target_upper, target_levels, row_norm, rounds, split, blocks, n_rows, bounds_share, scale_share,
       count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_linear_regression aggregate', '', 'y', 'x', n_features, names, epsilon, delta, method, lower, upper,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_linear_regression aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, method, lower, upper,
       target_lower, target_upper, target_levels, row_norm, rounds, split, blocks, n_rows, bounds_share, scale_share,
       count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset, release))));

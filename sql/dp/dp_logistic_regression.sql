@@ -12,8 +12,8 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, target_levels := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_logistic_regression', source, target, features, n_features, names, epsilon, delta, lower, upper, row_norm,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_logistic_regression', dpsql_lineage(source, release), source, target, features, n_features, names, epsilon, delta, lower, upper, row_norm,
     regularization, target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
@@ -21,9 +21,9 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   row_norm := NULL, regularization := NULL, target_levels := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_coefficients(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_logistic_regression aggregate', '', 'y', 'x', n_features, names, epsilon, delta, lower, upper, row_norm,
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_logistic_regression aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, lower, upper, row_norm,
       regularization, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_logistic_regression aggregate', '', 'y', 'x', n_features, names, epsilon, delta, lower, upper, row_norm,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_logistic_regression aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, lower, upper, row_norm,
       regularization, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))));

@@ -7,23 +7,25 @@
 -- twin       dpsql/models/naive_bayes.py
 CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
-  max_features_per_row := NULL, count_share := NULL, smoothing := NULL, shrink := NULL, target_levels := NULL,
-  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
-  release := NULL
+  max_features_per_row := NULL, present_above := NULL, count_share := NULL, smoothing := NULL, shrink := NULL,
+  target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
+  value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_naive_bayes', source, target, features, n_features, names, epsilon, delta, max_features_per_row, count_share,
-    smoothing, shrink, target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_naive_bayes', dpsql_lineage(source, release), source, target, features, n_features, names, epsilon, delta, max_features_per_row, present_above,
+    count_share, smoothing, shrink, target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset,
+    release));
 
 CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, max_features_per_row := NULL,
-  count_share := NULL, smoothing := NULL, shrink := NULL, target_levels := NULL, neighbours := NULL, dataset := NULL,
-  release := NULL
+  present_above := NULL, count_share := NULL, smoothing := NULL, shrink := NULL, target_levels := NULL,
+  neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_coefficients(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_naive_bayes aggregate', '', 'y', 'x', n_features, names, epsilon, delta, max_features_per_row, count_share,
-      smoothing, shrink, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_naive_bayes aggregate', '', 'y', 'x', n_features, names, epsilon, delta, max_features_per_row, count_share,
-      smoothing, shrink, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))));
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_naive_bayes aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, max_features_per_row, present_above,
+      count_share, smoothing, shrink, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset,
+      release))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_naive_bayes aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, max_features_per_row, present_above,
+      count_share, smoothing, shrink, target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))));

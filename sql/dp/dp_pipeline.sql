@@ -12,8 +12,8 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   count_failure := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
   value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_pipeline', source, target, features, n_features, names, k, epsilon, delta, selector, method, selection_share,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_pipeline', dpsql_lineage(source, release), source, target, features, n_features, names, k, epsilon, delta, selector, method, selection_share,
     selection_blocks, lower, upper, target_lower, target_upper, target_levels, row_norm, rounds, split, blocks,
     n_rows, bounds_share, scale_share, count_share, count_failure, neighbours, privacy_unit, max_rows_per_unit,
     row_id, value, dataset, release));
@@ -26,13 +26,13 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   count_failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_coefficients(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_pipeline aggregate', '', 'y', 'x', n_features, names, k, epsilon, delta, selector, method, selection_share,
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_pipeline aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, delta, selector, method, selection_share,
       selection_blocks, lower, upper, target_lower, target_upper, target_levels, row_norm, rounds, split, blocks,
       n_rows, bounds_share, scale_share, count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset,
       release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_pipeline aggregate', '', 'y', 'x', n_features, names, k, epsilon, delta, selector, method, selection_share,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_pipeline aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, delta, selector, method, selection_share,
       selection_blocks, lower, upper, target_lower, target_upper, target_levels, row_norm, rounds, split, blocks,
       n_rows, bounds_share, scale_share, count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset,
       release))));

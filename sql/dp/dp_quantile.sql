@@ -9,8 +9,8 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
   release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_quantile', source, target, quantiles, epsilon, lower, upper, cells, neighbours, privacy_unit,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_quantile', dpsql_lineage(source, release), source, target, quantiles, epsilon, lower, upper, cells, neighbours, privacy_unit,
     max_rows_per_unit, row_id, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_quantile(
@@ -18,9 +18,9 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
   dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_quantiles(
-    system.main.list({'y': y}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_quantile aggregate', '', 'y', quantiles, epsilon, lower, upper, cells, neighbours, NULL, NULL, NULL,
+    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_quantile aggregate', NULL, '', 'y', quantiles, epsilon, lower, upper, cells, neighbours, NULL, NULL, NULL,
       dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_quantile aggregate', '', 'y', quantiles, epsilon, lower, upper, cells, neighbours, NULL, NULL, NULL,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_quantile aggregate', NULL, '', 'y', quantiles, epsilon, lower, upper, cells, neighbours, NULL, NULL, NULL,
       dataset, release))));

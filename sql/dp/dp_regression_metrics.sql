@@ -10,8 +10,8 @@ CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
   release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_regression_metrics', source, target, prediction, epsilon, lower, upper, error_bound, neighbours, privacy_unit,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_regression_metrics', dpsql_lineage(source, release), source, target, prediction, epsilon, lower, upper, error_bound, neighbours, privacy_unit,
     max_rows_per_unit, row_id, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
@@ -19,9 +19,9 @@ CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   release := NULL
 ) AS
   system.main.dpsql_aggregate_metrics(
-    system.main.list({'y': y, 'p': p}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_regression_metrics aggregate', '', 'y', 'p', epsilon, lower, upper, error_bound, neighbours, NULL, NULL,
+    system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_regression_metrics aggregate', NULL, '', 'y', 'p', epsilon, lower, upper, error_bound, neighbours, NULL, NULL,
       NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_regression_metrics aggregate', '', 'y', 'p', epsilon, lower, upper, error_bound, neighbours, NULL, NULL,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_regression_metrics aggregate', NULL, '', 'y', 'p', epsilon, lower, upper, error_bound, neighbours, NULL, NULL,
       NULL, dataset, release))));

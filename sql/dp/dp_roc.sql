@@ -11,8 +11,8 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
   threshold_share := NULL, curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_roc', source, label, score, epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells, lower,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_roc', dpsql_lineage(source, release), source, label, score, epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells, lower,
     upper, target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_roc(
@@ -21,9 +21,9 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
   dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_roc(
-    system.main.list({'y': y, 'p': p}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_roc aggregate', '', 'y', 'p', epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells,
+    system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_roc aggregate', NULL, '', 'y', 'p', epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells,
       lower, upper, target_levels, neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_roc aggregate', '', 'y', 'p', epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_roc aggregate', NULL, '', 'y', 'p', epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells,
       lower, upper, target_levels, neighbours, NULL, NULL, NULL, dataset, release))));

@@ -9,28 +9,28 @@
 -- twin       dpsql/selectors/score_filter.py
 CREATE OR REPLACE TEMP MACRO dp_score_filter(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, score := NULL, threshold := NULL,
-  k := NULL, epsilon := NULL, delta := NULL, method := NULL, max_features_per_row := NULL, n_max := NULL,
-  cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL,
-  target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := NULL
+  k := NULL, epsilon := NULL, delta := NULL, method := NULL, max_features_per_row := NULL, present_above := NULL,
+  n_max := NULL, cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL,
+  vocabulary_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
+  row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_score_filter', source, target, features, n_features, names, score, threshold, k, epsilon, delta, method,
-    max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share, target_levels,
-    neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_score_filter', dpsql_lineage(source, release), source, target, features, n_features, names, score, threshold, k, epsilon, delta, method,
+    max_features_per_row, present_above, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share,
+    target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
 
 CREATE OR REPLACE TEMP MACRO dp_score_filter(
   x, y, score := NULL, threshold := NULL, k := NULL, epsilon := NULL, delta := NULL, method := NULL,
-  n_features := NULL, names := NULL, max_features_per_row := NULL, n_max := NULL, cutoff := NULL,
+  n_features := NULL, names := NULL, max_features_per_row := NULL, present_above := NULL, n_max := NULL, cutoff := NULL,
   false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL, target_levels := NULL,
   neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_filtered(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_score_filter aggregate', '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
-      max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share, target_levels,
-      neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_score_filter aggregate', '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
-      max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share, target_levels,
-      neighbours, NULL, NULL, NULL, NULL, dataset, release))));
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_score_filter aggregate', NULL, '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
+      max_features_per_row, present_above, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share,
+      target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_score_filter aggregate', NULL, '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
+      max_features_per_row, present_above, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share,
+      target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))));

@@ -9,8 +9,8 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_sis', source, target, features, n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_sis', dpsql_lineage(source, release), source, target, features, n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
     target_levels, mechanism, gamma, center, center_share, neighbours, privacy_unit, max_rows_per_unit, row_id, value,
     dataset, release));
 
@@ -20,12 +20,12 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, neighbours := NULL,
   dataset := NULL, release := NULL
 ) AS
-  -- query() takes constants only, so no argument can carry a value of the data; the filter's plan fails before
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's plan fails before
   -- a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_ranked(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_sis aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_sis aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
       target_levels, mechanism, gamma, center, center_share, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_sis aggregate', '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_sis aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, lower, upper, target_lower, target_upper,
       target_levels, mechanism, gamma, center, center_share, neighbours, NULL, NULL, NULL, NULL, dataset, release))));

@@ -10,8 +10,8 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
   penalty := NULL, standardize := NULL, intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'dp_two_stage', source, target, features, n_features, names, k, epsilon, target_levels, blocks, rows_per_block,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_two_stage', dpsql_lineage(source, release), source, target, features, n_features, names, k, epsilon, target_levels, blocks, rows_per_block,
     count_share, count_failure, penalty, standardize, intercept, mechanism, gamma, neighbours, privacy_unit,
     max_rows_per_unit, row_id, value, dataset, release));
 
@@ -21,11 +21,11 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
   intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   system.main.dpsql_aggregate_ranked(
-    system.main.list({'y': y, 'x': x}) FILTER (WHERE (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_two_stage aggregate', '', 'y', 'x', n_features, names, k, epsilon, target_levels, blocks, rows_per_block,
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_two_stage aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, target_levels, blocks, rows_per_block,
       count_share, count_failure, penalty, standardize, intercept, mechanism, gamma, neighbours, NULL, NULL, NULL,
       NULL, dataset, release))) IS NOT NULL),
-    (SELECT plan FROM query(system.main.dpsql_plan(
-      'dp_two_stage aggregate', '', 'y', 'x', n_features, names, k, epsilon, target_levels, blocks, rows_per_block,
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_two_stage aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, target_levels, blocks, rows_per_block,
       count_share, count_failure, penalty, standardize, intercept, mechanism, gamma, neighbours, NULL, NULL, NULL,
       NULL, dataset, release))));

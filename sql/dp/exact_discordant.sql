@@ -5,6 +5,6 @@ CREATE OR REPLACE TEMP MACRO exact_discordant(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, target_levels := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'exact_discordant', source, target, features, n_features, names, 1, 1, target_levels, NULL, NULL, NULL,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'exact_discordant', NULL, source, target, features, n_features, names, 1, 1, target_levels, NULL, NULL, NULL,
     NULL, privacy_unit, max_rows_per_unit, row_id, value, NULL, NULL));

@@ -6,6 +6,6 @@ CREATE OR REPLACE TEMP MACRO exact_xty(
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL
 ) AS TABLE
-  SELECT * FROM query(system.main.dpsql_plan(
-    'exact_xty', source, target, features, n_features, names, 1, 1, lower, upper, target_lower, target_upper,
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'exact_xty', NULL, source, target, features, n_features, names, 1, 1, lower, upper, target_lower, target_upper,
     target_levels, NULL, NULL, NULL, NULL, NULL, privacy_unit, max_rows_per_unit, row_id, value, NULL, NULL));

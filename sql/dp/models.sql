@@ -14,16 +14,16 @@ CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x, dataset := NULL) AS
 -- dp_precision_recall(release) → TABLE(threshold DOUBLE, precision DOUBLE, recall DOUBLE)
 -- Another view of a released ROC curve, named by its release or its number in the ledger. Costs nothing.
 CREATE OR REPLACE TEMP MACRO dp_precision_recall(release, dataset := NULL) AS TABLE
-  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_precision_recall(release, dataset::VARCHAR)) AS entry);
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_precision_recall(release, dataset::VARCHAR)) AS entry);
 
 -- dp_calibration(release) → TABLE(lower DOUBLE, upper DOUBLE, mean_score DOUBLE, positive_rate DOUBLE, rows DOUBLE)
 -- Another view of a released ROC curve: how many rows of each bin of scores are positive. Costs nothing.
 CREATE OR REPLACE TEMP MACRO dp_calibration(release, dataset := NULL) AS TABLE
-  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_calibration(release, dataset::VARCHAR)) AS entry);
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_calibration(release, dataset::VARCHAR)) AS entry);
 
 -- dp_models() → TABLE: one row per model in the ledger; json reads like scikit-learn's attributes.
 CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE
-  SELECT entry.* FROM (SELECT unnest(system.main.dpsql_models()) AS entry);
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_models()) AS entry);
 
 -- release(name): stands for the features that an earlier release chose, features := release('name').
-CREATE OR REPLACE TEMP MACRO release(name) AS {'release': name};
+CREATE OR REPLACE TEMP MACRO release(name) AS system.main.struct_pack(release := name);

@@ -6,17 +6,22 @@
 -- Δ      of (concordant - discordant) / (n - 1): add or remove one row 3/2, replace one row 2
 -- use    SELECT * FROM exact_kendall_sql('t', 'age', 'income')
 -- cost   O(n log n); rank over a growing frame counts the earlier rows that are smaller, or larger
+-- names  functions and operators are named in full, so that no macro of the caller's stands in for one
+-- needs  fixed_point.sql
 -- twin   dpsql/statistics/kendall.py, dpsql/kernels/kendall.py
 CREATE OR REPLACE MACRO exact_kendall_sql(source, x, y) AS TABLE
   SELECT
-    CAST(coalesce(sum(smaller - 1), 0) AS HUGEINT) AS concordant,
-    CAST(coalesce(sum(larger - 1), 0) AS HUGEINT) AS discordant
+    CAST(coalesce(system.main.sum(system.main."-"(smaller, 1)), 0) AS HUGEINT) AS concordant,
+    CAST(coalesce(system.main.sum(system.main."-"(larger, 1)), 0) AS HUGEINT) AS discordant
   FROM (
     SELECT
       -- Among equal a, rows come in an order that counts none of them.
-      rank(ORDER BY b) OVER (ORDER BY a, b DESC ROWS UNBOUNDED PRECEDING) AS smaller,
-      rank(ORDER BY b DESC) OVER (ORDER BY a, b ROWS UNBOUNDED PRECEDING) AS larger
+      system.main.rank(ORDER BY b ASC NULLS LAST) OVER (
+        ORDER BY a ASC NULLS LAST, b DESC NULLS LAST ROWS UNBOUNDED PRECEDING) AS smaller,
+      system.main.rank(ORDER BY b DESC NULLS LAST) OVER (
+        ORDER BY a ASC NULLS LAST, b ASC NULLS LAST ROWS UNBOUNDED PRECEDING) AS larger
     FROM (
-      SELECT CAST(COLUMNS([x]) AS DOUBLE), CAST(COLUMNS([y]) AS DOUBLE) FROM query_table(source)
-    ) AS pairs(a, b)
-    WHERE NOT isnan(a) AND NOT isnan(b));
+      SELECT exact_double(a) AS a, exact_double(b) AS b FROM (
+        SELECT CAST(COLUMNS(system.main.list_value(x)) AS DOUBLE), CAST(COLUMNS(system.main.list_value(y)) AS DOUBLE)
+        FROM system.main.query_table(source)) AS pairs(a, b))
+    WHERE NOT system.main.isnan(a) AND NOT system.main.isnan(b));

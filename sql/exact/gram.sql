@@ -7,40 +7,51 @@
 -- nulls    NULL and NaN count as the interval's midpoint; ±inf clip.   empty  no rows
 -- Δ        of the triangle, its off-diagonal counted twice: (d + 1) 2^40 without row_norm; replace sqrt(2) times that
 -- use      SELECT * FROM exact_gram_sql('t', 'x', 'y', 0, 1, 0, 100)
+-- names    functions and operators are named in full, so that no macro of the caller's stands in for one
 -- needs    fixed_point.sql
 -- twin     dpsql/kernels/gram.py, dpsql/kernels/clipped_rows.py
 CREATE OR REPLACE MACRO exact_gram_sql(source, x, y, lower, upper, target_lower, target_upper, row_norm := NULL) AS TABLE
   WITH fixed AS (
     SELECT
-      list_transform(a, lambda v: exact_fixed_point(
+      system.main.list_transform(a, lambda v: exact_fixed_point(
         v,
-        (CAST(lower AS DOUBLE) + CAST(upper AS DOUBLE)) / 2::DOUBLE,
-        2097152::DOUBLE / (CAST(upper AS DOUBLE) - CAST(lower AS DOUBLE)))) AS q,
+        system.main."/"(system.main."+"(CAST(lower AS DOUBLE), CAST(upper AS DOUBLE)), 2::DOUBLE),
+        system.main."/"(2097152::DOUBLE, system.main."-"(CAST(upper AS DOUBLE), CAST(lower AS DOUBLE))))) AS q,
       exact_fixed_point(
         b,
-        (CAST(target_lower AS DOUBLE) + CAST(target_upper AS DOUBLE)) / 2::DOUBLE,
-        2097152::DOUBLE / (CAST(target_upper AS DOUBLE) - CAST(target_lower AS DOUBLE))) AS t
-    FROM (SELECT COLUMNS([x]), COLUMNS([y]) FROM query_table(source)) AS pairs(a, b)
+        system.main."/"(system.main."+"(CAST(target_lower AS DOUBLE), CAST(target_upper AS DOUBLE)), 2::DOUBLE),
+        system.main."/"(2097152::DOUBLE, system.main."-"(CAST(target_upper AS DOUBLE), CAST(target_lower AS DOUBLE)))) AS t
+    FROM (
+      SELECT COLUMNS(system.main.list_value(x)), COLUMNS(system.main.list_value(y))
+      FROM system.main.query_table(source)) AS pairs(a, b)
   ),
   measured AS (
     SELECT
       q, t,
-      list_sum(list_transform(q, lambda v: v * v)) AS squares,
-      floor(CAST(row_norm AS DOUBLE) * 1048576::DOUBLE) AS radius
+      system.main.list_aggregate(system.main.list_transform(q, lambda v: system.main."*"(v, v)), 'sum') AS squares,
+      system.main.floor(system.main."*"(CAST(row_norm AS DOUBLE), 1048576::DOUBLE)) AS radius
     FROM fixed
   ),
   clipped AS (
     SELECT
-      list_concat(
-        [1048576::BIGINT],
-        CASE WHEN squares > radius * radius
-          THEN list_transform(q, lambda v: CAST(trunc(
-            CAST(v AS DOUBLE) * (radius / sqrt(CAST(squares AS DOUBLE)) * (1::DOUBLE - power(2::DOUBLE, -45)))) AS BIGINT))
+      system.main.list_concat(
+        system.main.list_value(1048576::BIGINT),
+        CASE WHEN squares > system.main."*"(radius, radius)
+          THEN system.main.list_transform(q, lambda v: CAST(system.main.trunc(system.main."*"(
+            CAST(v AS DOUBLE),
+            system.main."*"(
+              system.main."/"(radius, system.main.sqrt(CAST(squares AS DOUBLE))),
+              system.main."-"(1::DOUBLE, system.main.power(2::DOUBLE, '-45'::DOUBLE))))) AS BIGINT))
           ELSE q END,
-        [t]) AS z
+        system.main.list_value(t)) AS z
     FROM measured
   )
-  SELECT i - 1 AS i, j - 1 AS j, sum(z[i] * z[j]) AS product
-  FROM clipped, unnest(generate_series(1, len(z))) AS left_side(i), unnest(generate_series(1, len(z))) AS right_side(j)
+  SELECT
+    system.main."-"(i, 1) AS i,
+    system.main."-"(j, 1) AS j,
+    system.main.sum(system.main."*"(system.main.list_extract(z, i), system.main.list_extract(z, j))) AS product
+  FROM clipped,
+    system.main.unnest(system.main.generate_series(1, system.main.len(z))) AS left_side(i),
+    system.main.unnest(system.main.generate_series(1, system.main.len(z))) AS right_side(j)
   WHERE i <= j
   GROUP BY ALL;

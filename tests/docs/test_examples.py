@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -28,7 +29,7 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize(("name", "releases"), [("select", 2), ("model", 6), ("classify", 6)])
+@pytest.mark.parametrize(("name", "releases"), [("select", 2), ("model", 6), ("classify", 6), ("many_questions", 5)])
 def test_sql_example_runs(name: str, releases: int) -> None:
     import dpsql
 

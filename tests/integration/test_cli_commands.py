@@ -145,8 +145,8 @@ def test_a_failed_query_leaves_no_output_behind(tmp_path: Path) -> None:
         (["query", "SELECT 1", "--ledger", "no/such/x.dpsql-ledger"], 1, "[DPSQL-L001]"),
         (["run", "missing.sql"], 2, "missing.sql"),
         (["budget"], 2, "--ledger"),
-        (["budget", "--db", "missing.duckdb"], 1, "[DPSQL-L001]"),
-        (["ledger", "verify", "--ledger", "missing"], 1, "[DPSQL-L001]"),
+        (["budget", "--db", "missing.duckdb"], 1, "[DPSQL-L016]"),
+        (["ledger", "verify", "--ledger", "missing"], 1, "[DPSQL-L016]"),
         (["frobnicate"], 2, "frobnicate"),
     ],
 )
@@ -167,7 +167,7 @@ def test_read_only_and_strict(folder: Path) -> None:
     unprotected = RELEASE.replace("lower", "dataset := 'another', lower")
     done = dpsql("query", unprotected, "--db", "x.duckdb", "--strict", cwd=folder)
     assert done.returncode == 1
-    assert done.stderr.startswith("[DPSQL-B002]")
+    assert done.stderr.startswith("[DPSQL-S015]")
 
 
 def test_budget_and_ledger_work_while_another_process_holds_the_database(folder: Path) -> None:
@@ -201,6 +201,18 @@ def test_ledger_list_has_every_column_in_machine_formats(folder: Path) -> None:
     assert done.stdout.splitlines()[0].startswith("sequence,recorded_at,kind,dataset,function,release,epsilon")
 
 
+def test_show_tells_what_a_release_read_and_gave(folder: Path) -> None:
+    done = dpsql("show", "2", "--db", "x.duckdb", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = json.loads(done.stdout)
+    assert (shown["dataset"], shown["function"], shown["lineage"]["tables"]) == ("t", "dp_sis", ["t"])
+    assert shown["result"]
+    for name in ("nosuch", "1", "3"):
+        done = dpsql("show", name, "--db", "x.duckdb", cwd=folder)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "[DPSQL-P030]" in done.stderr
+
+
 def test_an_empty_ledger_still_has_its_columns(tmp_path: Path) -> None:
     dpsql("query", "SELECT 1", "--db", "x.duckdb", "--ledger", "new.dpsql-ledger", cwd=tmp_path)
     done = dpsql("budget", "--ledger", "new.dpsql-ledger", "--format", "csv", cwd=tmp_path)
@@ -218,7 +230,7 @@ def test_verify_sees_a_changed_row_and_a_lost_head(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("tampered: the remembered head")
 
-    connection = sqlite3.connect(folder / "x.dpsql-ledger")
+    connection = sqlite3.connect(folder / "x.duckdb.dpsql-ledger")
     (table,) = (
         name
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()

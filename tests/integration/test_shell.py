@@ -81,7 +81,7 @@ def test_a_session_as_a_person_has_it(person: Person, tmp_path: Path) -> None:
     person.types(TAB + ENTER)
     person.asks("'y', k := 1, epsilon := 1, lower := 0, upper := 7);", r"│ +1 │ [ab] +│")
     person.asks(".budget", "unlimited")
-    person.asks("SELECT dp_protect('t', epsilon := 1.5);", r"│ t: epsilon 1\.5 +│")
+    person.asks("SELECT dp_protect('t', epsilon := 1.5);", r"│ t: epsilon 1\.5; protects one row +│")
 
     # The history brings the release back; the budget refuses it, in one clean line.
     refused = person.asks(UP + UP + UP, r"\[DPSQL-B001\][^\r]*\r")

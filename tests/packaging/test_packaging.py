@@ -53,6 +53,7 @@ def test_sdist_holds_tests_and_licence(distributions: dict[str, Path]) -> None:
     assert {"LICENSE", "README.md", "CHANGELOG.md", "sql/dp/dp_sis.sql", "udfs/sis.py", "tests/conftest.py"} <= names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_installs_elsewhere_and_doctor_is_content(kind: str, distributions: dict[str, Path], tmp_path: Path) -> None:
     venv = tmp_path / "venv"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.statements import block_hash, identity
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws
 
 CONFIDENCE = 1 - 1e-6
@@ -42,7 +43,7 @@ def blocks_of_one(ones: int, blocks: int) -> str:
     """Return a table with one row in each of so many blocks of a session, the target of all being 1."""
     return (
         "CREATE TABLE t AS SELECT min(i) AS id, 0.0 AS x, 1.0 AS y "
-        f"FROM (SELECT i, dpsql_key(hash(i)) % {blocks} AS b FROM range(2000) AS r(i)) WHERE b < {ones} GROUP BY b"
+        f"FROM (SELECT i, {block_hash(identity('i'))} % {blocks} AS b FROM range(2000) AS r(i)) WHERE b < {ones} GROUP BY b"
     )
 
 

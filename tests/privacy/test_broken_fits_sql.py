@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.statements import block_hash, identity
 from dpsql.testing import AuditReport, audit_sql
 from dpsql.testing.broken import BROKEN_FITS, broken_fit
 from dpsql.testing.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
@@ -178,7 +179,7 @@ def test_a_row_of_a_released_cell_is_on_one_side(connection: Any, fault: str | N
 
 def test_a_mu_that_is_rounded_up_is_refused(connection: Any) -> None:
     before = connection.execute("SELECT count(*) FROM dp_ledger()").fetchall()
-    with broken_fit("mu rounded up"), pytest.raises(duckdb.Error, match="P016"):
+    with broken_fit("mu rounded up"), pytest.raises(duckdb.Error, match="P048"):
         connection.execute(f"FROM {ADA.format(table='t')})").fetchall()
     assert connection.execute("SELECT count(*) FROM dp_ledger()").fetchall() == before
     connection.execute(f"FROM {ADA.format(table='t')})").fetchall()
@@ -195,7 +196,7 @@ def ones(count: int) -> str:
     """Return a table with one row in each of so many of a session's 48 blocks, the target of all being 1."""
     return (
         "CREATE TABLE t AS SELECT min(i) AS id, 0.0 AS x, 1.0 AS y "
-        f"FROM (SELECT i, dpsql_key(hash(i)) % 48 AS b FROM range(2000) AS r(i)) WHERE b < {count} GROUP BY b"
+        f"FROM (SELECT i, {block_hash(identity('i'))} % 48 AS b FROM range(2000) AS r(i)) WHERE b < {count} GROUP BY b"
     )
 
 

@@ -144,5 +144,5 @@ def test_a_mu_that_is_rounded_up(epsilon: Fraction, delta: str, step: float, exc
     assert right < wrong
     event = {"mechanism": "gaussian_dp", "epsilon": str(epsilon), "delta": delta}
     assert cost_of({**event, "mu": str(right)}).delta == Fraction(delta)
-    with pytest.raises(ParameterError, match="P016"):
+    with pytest.raises(ParameterError, match="P048"):
         cost_of({**event, "mu": str(wrong)})

@@ -45,7 +45,7 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray[Any, Any]]:
 
 
 def call(more: str) -> str:
-    return f"FROM dp_naive_bayes('t', target := 'y', features := 'x', n_features := {WIDTH}, shrink := false, {more})"
+    return f"FROM dp_naive_bayes('t', target := 'y', features := 'x', n_features := {WIDTH}, present_above := 0, shrink := false, {more})"
 
 
 def laplace_law(scale: float) -> dict[int, float]:
@@ -118,12 +118,12 @@ def rows(*kinds: tuple[str, str, int]) -> str:
 
 
 def aggregate(more: str) -> str:
-    call = f"dp_naive_bayes(x, y, dataset := 't', {more})"
+    call = f"dp_naive_bayes(x, y, present_above := 0, dataset := 't', {more})"
     return f"SELECT list_transform({call}, lambda entry: entry.coefficient){COPIES}"
 
 
 def table_form(more: str) -> str:
-    return f"SELECT coefficient FROM dp_naive_bayes('t', target := 'y', features := 'x', {more})"
+    return f"SELECT coefficient FROM dp_naive_bayes('t', target := 'y', features := 'x', present_above := 0, {more})"
 
 
 HALVES = "max_features_per_row := 6, count_share := 0.5, epsilon := 1"

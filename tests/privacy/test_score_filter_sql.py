@@ -106,6 +106,7 @@ EPSILON, SHARE = 1, Fraction(1, 5)
 @pytest.fixture(scope="module")
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
     opened = dpsql.connect()
+    dpsql.install(opened).sampling_key = b"a sample of rows"  # one that keeps the rows by which the tables differ
     opened.execute(f"CREATE TABLE documents AS {DOCUMENTS}")
     for name, rows in TABLES.items():
         opened.execute(f'CREATE TABLE "{name}" AS {rows}')
@@ -283,9 +284,9 @@ def array_table(rows: list[tuple[int, list[int]]]) -> str:
 
 
 CALLS = {
-    "laplace": "dp_score_filter(x, y, n_features := 3, epsilon := {epsilon}, method := 'laplace', threshold := 3, "
+    "laplace": "dp_score_filter(x, y, present_above := 0, n_features := 3, epsilon := {epsilon}, method := 'laplace', threshold := 3, "
     "score := 'difference_count', max_features_per_row := 3, false_positives := 3, dataset := 'd')",
-    "svt": "dp_score_filter(x, y, n_features := 3, epsilon := {epsilon}, method := 'svt', cutoff := 2, threshold := 3, "
+    "svt": "dp_score_filter(x, y, present_above := 0, n_features := 3, epsilon := {epsilon}, method := 'svt', cutoff := 2, threshold := 3, "
     "score := 'total_count', dataset := 'd')",
 }
 LAW_ROWS = [(1, [1, 1, 0])] * 4 + [(0, [0, 1, 1])] * 3
@@ -340,11 +341,11 @@ def test_draws_through_sql_follow_the_exact_law(method: str) -> None:
 
 
 AUDITS = {
-    "laplace": "dp_score_filter(x, y, n_features := 2, epsilon := 2, method := 'laplace', threshold := 1, "
+    "laplace": "dp_score_filter(x, y, present_above := 0, n_features := 2, epsilon := 2, method := 'laplace', threshold := 1, "
     "score := 'difference_count', max_features_per_row := 2, false_positives := 2, dataset := 'd')",
-    "svt": "dp_score_filter(x, y, n_features := 2, epsilon := 2, method := 'svt', cutoff := 1, threshold := 2, "
+    "svt": "dp_score_filter(x, y, present_above := 0, n_features := 2, epsilon := 2, method := 'svt', cutoff := 1, threshold := 2, "
     "score := 'difference_count', dataset := 'd')",
-    "one_shot": "dp_score_filter(x, y, n_features := 2, epsilon := 2, method := 'one_shot', k := 1, "
+    "one_shot": "dp_score_filter(x, y, present_above := 0, n_features := 2, epsilon := 2, method := 'one_shot', k := 1, "
     "score := 'difference_count', max_features_per_row := 2, dataset := 'd')",
 }
 

@@ -21,6 +21,7 @@ import dpsql
 from dpsql.kernels import lasso_votes as kernel
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.selectors import two_stage
+from dpsql.statements import block_hash, identity
 from dpsql.statistics.votes import count_shift
 from dpsql.testing import AuditReport, SqlRelease, TwoStageLaw, audit, audit_sql, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
@@ -112,7 +113,7 @@ def call(connection: Any, source: str = "t", **arguments: Any) -> list[str]:
 
 def block_of(connection: Any, row_id: int, blocks: int) -> int:
     """Return the block of an id in this session."""
-    [(found,)] = connection.execute(f"SELECT dpsql_key(hash({row_id}::BIGINT)) % {blocks}").fetchall()
+    [(found,)] = connection.execute(f"SELECT {block_hash(identity(f'{row_id}::BIGINT'))} % {blocks}").fetchall()
     return int(found)
 
 

@@ -119,7 +119,7 @@ def test_arguments_are_constants(con: Any) -> None:
 
 
 def test_a_release_name_needs_one_group(con: Any) -> None:
-    with pytest.raises(duckdb.Error, match="DPSQL-P013"):
+    with pytest.raises(duckdb.Error, match="DPSQL-P047"):
         con.execute(f"SELECT dp_sis([a, b], y, n_features := 2, {B}, release := 'r') FROM t GROUP BY g").fetchall()
     assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == [(0,)]
     first = con.execute(f"SELECT dp_sis([a, b], y, n_features := 2, {B}, release := 'r') FROM t").fetchall()
@@ -128,7 +128,7 @@ def test_a_release_name_needs_one_group(con: Any) -> None:
     assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize("groups", [2, 3, 5000])
+@pytest.mark.parametrize("groups", [1, 2, 5000])
 @pytest.mark.parametrize(
     "form",
     [
@@ -138,14 +138,12 @@ def test_a_release_name_needs_one_group(con: Any) -> None:
     ],
 )
 def test_groups_never_share_the_name_of_a_release(form: str, groups: int) -> None:
-    """DuckDB hands groups over in batches of its own choosing: the second group must not get the first one's result."""
+    """A name with GROUP BY is refused before a row is read, whatever the groups turn out to be."""
     with dpsql.connect() as con:
         con.execute(
             "CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS y, i AS g FROM range(5000) AS r(i)"
         )
-        with pytest.raises(duckdb.Error, match="DPSQL-P013"):
+        with pytest.raises(duckdb.Error, match="DPSQL-P047"):
             con.execute(f"SELECT g % {groups}, {form} FROM t GROUP BY 1").fetchall()
-        renamed = form.replace("'r'", "'s'")
-        [(one,)] = con.execute(f"SELECT {renamed} FROM t").fetchall()
-        again = con.execute(f"SELECT g < 0, {renamed} FROM t GROUP BY 1")
-        assert again.fetchall() == [(False, one)]
+        [(number,)] = con.execute("SELECT count(*) FROM dp_ledger()").fetchall()
+        assert number == 0

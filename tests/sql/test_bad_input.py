@@ -44,7 +44,6 @@ def ctx() -> Iterator[dpsql.Context]:
         f"'{SECRET_TEXT}' AS s, {SECRET_NUMBER}::INTEGER AS y, DATE '1987-06-05' AS d, [{SECRET_NUMBER}.5, 1.0] AS x, "
         f"[{SECRET_NUMBER}.5, 1.0]::FLOAT[2] AS fx, i AS u, ['{SECRET_TEXT}'] AS sx FROM range(7) AS r(i)"
     )
-    opened.dp_protect("poor", epsilon=0.5)
     yield opened
     opened.close()
 
@@ -87,9 +86,10 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "epsilon list": ("P001", {"epsilon": [1.0]}),
     "epsilon boolean": ("P001", {"epsilon": True}),
     **{
-        f"k {shown}": ("P002", {"k": value})
-        for shown, value in {"0": 0, "negative": -1, "too many": 99, "half": 1.5, "NULL": None, "text": "2"}.items()
+        f"k {shown}": ("P021", {"k": value})
+        for shown, value in {"0": 0, "negative": -1, "half": 1.5, "NULL": None, "text": "2"}.items()
     },
+    "k too many": ("P002", {"k": 99}),
     "lower missing": ("P003", {"lower": None}),
     "upper missing": ("P003", {"upper": None}),
     "bounds swapped": ("P003", {"lower": 1, "upper": 0}),
@@ -97,31 +97,47 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bound NaN": ("P003", {"lower": NAN}),
     "bound inf": ("P003", {"upper": INF}),
     "bound text": ("P003", {"upper": "1"}),
-    "bounds too close": ("P003", {"lower": 0.0, "upper": 5e-324}),
-    "bounds too wide": ("P003", {"lower": -1.7e308, "upper": 1.7e308}),
-    "bounds of unequal lengths": ("P003", {"lower": [0, 0, 0], "upper": [1, 1]}),
-    "bounds for another number of features": ("P003", {"lower": [0, 0, 0, 0, 0, 0, 0, 0]}),
+    "bounds too close": ("P036", {"lower": 0.0, "upper": 5e-324}),
+    "bounds too wide": ("P036", {"lower": -1.7e308, "upper": 1.7e308}),
+    "bounds of unequal lengths": ("P035", {"lower": [0, 0, 0], "upper": [1, 1]}),
+    "bounds for another number of features": ("P035", {"lower": [0, 0, 0, 0, 0, 0, 0, 0]}),
     "bound NULL in a list": ("P003", {"lower": [0, None]}),
     "empty bounds": ("P003", {"lower": Sql("[]")}),
     "target bounds missing": ("P004", {"target_lower": None, "target_upper": None}),
-    "one target bound": ("P004", {"target_lower": None}),
-    "target bounds swapped": ("P004", {"target_lower": 2}),
-    "target bounds list": ("P004", {"target_lower": [0, 0]}),
-    "target bound NaN": ("P004", {"target_upper": NAN}),
-    "levels and bounds": ("P012", {"target_levels": ["a", "b"]}),
+    "one target bound": ("P003", {"target_lower": None}),
+    "target bounds swapped": ("P003", {"target_lower": 2}),
+    "target bounds list": ("P037", {"target_lower": [0, 0]}),
+    "target bound NaN": ("P003", {"target_upper": NAN}),
+    "levels and bounds": ("P045", {"target_levels": ["a", "b"]}),
     "mechanism": ("P005", {"mechanism": "laplace"}),
     "gamma 0": ("P006", {"gamma": 0}),
     "gamma 1": ("P006", {"gamma": 1}),
-    "neighbours": ("P007", {"neighbours": "both"}),
-    "center": ("P008", {"center": "median"}),
-    "center share": ("P008", {"center_share": 1}),
+    "neighbours": ("P005", {"neighbours": "both"}),
+    "center": ("P005", {"center": "median"}),
+    "center share": ("P006", {"center_share": 1}),
     "dataset empty": ("P013", {"dataset": ""}),
     "dataset number": ("P013", {"dataset": 7}),
     "release empty": ("P013", {"release": ""}),
     "release number": ("P013", {"release": 7}),
-    "budget": ("B001", {"dataset": "poor"}),
 }
 IN_PYTHON[Sql("[]")] = []
+
+
+def test_a_budget_in_every_form() -> None:
+    with dpsql.Context() as ctx:
+        ctx.connection.execute("CREATE TABLE t AS SELECT 0.5 AS a, 0.25 AS b, 1 AS y, [0.5, 1.0] AS x FROM range(7)")
+        ctx.dp_protect("t", epsilon=0.5)
+        before = state(ctx)
+        for statement in (
+            sql(GOOD),
+            "SELECT dp_quantile(a, epsilon := 1, lower := 0, upper := 1, dataset := 't') FROM t",
+        ):
+            with pytest.raises(duckdb.Error) as failure:
+                ctx.connection.execute(statement).fetchall()
+            assert_quiet(ctx, failure.value, "B001", before)
+        with pytest.raises(dpsql.BudgetError, match="B001"):
+            ctx.dp_sis("t", **GOOD)
+        assert state(ctx) == before
 
 
 @pytest.mark.parametrize("case", ARGUMENTS)
@@ -158,8 +174,8 @@ def without(*names: str, **change: Any) -> dict[str, Any]:
 
 
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "no target": ("P011", without("target")),
-    "target number": ("P011", {**GOOD, "target": 3}),
+    "no target": ("P013", without("target")),
+    "target number": ("P013", {**GOOD, "target": 3}),
     "unknown target": ("S002", {**GOOD, "target": "nosuch"}),
     "unknown feature": ("S002", {**GOOD, "features": ["a", "nosuch"]}),
     "unknown vector": ("S002", {**GOOD, "features": "nosuch", "n_features": 2}),
@@ -175,12 +191,12 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "target among the features": ("P011", {**GOOD, "features": ["a", "Y"]}),
     "unit among the features": ("P011", {**GOOD, "features": ["a", "u"], "privacy_unit": "u", "max_rows_per_unit": 1}),
     "target is the unit": ("P011", {**GOOD, "privacy_unit": "y", "max_rows_per_unit": 1}),
-    "duplicate features": ("P010", {**GOOD, "features": ["a", "b", "A"]}),
-    "duplicate names": ("P010", {**GOOD, "features": "x", "names": ["p", "p"]}),
-    "no features": ("P010", {**GOOD, "features": Sql("[]")}),
-    "NULL feature": ("P010", {**GOOD, "features": ["a", None]}),
-    "empty feature": ("P010", {**GOOD, "features": ["a", ""]}),
-    "number as feature": ("P010", {**GOOD, "features": [1, 2]}),
+    "duplicate features": ("P044", {**GOOD, "features": ["a", "b", "A"]}),
+    "duplicate names": ("P044", {**GOOD, "features": "x", "names": ["p", "p"]}),
+    "no features": ("P043", {**GOOD, "features": Sql("[]")}),
+    "NULL feature": ("P043", {**GOOD, "features": ["a", None]}),
+    "empty feature": ("P043", {**GOOD, "features": ["a", ""]}),
+    "number as feature": ("P043", {**GOOD, "features": [1, 2]}),
     "text column as feature": ("S003", {**GOOD, "features": ["a", "s"]}),
     "date column as feature": ("S003", {**GOOD, "features": ["a", "d"]}),
     "list column among features": ("S003", {**GOOD, "features": ["a", "x"]}),
@@ -190,12 +206,12 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "date target": ("S003", {**GOOD, "target": "d"}),
     "list target": ("S003", {**GOOD, "target": "x"}),
     "list without its length": ("S006", {**GOOD, "features": "x"}),
-    "array of another length": ("P010", {**GOOD, "features": "fx", "n_features": 5}),
-    "n_features 0": ("P010", {**GOOD, "features": "x", "n_features": 0}),
+    "array of another length": ("P041", {**GOOD, "features": "fx", "n_features": 5}),
+    "n_features 0": ("P021", {**GOOD, "features": "x", "n_features": 0}),
     "n_features for columns": ("P010", {**GOOD, "n_features": 2}),
-    "names and n_features": ("P010", {**GOOD, "features": "x", "n_features": 3, "names": ["p", "q"]}),
-    "long without names": ("P010", {**GOOD, "features": "s", "row_id": "u"}),
-    "value without row id": ("P010", {**GOOD, "features": "s", "value": "c", "names": ["a", "b"]}),
+    "names and n_features": ("P041", {**GOOD, "features": "x", "n_features": 3, "names": ["p", "q"]}),
+    "long without names": ("P042", {**GOOD, "features": "s", "row_id": "u"}),
+    "value without row id": ("P046", {**GOOD, "features": "s", "value": "c", "names": ["a", "b"]}),
     "text target with bounds": ("S005", {**GOOD, "target": "s"}),
     "text target without levels": ("S005", without("target_lower", "target_upper", target="s")),
     "one level": ("P012", without("target_lower", "target_upper", target="s", target_levels=["a"])),
@@ -206,11 +222,11 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "levels as text": ("P012", without("target_lower", "target_upper", target="s", target_levels="ab")),
     "unit without a cap": ("P009", {**GOOD, "privacy_unit": "u"}),
     "cap without a unit": ("P009", {**GOOD, "max_rows_per_unit": 2}),
-    "cap 0": ("P009", {**GOOD, "privacy_unit": "u", "max_rows_per_unit": 0}),
-    "cap inf": ("P009", {**GOOD, "privacy_unit": "u", "max_rows_per_unit": INF}),
+    "cap 0": ("P021", {**GOOD, "privacy_unit": "u", "max_rows_per_unit": 0}),
+    "cap inf": ("P021", {**GOOD, "privacy_unit": "u", "max_rows_per_unit": INF}),
     "k beyond the columns": ("P002", {**GOOD, "k": 5}),
     "no numeric column": ("S007", {**GOOD, "k": 1}),
-    "NUL in a column": ("P011", {**GOOD, "target": Sql("'y' || chr(0)")}),
+    "NUL in a column": ("P013", {**GOOD, "target": Sql("'y' || chr(0)")}),
 }
 IN_PYTHON[Sql("'y' || chr(0)")] = "y\x00"
 
@@ -242,7 +258,7 @@ def test_aggregate_form_types(ctx: dpsql.Context) -> None:
         "S006": f"dp_sis(x, y, {base})",
         "S003": f"dp_sis(a, y, n_features := 2, {base})",
         "S005": f"dp_sis(x, s, n_features := 2, {base})",
-        "P010": f"dp_sis(fx, y, n_features := 5, {base})",
+        "P041": f"dp_sis(fx, y, n_features := 5, {base})",
         "P002": f"dp_sis({{'a': a}}, y, {base.replace('k := 1', 'k := 2')})",
     }.items():
         before = state(ctx)
@@ -262,7 +278,8 @@ INJECTIONS = [
 ]
 
 
-FILTERED: dict[str, Any] = {"target": "y", "features": ["a", "b"], "epsilon": 1.0}
+FEATURED: dict[str, Any] = {"target": "y", "features": ["a", "b"], "epsilon": 1.0}
+FILTERED: dict[str, Any] = {**FEATURED, "present_above": 0}
 SCORED: dict[str, Any] = {"label": "y", "score": "a", "epsilon": 1.0}
 CLASSIFYING: dict[str, tuple[str, dict[str, Any]]] = {
     "filter": ("dp_score_filter", {**FILTERED, "threshold": 5}),
@@ -272,11 +289,11 @@ CLASSIFYING: dict[str, tuple[str, dict[str, Any]]] = {
     "filter, cluster": ("dp_score_filter", {**FILTERED, "method": "cluster"}),
     "private names": (
         "dp_score_filter",
-        {**FILTERED, "features": "s", "row_id": "u", "k": 1, "vocabulary": "private", "delta": 1e-6},
+        {**FEATURED, "features": "s", "row_id": "u", "k": 1, "vocabulary": "private", "delta": 1e-6},
     ),
     "naive bayes": ("dp_naive_bayes", FILTERED),
     "naive bayes, delta": ("dp_naive_bayes", {**FILTERED, "delta": 1e-6}),
-    "logistic": ("dp_logistic_regression", {**FILTERED, "lower": 0, "upper": 1}),
+    "logistic": ("dp_logistic_regression", {**FEATURED, "lower": 0, "upper": 1}),
     "roc": ("dp_roc", SCORED),
     "roc, delta": ("dp_roc", {**SCORED, "delta": 1e-6}),
     "roc, fixed": ("dp_roc", {**SCORED, "thresholds": "fixed", "n_thresholds": 3}),
@@ -399,13 +416,14 @@ def test_text_of_classification_is_never_sql(ctx: dpsql.Context, case: str, text
 def test_what_is_no_table_name(ctx: dpsql.Context, source: Any) -> None:
     before = state(ctx)
     written = Sql("'t' || chr(0)") if source == "t\x00" else source
+    code = "P013" if source in (None, "", 7, "t\x00") else "P020"
     with pytest.raises(duckdb.Error) as failure:
         ctx.connection.execute(sql(GOOD, written)).fetchall()
-    assert_quiet(ctx, failure.value, "P020", before)
+    assert_quiet(ctx, failure.value, code, before)
     if isinstance(source, str):
         with pytest.raises(dpsql.ParameterError) as again:
             ctx.dp_sis(source, **GOOD)
-        assert_quiet(ctx, again.value, "P020", before)
+        assert_quiet(ctx, again.value, code, before)
 
 
 @pytest.mark.parametrize(
@@ -429,7 +447,7 @@ def test_an_object_that_is_no_frame(ctx: dpsql.Context) -> None:
     for source in (3, object(), None, {"a": 1}):
         with pytest.raises(dpsql.SourceError) as failure:
             ctx.dp_sis(source, **GOOD)
-        assert_quiet(ctx, failure.value, "S001", before)
+        assert_quiet(ctx, failure.value, "S009", before)
 
 
 def test_unknown_arguments(ctx: dpsql.Context) -> None:
@@ -445,7 +463,7 @@ def test_unknown_arguments(ctx: dpsql.Context) -> None:
         assert_quiet(ctx, coded.value, "P016", before)
     with pytest.raises(dpsql.ParameterError) as coded:
         ctx.dp_protect("t", epsilon=1, epsilom=1)
-    assert_quiet(ctx, coded.value, "P015", before)
+    assert_quiet(ctx, coded.value, "P016", before)
 
 
 ODD = [

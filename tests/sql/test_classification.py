@@ -94,7 +94,7 @@ def column(con: Any, statement: str) -> list[Any]:
 
 
 def charged(con: Any) -> int:
-    return int(column(con, "SELECT count(*) FROM dp_ledger()")[0])
+    return int(column(con, "SELECT count(*) FROM dp_ledger() WHERE kind <> 'replay'")[0])
 
 
 def chosen(con: Any) -> list[str]:
@@ -172,6 +172,8 @@ def test_a_model_of_wide_vector_and_long_rows_is_the_same(con: Any, model: str) 
     ):
         function = "dp_naive_bayes" if model == "bayes" else "dp_logistic_regression"
         own = "" if model == "bayes" else f", lower := -1, upper := 1, regularization := {RIDGE}"
+        if model == "bayes" and source == "vectors":
+            own = ", present_above := 0"
         rows = con.execute(f"FROM {function}('{source}', target := 'spam', epsilon := {HUGE}, {more}{own})").fetchall()
         made[source] = {row[0]: row[1] for row in rows}
         assert list(made[source]) == ["intercept", *NAMES]
@@ -250,7 +252,7 @@ def test_calibration_of_the_released_curve(con: Any, by: str) -> None:
 
 def key(con: Any, by: str) -> str:
     if by == "number":
-        [(number,)] = con.execute("SELECT sequence FROM dp_ledger() WHERE release = 'curve'").fetchall()
+        [(number,)] = con.execute("SELECT min(sequence) FROM dp_ledger() WHERE release = 'curve'").fetchall()
         return str(number)
     return "'curve'" if by == "name" else "'curve', dataset := 'mail'"
 
@@ -281,12 +283,12 @@ def test_two_datasets_with_one_name() -> None:
             "SELECT dp_predict('m', ['win'])",
             "SELECT dp_predict_class('m', ['win'])",
         ):
-            with pytest.raises(duckdb.Error, match=r"DPSQL-P030.*more than one dataset.*dataset :="):
+            with pytest.raises(duckdb.Error, match=r"DPSQL-P055.*more than one dataset.*dataset :="):
                 con.execute(made).fetchall()
             assert con.execute(made[:-1] + ", dataset := 'two')").fetchall()
         assert len(context.dp_precision_recall("r", dataset="two")) == 5
         assert len(context.dp_calibration("r", dataset="one")) == 4
-        with pytest.raises(dpsql.ParameterError, match="P030"):
+        with pytest.raises(dpsql.ParameterError, match="P055"):
             context.dp_calibration("r")
 
 
@@ -386,7 +388,7 @@ def test_classes_of_every_kind_of_level(con: Any, model: str, kind: str) -> None
 
 @pytest.mark.parametrize("text", ["", "{}", "null", "[]", '{"model": "naive_bayes"}', '{"model": "tree"}'])
 def test_json_that_is_no_model(text: str) -> None:
-    with pytest.raises(dpsql.ParameterError, match="P030"):
+    with pytest.raises(dpsql.ParameterError, match="P054"):
         LinearModel.from_json(text)
 
 
@@ -504,7 +506,7 @@ def test_any_smoothing_is_refused_at_once_or_gives_a_model(con: Any, smoothing: 
         try:
             rows = con.execute(f"FROM {made}").fetchall()
         except duckdb.Error as error:
-            assert "DPSQL-P028" in str(error)
+            assert "DPSQL-P050" in str(error)
             assert charged(con) == before
         else:
             assert all(math.isfinite(row[1]) for row in rows)
@@ -547,7 +549,7 @@ def test_a_regression_has_no_classes(con: Any) -> None:
         "FROM dp_linear_regression('lines', target := 'y', features := ['a'], lower := 0, upper := 1, target_lower := 0, "
         "target_upper := 2, epsilon := 10, delta := 1e-6, method := 'ada_ssp', release := 'line')"
     ).fetchall()
-    with pytest.raises(duckdb.Error, match=r"DPSQL-P030.*dp_predict for a number"):
+    with pytest.raises(duckdb.Error, match=r"DPSQL-P057.*dp_predict for a number"):
         con.execute("SELECT dp_predict_class('line', lines) FROM lines").fetchall()
     assert len(column(con, "SELECT dp_predict('line', lines) FROM lines")) == 100
 
@@ -559,8 +561,8 @@ def test_a_regression_has_no_classes(con: Any) -> None:
         ("dp_predict_class('nothing', ['win'])", "P030"),
         ("dp_predict('words', ['win'])", "P030"),
         ("dp_predict('curve', ['win'])", "P030"),
-        ("dp_predict('bayes', 'win')", "S003"),
-        ("dp_predict_class('bayes', 1)", "S003"),
+        ("dp_predict('bayes', 'win')", "S010"),
+        ("dp_predict_class('bayes', 1)", "S010"),
         ("dp_predict('logit', {'win': true})", "S002"),
         ("dp_predict('logit', {'win': 'x', 'cash': 'y', 'lunch': 'z', 'report': 'w'})", "S003"),
         ("dp_predict_class('bayes', ['win'], dataset := 'other')", "P030"),
@@ -771,12 +773,12 @@ class PlantedError(Exception):
     """Its text is secret."""
 
 
-@pytest.mark.parametrize("part", ["draw_vocabulary", "prepare", "draw"])
+@pytest.mark.parametrize("part", ["turn", "prepare", "draw"])
 @pytest.mark.parametrize("error", [PlantedError("SECRET-31337"), KeyboardInterrupt()], ids=["own", "interrupt"])
 def test_a_private_vocabulary_that_fails_is_charged_once(
     con: Any, monkeypatch: pytest.MonkeyPatch, part: str, error: BaseException
 ) -> None:
-    """Long rows are counted twice in SQL, with a draw in between: whatever fails there, the whole price stands."""
+    """Long rows are counted twice, with a draw in between: whatever fails there, the whole price stands."""
     failing = FUNCTIONS["dp_score_filter"].call
 
     def fail(*given: Any) -> Any:
@@ -811,7 +813,7 @@ def test_a_list_of_integers_is_neither_names_nor_places(con: Any) -> None:
         "FROM dp_naive_bayes('coded', target := 'y', features := 'token', row_id := 'doc', names := ['7', '8'], "
         "epsilon := 1000, release := 'coded')"
     ).fetchall()
-    with pytest.raises(duckdb.Error, match=r"DPSQL-S003.*VARCHAR"):
+    with pytest.raises(duckdb.Error, match=r"DPSQL-S010.*VARCHAR"):
         con.execute("SELECT dp_predict('coded', list(token)) FROM coded GROUP BY doc").fetchall()
     rows = con.execute(
         "SELECT y, dp_predict_class('coded', list(token::VARCHAR)) FROM coded GROUP BY doc, y"
@@ -825,7 +827,7 @@ def test_a_level_that_a_float_cannot_hold(con: Any) -> None:
     )
     for source in ("single", "(SELECT y::DOUBLE AS y, a FROM single)"):
         con.execute(f"CREATE OR REPLACE VIEW levels AS FROM {source}")
-        for layout in ("features := ['a']", "features := 'name', row_id := 'id', names := ['a']"):
+        for layout in ("features := ['a'], present_above := 0", "features := 'name', row_id := 'id', names := ['a']"):
             con.execute(
                 "CREATE OR REPLACE VIEW cells AS SELECT row_number() OVER () AS id, y, a, CASE a WHEN 1 THEN 'a' END AS name "
                 "FROM levels"

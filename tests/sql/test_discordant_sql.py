@@ -12,14 +12,15 @@ import pytest
 
 from dpsql.kernels.kendall import RankedTable, pair_counts, rank_column
 
-SQL = Path(__file__).resolve().parents[2] / "sql" / "exact" / "discordant.sql"
+SQL = Path(__file__).resolve().parents[2] / "sql" / "exact"
 VALUES = ["NULL", "'nan'::DOUBLE", "'inf'::DOUBLE", "'-inf'::DOUBLE", "0.0", "-0.0", "1.0", "2.5", "1e308", "5e-324"]
 
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
     opened = duckdb.connect()
-    opened.execute(SQL.read_text(encoding="utf-8"))
+    for name in ("fixed_point.sql", "discordant.sql"):
+        opened.execute((SQL / name).read_text(encoding="utf-8"))
     yield opened
     opened.close()
 

@@ -389,7 +389,7 @@ def test_macros_of_the_same_names_do_not_stand_in(con: Any) -> None:
             "dpsql_gate",
             "dpsql_xty",
             "dpsql_exact",
-            "dpsql_key",
+            "dpsql_sampling_key",
             "exact_fixed_point",
         ]
         for name in names:

@@ -41,8 +41,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Counts]:
 
 
 def run(con: duckdb.DuckDBPyConnection, more: str = LONG, *, most: int = 100, source: str = "t") -> None:
+    dense = "" if "row_id := 'doc'" in more else ", present_above := 0"
     con.execute(
-        f"SELECT * FROM dp_naive_bayes('{source}', target := 'label', {more}, max_features_per_row := {most}, "
+        f"SELECT * FROM dp_naive_bayes('{source}', target := 'label', {more}, max_features_per_row := {most}{dense}, "
         "epsilon := 1.0)"
     ).fetchall()
 
@@ -94,12 +95,12 @@ def test_dense_rows(con: duckdb.DuckDBPyConnection, counted: list[Counts], layou
     given = documents(3)
     columns = ", ".join(f"{name} DOUBLE" for name in NAMES)
     con.execute(f"CREATE TABLE w (doc INTEGER, label INTEGER, {columns})")
-    # Whatever is not 0 is present, but for what is missing.
-    present, absent = [1.0, -2.5, math.inf], [0.0, None, math.nan, -0.0]
+    # Whatever is above 0 is present.
+    present, absent = [1.0, 2.5, math.inf], [0.0, None, math.nan, -0.0, -2.5, -math.inf]
     con.executemany(
         "INSERT INTO w VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
-            (doc, label, *(present[doc % 3] if name in tokens else absent[doc % 4] for name in NAMES))
+            (doc, label, *(present[doc % 3] if name in tokens else absent[doc % 6] for name in NAMES))
             for doc, label, tokens in given
         ],
     )
@@ -109,7 +110,7 @@ def test_dense_rows(con: duckdb.DuckDBPyConnection, counted: list[Counts], layou
         "array": (f"doc, label, {vector}::DOUBLE[5] AS x", "features := 'x'"),
         "list": (f"doc, label, {vector} AS x", "features := 'x', n_features := 5"),
         "booleans": (
-            "label, " + ", ".join(f"coalesce({name} <> 0 AND {name} <> 'nan', false) AS {name}" for name in NAMES),
+            "label, " + ", ".join(f"coalesce({name} > 0 AND {name} <> 'nan', false) AS {name}" for name in NAMES),
             "row_id := NULL",
         ),
     }[layout]
@@ -124,7 +125,9 @@ def test_the_aggregate_form_counts_the_same(con: duckdb.DuckDBPyConnection, coun
     con.executemany(
         "INSERT INTO t VALUES (?, ?)", [(label, [int(name in tokens) for name in NAMES]) for _, label, tokens in given]
     )
-    con.execute("SELECT dp_naive_bayes(x, label, epsilon := 1, n_features := 5, dataset := 't') FROM t").fetchall()
+    con.execute(
+        "SELECT dp_naive_bayes(x, label, epsilon := 1, n_features := 5, present_above := 0, dataset := 't') FROM t"
+    ).fetchall()
     assert plain(counted[0]) == expected(given)
 
 

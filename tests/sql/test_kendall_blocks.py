@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.selectors import kendall
+from dpsql.statements import block_hash, identity
 from dpsql.statistics.kendall import scaled_tau
 
 ROWS = 1500
@@ -60,7 +61,7 @@ def brute(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def test_scores_are_those_of_the_blocks(con: Any, seen: list[kendall.Pairs], blocks: int, unit: str) -> None:
     own = {"id": ", row_id := 'id'", "person": ", privacy_unit := 'person', max_rows_per_unit := 3"}[unit]
     call(con, f"{own}, blocks := {blocks}")
-    rows = con.execute(f"SELECT system.main.dpsql_key(hash({unit})) % {blocks} AS block, a, b, y FROM t").fetchnumpy()
+    rows = con.execute(f"SELECT {block_hash(identity(unit))} % {blocks} AS block, a, b, y FROM t").fetchnumpy()
     table = np.column_stack([np.asarray(np.ma.filled(rows[name].astype(float), np.nan)) for name in ("a", "b", "y")])
     expected = np.zeros(2)
     for block in np.unique(rows["block"]):

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -97,6 +98,23 @@ def test_it_is_scikit_learns_fit(con: duckdb.DuckDBPyConnection, layout: str, no
     if layout == "long" and norm is None:  # measured from zero, and no row is too long
         norm = math.sqrt(3)
     assert found == pytest.approx(reference(*features(), LOWER, UPPER, 3, norm), abs=2e-4)
+
+
+@pytest.mark.parametrize("epsilon", ["1e6", "1e9"])
+@pytest.mark.parametrize("ridge", [None, 1e-3, 3.0])
+def test_a_huge_epsilon_gives_scikit_learns_fit(
+    con: duckdb.DuckDBPyConnection, epsilon: str, ridge: float | None
+) -> None:
+    """To six digits, with a ridge of one's own and with the usual one, which all but vanishes."""
+    x, y = (np.tile(part, (40, 1)[: part.ndim]) for part in features())
+    rng = np.random.default_rng(5)
+    x = np.clip(x + rng.uniform(-0.5, 0.5, x.shape), LOWER, UPPER)
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "label": y})
+    con.register("wide", table)
+    more = f"epsilon := {epsilon}, {BOUNDS}" + ("" if ridge is None else f", regularization := {ridge}")
+    found = fitted(con, "FROM " + LAYOUTS["wide"].format(more=more))
+    noise = calibrate(Fraction(int(float(epsilon))), None, width=4, neighbours="add_remove", regularization=ridge)
+    assert found == pytest.approx(reference(x, y, LOWER, UPPER, float(noise.regularization)), rel=1e-6)
 
 
 def test_the_aggregate_form(con: duckdb.DuckDBPyConnection) -> None:
@@ -213,13 +231,13 @@ def test_estimate_says_how_strong_the_noise_is(con: duckdb.DuckDBPyConnection) -
     ("more", "code"),
     [
         ("epsilon := 1, lower := 0", "P003"),
-        ("epsilon := 1, lower := [0, 0], upper := 1", "P003"),
+        ("epsilon := 1, lower := [0, 0], upper := 1", "P035"),
         ("epsilon := 1, lower := 0, upper := 1, delta := 0.5", "P027"),
         ("epsilon := 1, lower := 0, upper := 1, regularization := 0.1", "P033"),
-        ("epsilon := 1, lower := 0, upper := 1, regularization := -1", "P033"),
-        ("epsilon := 1, lower := 0, upper := 1, row_norm := 0", "P028"),
-        ("epsilon := 1, lower := 0, upper := 1, row_norm := 0.0001", "P028"),
-        ("epsilon := 1e-12, lower := 0, upper := 1", "P001"),
+        ("epsilon := 1, lower := 0, upper := 1, regularization := -1", "P024"),
+        ("epsilon := 1, lower := 0, upper := 1, row_norm := 0", "P024"),
+        ("epsilon := 1, lower := 0, upper := 1, row_norm := 0.0001", "P050"),
+        ("epsilon := 1e-12, lower := 0, upper := 1", "P038"),
         ("lower := 0, upper := 1", "P001"),
     ],
 )
@@ -239,18 +257,19 @@ def test_too_many_features() -> None:
 
 @pytest.mark.parametrize("norm", [None, 2.0**-10, 0.5, 1.0, 2.2, 1e9])
 @pytest.mark.parametrize("width", [1, 2, 7, 400])
-def test_no_row_is_longer_than_one(width: int, norm: float | None) -> None:
+@pytest.mark.parametrize("epsilon", [1, 64])
+def test_no_row_is_longer_than_one(width: int, norm: float | None, epsilon: int) -> None:
     """In exact integers, also where every coordinate is at its bound or beyond."""
     given = {
         "target": "y",
         "features": "x",
         "n_features": width,
-        "epsilon": 1,
+        "epsilon": epsilon,
         "lower": -1,
         "upper": 3,
         "row_norm": norm,
     }
-    scaling = Scaling.of(LogisticPlan.from_arguments("t", given), width)
+    scaling = Scaling.of(LogisticPlan.from_arguments("t", given), [(-1.0, 3.0)] * width)
     rng = np.random.default_rng(width)
     values = rng.uniform(-2, 4, (300, width)) * 10.0 ** rng.uniform(-6, 6, (300, 1))
     values[:3] = np.array([[-1.0], [3.0], [np.nan]])

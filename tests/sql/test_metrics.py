@@ -212,6 +212,7 @@ def drawn_sums(
     return np.array(seen, dtype=float).reshape(draws, 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_noise_has_the_scales_that_are_stated(monkeypatch: pytest.MonkeyPatch, neighbours: str) -> None:
     """The size of the noise and its law; a check that rejects 0.7 and 1.3 times the noise."""

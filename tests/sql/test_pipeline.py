@@ -109,7 +109,7 @@ def test_bounds_per_feature_go_with_their_feature(con: Any, lower: Any, upper: A
 def test_as_many_bounds_as_features_not_as_selected(con: Any, count: int, selector: str) -> None:
     before = con.execute("SELECT count(*) FROM dp_ledger()").fetchall()
     for more in ({"lower": [-2] * count}, {"upper": [2] * count}, {"lower": [-2] * count, "upper": [2] * count}):
-        with pytest.raises(duckdb.Error, match="DPSQL-P003"):
+        with pytest.raises(duckdb.Error, match="DPSQL-P035"):
             pipeline(con, selector=selector, selection_blocks=20, **more)
     assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == before
 

@@ -118,11 +118,11 @@ def test_a_missing_value_gives_null_and_nothing_else_does(con: Any) -> None:
         ("dp_predict('m', {'a': 1, 'b_': 2})", "S002"),
         ("dp_predict('m', {'a': 1, 'b': DATE '2020-01-01'})", "S003"),
         ("dp_predict('m', {'a': 1, 'b': 'text'})", "S003"),
-        ("dp_predict('m', 3)", "S003"),
-        ("dp_predict('m', 'a')", "S003"),
+        ("dp_predict('m', 3)", "S010"),
+        ("dp_predict('m', 'a')", "S010"),
         ("dp_predict('nobody', {'a': 1, 'b': 1})", "P030"),
         ("dp_predict(12345, {'a': 1, 'b': 1})", "P030"),
-        ("dp_predict(NULL, {'a': 1, 'b': 1})", "P030"),
+        ("dp_predict(NULL, {'a': 1, 'b': 1})", "P013"),
         ("dp_predict('m', {'a': 1, 'b': 1}, dataset := 'elsewhere')", "P030"),
     ],
 )
@@ -135,7 +135,7 @@ def test_refused(con: Any, expression: str, code: str) -> None:
 
 def test_one_model_per_statement(con: Any) -> None:
     con.execute(f"FROM dp_linear_regression('t', {FIT}, release := 'second')").fetchall()
-    with pytest.raises(duckdb.Error, match="DPSQL-P030"):
+    with pytest.raises(duckdb.Error, match="DPSQL-P056"):
         con.execute("SELECT dp_predict(CASE WHEN id = 3 THEN 'm' ELSE 'second' END, t) FROM t").fetchall()
     assert len(column(con, "SELECT dp_predict('m', t) - dp_predict('second', t) FROM t")) == 500
 
@@ -178,7 +178,7 @@ def test_two_datasets_with_one_name(con: Any) -> None:
         con.execute(f"FROM dp_linear_regression('{dataset}', {FIT}, release := 'twice')").fetchall()
         if dataset == "t":  # not ambiguous yet; a later release of that name makes it so, whoever asked before
             assert len(column(con, "SELECT dp_predict('twice', {'a': 1, 'b': 0})")) == 1
-    with pytest.raises(duckdb.Error, match=r"DPSQL-P030.*dataset"):
+    with pytest.raises(duckdb.Error, match=r"DPSQL-P055.*dataset"):
         con.execute("SELECT dp_predict('twice', {'a': 1, 'b': 0})").fetchall()
     [other] = column(con, "SELECT dp_predict('twice', {'a': 1, 'b': 0}, dataset := 'OTHER')")
     assert other == pytest.approx(5, abs=0.1)
@@ -287,3 +287,20 @@ def test_names_and_numbers_that_no_ledger_holds(key: str) -> None:
     for odd in ("no\x00name", "\ud800", 10**30, 0):
         with dpsql.Context() as context, pytest.raises(dpsql.ParameterError, match="P030"):
             context.model(odd)
+
+
+def test_a_feature_may_be_called_intercept() -> None:
+    """The constant term comes first, whatever the features are called."""
+    with dpsql.connect() as opened:
+        opened.execute(
+            "CREATE TABLE u AS SELECT *, 0.5 + 2 * intercept - b AS y "
+            "FROM (SELECT (i * 7 % 1000) / 1000 AS intercept, (i * 13 % 997) / 1000 AS b FROM range(5000) AS r(i))"
+        )
+        rows = opened.execute(
+            "FROM dp_linear_regression('u', target := 'y', features := ['intercept', 'b'], lower := 0, upper := 1, "
+            "target_lower := -1, target_upper := 3, epsilon := 1e5, delta := 1e-6, release := 'm')"
+        ).fetchall()
+        assert [row[0] for row in rows] == ["intercept", "intercept", "b"]
+        assert [row[1] for row in rows] == pytest.approx([0.5, 2, -1], abs=1e-2)
+        [(error,)] = opened.execute("SELECT max(abs(dp_predict('m', u) - y)) FROM u").fetchall()
+        assert error < 1e-2

@@ -87,6 +87,8 @@ def sql(value: Any) -> str:
 
 def run(con: Any, source: str, **more: Any) -> list[tuple[Any, ...]]:
     given = {"target": "label", "epsilon": SURE, "dataset": "d", **more}
+    if "row_id" not in given or "n_features" in given:
+        given.setdefault("present_above", 0)
     text = ", ".join(f"{name} := {sql(value)}" for name, value in given.items())
     found: list[tuple[Any, ...]] = con.execute(f"FROM dp_score_filter('{source}', {text})").fetchall()
     assert [row[0] for row in found] == list(range(1, len(found) + 1))
@@ -202,14 +204,14 @@ def test_aggregate_form(con: Any) -> None:
     ):
         given = "" if names is None else f", names := {sql(names)}"
         [(found,)] = con.execute(
-            f"SELECT dp_score_filter({vector}, label, score := 'purity', k := 6, method := 'laplace', "
+            f"SELECT dp_score_filter({vector}, label, score := 'purity', k := 6, method := 'laplace', present_above := 0, "
             f"epsilon := {SURE}, dataset := 'd'{given}) FROM {source}"
         ).fetchall()
         assert {row["feature"]: row["score"] for row in found} == pytest.approx(exact("purity", documents()), abs=0.6)
-    with pytest.raises(duckdb.Error, match="P031"):
+    with pytest.raises(duckdb.Error, match="P045"):
         con.execute(
             "SELECT dp_score_filter(x, label, k := 2, epsilon := 1, delta := 1e-6, vocabulary := 'private', "
-            "n_features := 6, dataset := 'd') FROM arrays"
+            "n_features := 6, present_above := 0, dataset := 'd') FROM arrays"
         ).fetchall()
 
 
@@ -290,16 +292,16 @@ def test_a_private_vocabulary(con: Any) -> None:
         assert run(con, "no_words", epsilon=1, **options, **more) == []
         assert {row[1] for row in run(con, "open_words", epsilon=50, **options, **more)} <= set(NAMES)
     for source, columns in (("wide", {"features": NAMES}), ("shorts", {"features": "x", "n_features": 6})):
-        with pytest.raises(duckdb.Error, match="P031"):
+        with pytest.raises(duckdb.Error, match="P045"):
             run(con, source, k=1, epsilon=1, vocabulary="private", delta=1e-6, **columns)
 
 
 def test_a_vocabulary_is_never_read_for_free(con: Any) -> None:
     """Names are public, or paid for: the error says so, and nothing is charged."""
     before = con.execute("SELECT count(*) FROM dp_ledger()").fetchall()
-    with pytest.raises(duckdb.Error, match=r"P010.*names is missing.*private.*vocabulary := 'private'"):
+    with pytest.raises(duckdb.Error, match=r"P042.*names is missing.*private.*vocabulary := 'private'"):
         run(con, "tokens", k=1, epsilon=1, features="token", row_id="doc")
-    with pytest.raises(duckdb.Error, match="P027"):
+    with pytest.raises(duckdb.Error, match="P046"):
         run(con, "tokens", k=1, epsilon=1, features="token", row_id="doc", vocabulary="private")
     assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == before
 
@@ -364,7 +366,7 @@ def test_a_release_is_replayed_and_feeds_other_calls(con: Any) -> None:
     first = run(con, "wide", k=2, epsilon=50, release="telling", features=NAMES)
     assert run(con, "wide", k=2, epsilon=50, release="telling", features=NAMES) == first
     again = con.execute(
-        "FROM dp_score_filter('wide', target := 'label', features := release('telling'), k := 1, "
+        "FROM dp_score_filter('wide', target := 'label', features := release('telling'), k := 1, present_above := 0, "
         f"epsilon := {SURE}, dataset := 'd')"
     ).fetchall()
     assert again[0][1] in {row[1] for row in first}
@@ -377,3 +379,17 @@ def test_the_python_api() -> None:
         )
         release = context.dp_score_filter("t", target="y", features=["a", "b"], k=1, epsilon=100)
         assert release.value.to_pylist()[0]["feature"] == "a"
+
+
+def test_names_that_no_row_keeps_do_not_fail_the_call() -> None:
+    """One row has a hundred names and keeps one: the other names have no row at all."""
+    with dpsql.connect() as con:
+        con.execute(
+            "CREATE TABLE wide_rows AS SELECT 1 AS doc, 1 AS y, 'w' || i AS word FROM range(100) AS r(i) "
+            "UNION ALL SELECT 2 + i, i % 2, 'common' FROM range(500) AS r(i)"
+        )
+        rows = con.execute(
+            "FROM dp_score_filter('wide_rows', target := 'y', features := 'word', row_id := 'doc', threshold := 100, "
+            "score := 'total_count', vocabulary := 'private', epsilon := 10, delta := 1e-6, max_features_per_row := 1)"
+        ).fetchall()
+        assert [row[1] for row in rows] == ["common"]

@@ -103,6 +103,7 @@ def test_composition_adds_up() -> None:
         {"mechanism": "gumbel_noise", "epsilon": "1", "rounds": 0},
         {"mechanism": "gumbel_noise", "epsilon": "1", "rounds": True},
         {"mechanism": "discrete_gaussian", "rho": "1", "delta": "1"},
+        {"mechanism": "approximate", "epsilon": "1", "delta": "1"},
         {"mechanism": "gaussian_dp", "mu": "0.236704", "epsilon": "1"},
         {"mechanism": "gaussian_dp", "mu": "0", "epsilon": "1", "delta": "1e-6"},
         {"mechanism": "gaussian_dp", "mu": "0.236704", "epsilon": "1e-13", "delta": "1e-6"},
@@ -110,7 +111,7 @@ def test_composition_adds_up() -> None:
     ],
 )
 def test_a_malformed_event_has_no_cost(event: dict[str, object]) -> None:
-    with pytest.raises(ParameterError, match="DPSQL-P016"):
+    with pytest.raises(ParameterError, match="DPSQL-P048"):
         cost_of(event)
 
 
@@ -126,7 +127,7 @@ def test_a_malformed_event_has_no_cost(event: dict[str, object]) -> None:
 def test_a_wrong_calibration_has_no_cost(mu: str, epsilon: str, delta: str) -> None:
     """Constants rounded up are refused (two of them were printed so); one digit down they are charged."""
     event = {"mechanism": "gaussian_dp", "epsilon": str(epsilon), "delta": delta}
-    with pytest.raises(ParameterError, match=r"DPSQL-P016.*cover"):
+    with pytest.raises(ParameterError, match=r"DPSQL-P048.*cover"):
         cost_of({**event, "mu": mu})
     fitting = Fraction(mu) - Fraction("1e-6")
     assert cost_of({**event, "mu": str(fitting)}) == Cost(Fraction(str(epsilon)), Fraction(delta), fitting**2 / 2)

@@ -26,33 +26,52 @@ def test_a_budget_reads_floats_as_their_shortest_decimal_and_survives_json() -> 
     assert Budget.of(epsilon=1) == Budget.of(epsilon=1.0, delta=0.0)
 
 
+def test_a_restated_budget_keeps_its_accountant_unless_it_becomes_one_in_rho() -> None:
+    budget = Budget.of(epsilon=3, delta=1e-6, accountant="rdp", target_levels=["a", "b"])
+    larger = budget.restated({"epsilon": 5})
+    assert larger == Budget.of(epsilon=5, delta=1e-6, accountant="rdp", target_levels=["a", "b"])
+    assert larger.policy_text == "epsilon 5, delta 1e-06, accountant rdp; protects one row; target_levels ['a', 'b']"
+    assert "accountant" not in larger.stated, "it is no argument of a call"
+    assert budget.restated({"accountant": "basic"}).accountant == "basic"
+    rho = budget.restated({"rho": 1})
+    assert (rho.rho, rho.epsilon, rho.accountant) == (1, None, "basic")
+    assert rho.restated({"epsilon": 3, "accountant": "rdp"}) == budget
+    with pytest.raises(ParameterError, match="DPSQL-P046"):
+        budget.restated({"delta": 0})
+    with pytest.raises(ParameterError, match="DPSQL-P045"):
+        budget.restated({"rho": 1, "accountant": "rdp"})
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         ({}, "P015"),
         ({"epsilon": 1, "rho": 1}, "P015"),
-        ({"epsilon": 0}, "P015"),
-        ({"epsilon": -1}, "P015"),
-        ({"epsilon": math.nan}, "P015"),
-        ({"epsilon": math.inf}, "P015"),
-        ({"epsilon": "much"}, "P015"),
-        ({"epsilon": True}, "P015"),
-        ({"epsilon": 1e-19}, "P015"),
-        ({"epsilon": 1, "delta": 1}, "P015"),
-        ({"epsilon": 1, "delta": -1e-6}, "P015"),
-        ({"epsilon": 1, "delta": 1e-20}, "P015"),
-        ({"rho": math.nan}, "P015"),
-        ({"epsilon": 1, "neighbours": "add"}, "P007"),
-        ({"epsilon": 1, "privacy_unit": 3}, "P009"),
-        ({"epsilon": 1, "max_rows_per_unit": 0}, "P009"),
+        ({"epsilon": 0}, "P024"),
+        ({"epsilon": -1}, "P024"),
+        ({"epsilon": math.nan}, "P024"),
+        ({"epsilon": math.inf}, "P024"),
+        ({"epsilon": "much"}, "P024"),
+        ({"epsilon": True}, "P024"),
+        ({"epsilon": 1e-19}, "P024"),
+        ({"epsilon": 1, "delta": 1}, "P006"),
+        ({"epsilon": 1, "delta": -1e-6}, "P006"),
+        ({"epsilon": 1, "delta": 1e-20}, "P024"),
+        ({"rho": math.nan}, "P024"),
+        ({"epsilon": 1, "neighbours": "add"}, "P005"),
+        ({"epsilon": 1, "privacy_unit": 3}, "P013"),
+        ({"epsilon": 1, "max_rows_per_unit": 0}, "P021"),
         ({"epsilon": 1, "lower": 0}, "P003"),
         ({"epsilon": 1, "target_lower": 2, "target_upper": 1}, "P003"),
-        ({"epsilon": 1, "width": 2}, "P015"),
+        ({"epsilon": 1, "width": 2}, "P016"),
     ],
 )
 def test_a_budget_that_means_nothing_is_refused(arguments: dict[str, Any], code: str) -> None:
     with pytest.raises(ParameterError, match=f"DPSQL-{code}"):
         Budget.of(**arguments)
+
+
+REPEAT = "or repeat an earlier release by its name, which costs nothing. Only the data's owner can change the budget."
 
 
 @pytest.mark.parametrize(
@@ -61,22 +80,22 @@ def test_a_budget_that_means_nothing_is_refused(arguments: dict[str, Any], code:
         (
             {"epsilon": 3}, "2.8", {"mechanism": "exponential_noise", "epsilon": "0.5"},
             "[DPSQL-B001] dataset 'd' needs epsilon 0.5, 0.2 remains of 3. "
-            "Lower epsilon to 0.2, or raise the budget with dp_protect(..., replace := true).",
+            "Lower epsilon to 0.2, " + REPEAT,
         ),
         (
             {"epsilon": 3}, "3", {"mechanism": "exponential_noise", "epsilon": "0.5"},
             "[DPSQL-B001] dataset 'd' needs epsilon 0.5, nothing remains of 3. "
-            "Raise the budget with dp_protect(..., replace := true).",
+            "Repeat" + REPEAT.removeprefix("or repeat"),
         ),
         (
             {"rho": 2}, "1", {"mechanism": "exponential_noise", "epsilon": "2"},
             "[DPSQL-B001] dataset 'd' needs rho 2, 1.5 remains of 2. "
-            "Lower epsilon to 1.732, or raise the budget with dp_protect(..., replace := true).",
+            "Lower epsilon to 1.732, " + REPEAT,
         ),
         (
             {"epsilon": 3}, "1", {"mechanism": "approximate", "epsilon": "1", "delta": "1e-6"},
             "[DPSQL-B001] dataset 'd' needs delta 1e-06, nothing remains of 0. "
-            "Raise the budget with dp_protect(..., replace := true).",
+            "Repeat" + REPEAT.removeprefix("or repeat"),
         ),
     ],
 )  # fmt: skip

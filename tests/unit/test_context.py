@@ -99,7 +99,7 @@ def test_the_owners_policy(ctx: dpsql.Context) -> None:
     for contradiction in ({"neighbours": "add_remove"}, {"privacy_unit": "c", "features": ["a", "b"]}):
         with pytest.raises(dpsql.BudgetError, match="B003"):
             ctx.dp_sis("t", **{**call, **contradiction})
-    with pytest.raises(duckdb.Error, match="DPSQL-B003"):
+    with pytest.raises(duckdb.Error, match="DPSQL-B011"):
         ctx.connection.execute(
             "SELECT dp_sis([a, b, c], y, n_features := 3, k := 1, epsilon := 1, dataset := 't') FROM t"
         )

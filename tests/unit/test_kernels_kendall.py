@@ -116,6 +116,7 @@ def wider(n: int) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
     return x, [in_order(x[i], x[j]) for i in (0, 4) for j in (1, 4)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [2**15 + 1, 2**16 - 1, 2**16 + 1])
 def test_around_the_wider_boundaries(path: str, n: int) -> None:
     x, expected = wider(n)
@@ -124,6 +125,7 @@ def test_around_the_wider_boundaries(path: str, n: int) -> None:
     assert [tuple(pair) for counts in found for pair in np.transpose(counts).tolist()] == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [2**17 + 3, 2**21 + 5])
 def test_long_columns_agree_between_the_paths(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     draw = np.random.default_rng(n)

@@ -160,7 +160,8 @@ def test_datasets_have_budgets_of_their_own_and_names_without_case(ledger: Ledge
 def test_any_name_is_only_a_name(ledger: Ledger, name: str) -> None:
     ledger.protect(name, Budget.of(epsilon=1))
     entry = charge(ledger, name, name=name, epsilon=1, draw=lambda: name)
-    assert charge(ledger, name, name=name, epsilon=1, draw=_never) == Entry(2, name, True, entry.guarantee, entry.hash)
+    again = charge(ledger, name, name=name, epsilon=1, draw=_never)
+    assert again == Entry(2, name, True, entry.guarantee, entry.hash, entry.recorded_at)
     with pytest.raises(BudgetError):
         charge(ledger, name)
     assert ledger.verify().ok
@@ -212,9 +213,9 @@ def test_a_refused_charge_draws_nothing(ledger: Ledger) -> None:
     ledger.protect("patients", Budget.of(epsilon=0.05))
     with pytest.raises(BudgetError):
         charge(ledger, draw=_never)
-    with pytest.raises(ParameterError, match="DPSQL-P016"):
+    with pytest.raises(ParameterError, match="DPSQL-P049"):
         charge(ledger, arguments={"k": object()}, draw=_never)
-    with pytest.raises(ParameterError, match="DPSQL-P016"):
+    with pytest.raises(ParameterError, match="DPSQL-P048"):
         charge(ledger, event={"mechanism": "magic"}, draw=_never)
     assert len(ledger.entries()) == 1
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Budget, Ledger
-from dpsql.ledger_chain import genesis, row_hash
-from dpsql.ledger_schema import COLUMNS
+from dpsql.ledger_chain import Last, canonical, genesis, note, row_hash
+from dpsql.ledger_schema import COLUMNS, add_last
 
 _other = {"sequence": "7", "releases": "17", "budget_sequence": "17"}  # the integer columns; text elsewhere
 
@@ -104,12 +105,45 @@ def test_a_chain_moved_to_another_ledger_is_seen(ledger: Ledger) -> None:
     assert ledger.verify().first_bad == 1
 
 
-def test_a_cut_off_tail_is_seen_against_a_remembered_head_only(ledger: Ledger) -> None:
+def rewrite(ledger: Ledger) -> None:
+    """Write every hash anew, and what is noted of the last rows, as an insider could."""
+    store = ledger._opened()
+
+    def work(connection: Any) -> None:
+        previous = genesis(store.ledger_id)
+        lasts: dict[str, Last] = {}
+        for found in connection.exec_driver_sql("SELECT * FROM dpsql_ledger ORDER BY sequence").mappings().all():
+            previous = row_hash(previous, found)
+            note(lasts, {**found, "hash": previous})
+            connection.exec_driver_sql(
+                f"UPDATE dpsql_ledger SET hash = '{previous}' WHERE sequence = {found['sequence']}"
+            )
+        connection.exec_driver_sql("DELETE FROM dpsql_ledger_last")
+        names = ("key", "sequence", "hash", "number")
+        connection.execute(add_last, [dict(zip(names, (key, *last), strict=True)) for key, last in lasts.items()])
+
+    store.write(work)
+
+
+def test_a_cut_off_tail_is_seen(ledger: Ledger) -> None:
+    filled(ledger)
+    statement(ledger, "DELETE FROM dpsql_ledger WHERE sequence > 3")
+    report = ledger.verify()
+    assert (report.ok, report.entries, report.first_bad) == (False, 3, 4)
+    assert report.problem is not None
+    assert "cut off" in report.problem
+    for use in (ledger.entries, ledger.budgets, lambda: ledger.policy("patients")):
+        with pytest.raises(LedgerError, match=r"DPSQL-L03[01]"):
+            use()
+
+
+def test_a_tail_cut_off_without_a_trace_is_seen_against_a_remembered_head_only(ledger: Ledger) -> None:
     filled(ledger)
     middle, head = ledger.entries()[2].hash, ledger.verify().head
     assert ledger.verify(head).ok
     assert ledger.verify(middle).ok  # the ledger may grow after a head was remembered
     statement(ledger, "DELETE FROM dpsql_ledger WHERE sequence > 3")
+    rewrite(ledger)
     assert ledger.verify().ok
     assert ledger.verify(middle).ok
     report = ledger.verify(head)
@@ -118,23 +152,11 @@ def test_a_cut_off_tail_is_seen_against_a_remembered_head_only(ledger: Ledger) -
     assert "head" in report.problem
 
 
-def rechain(ledger: Ledger, **changes: str) -> None:
-    """Change row 2 and write every later hash anew, as an insider could."""
-    store = ledger._opened()
-    statement(
-        ledger,
-        *[f"UPDATE dpsql_ledger SET {column} = '{value}' WHERE sequence = 2" for column, value in changes.items()],
-    )
-
-    def work(connection: Any) -> None:
-        previous = genesis(store.ledger_id)
-        for row in connection.exec_driver_sql("SELECT * FROM dpsql_ledger ORDER BY sequence").mappings().all():
-            previous = row_hash(previous, row)
-            connection.exec_driver_sql(
-                f"UPDATE dpsql_ledger SET hash = '{previous}' WHERE sequence = {row['sequence']}"
-            )
-
-    store.write(work)
+def rechain(ledger: Ledger, changed: int = 2, **changes: str) -> None:
+    """Change a row and write every later hash anew, as an insider could."""
+    set_to = ", ".join(f"{column} = '{value}'" for column, value in changes.items())
+    statement(ledger, f"UPDATE dpsql_ledger SET {set_to} WHERE sequence = {changed}")
+    rewrite(ledger)
 
 
 def test_a_rewritten_chain_is_seen_against_a_remembered_head_only(ledger: Ledger) -> None:
@@ -161,6 +183,38 @@ def test_totals_that_do_not_add_up_are_seen_in_a_rewritten_chain(ledger: Ledger,
     rechain(ledger, **{column: value})
     report = ledger.verify()
     assert (report.ok, report.first_bad) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"renyi": "0"},
+        {"pure": "1"},
+        {"failure": "1"},
+        {"before_epsilon": "1"},
+        {"tail": "1"},
+        {"order": "3"},
+        {"releases": 7},
+        {"order": "0"},
+        {"pure": None},
+        {"pure": "x"},
+    ],
+)
+@pytest.mark.parametrize("sequence", [1, 2])
+def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
+    ledger: Ledger, changes: dict[str, Any], sequence: int
+) -> None:
+    if sequence == 1 and changes in ({"order": "3"}, {"renyi": "0"}):
+        changes = {"renyi": "5"}  # any order is as good, and nothing is spent yet
+    ledger.protect("patients", Budget.of(epsilon=3, delta=1e-6, accountant="rdp"))
+    call: dict[str, Any] = {"event": {"mechanism": "discrete_laplace", "epsilon": "0.1"}, "function": "dp_sis"}
+    ledger.charge("patients", arguments={}, draw=lambda: 1, **call)
+    assert ledger.verify().ok
+    read = f"SELECT composition FROM dpsql_ledger WHERE sequence = {sequence}"
+    state = ledger._opened().read(lambda connection: connection.exec_driver_sql(read).scalar_one())
+    rechain(ledger, sequence, composition=canonical(json.loads(state) | changes))
+    report = ledger.verify()
+    assert (report.ok, report.first_bad) == (False, sequence)
 
 
 @pytest.mark.parametrize("change", ["UPDATE dpsql_ledger SET result = NULL", "DELETE FROM dpsql_ledger"])

@@ -275,13 +275,13 @@ def test_failure_is_shared_by_the_columns(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"epsilon": Fraction(0)}, "P001"),
-        ({"epsilon": 0.5}, "P001"),
-        ({"neighbours": "both"}, "P007"),
-        ({"max_rows_per_unit": 0}, "P009"),
-        ({"failure": Fraction(0)}, "P017"),
-        ({"failure": Fraction(1)}, "P017"),
-        ({"failure": 0.5}, "P017"),
+        ({"epsilon": Fraction(0)}, "P018"),
+        ({"epsilon": 0.5}, "P018"),
+        ({"neighbours": "both"}, "P018"),
+        ({"max_rows_per_unit": 0}, "P018"),
+        ({"failure": Fraction(0)}, "P018"),
+        ({"failure": Fraction(1)}, "P018"),
+        ({"failure": 0.5}, "P018"),
     ],
 )
 def test_what_is_refused(changed: dict[str, Any], code: str) -> None:

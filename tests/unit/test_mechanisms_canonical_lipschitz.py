@@ -228,13 +228,13 @@ class TestLimits:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        ({"epsilon": Fraction(0)}, "P001"),
-        ({"epsilon": 1.0}, "P001"),
+        ({"epsilon": Fraction(0)}, "P018"),
+        ({"epsilon": 1.0}, "P018"),
         ({"k": 0}, "P002"),
         ({"k": 4}, "P002"),
-        ({"gamma": Fraction(0)}, "P006"),
-        ({"gamma": Fraction(1)}, "P006"),
-        ({"gamma": 0.5}, "P006"),
+        ({"gamma": Fraction(0)}, "P018"),
+        ({"gamma": Fraction(1)}, "P018"),
+        ({"gamma": 0.5}, "P018"),
         ({"utility_range": 0}, "P018"),
         ({"utility": [1.0, 2.0, 3.0]}, "P018"),
     ],

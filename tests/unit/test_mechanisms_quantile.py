@@ -208,23 +208,23 @@ def test_levels_and_event() -> None:
         assert event == {"mechanism": "gumbel_noise", "epsilon": "1/3", "rounds": 2}
     with pytest.raises(ParameterError) as caught:
         quantile_event(Fraction(1), 1, "both")
-    assert caught.value.code == "DPSQL-P007"
+    assert caught.value.code == "DPSQL-P018"
 
 
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"epsilon": Fraction(0)}, "P001"),
-        ({"epsilon": 1.0}, "P001"),
-        ({"neighbours": "both"}, "P007"),
-        ({"max_rows_per_unit": 0}, "P009"),
-        ({"max_rows_per_unit": 1.5}, "P009"),
-        ({"quantiles": []}, "P029"),
-        ({"quantiles": [Fraction(0)]}, "P029"),
-        ({"quantiles": [Fraction(1)]}, "P029"),
-        ({"quantiles": [0.5]}, "P029"),
-        ({"quantiles": [HALF, HALF]}, "P029"),
-        ({"quantiles": [Fraction(3, 4), HALF]}, "P029"),
+        ({"epsilon": Fraction(0)}, "P018"),
+        ({"epsilon": 1.0}, "P018"),
+        ({"neighbours": "both"}, "P018"),
+        ({"max_rows_per_unit": 0}, "P018"),
+        ({"max_rows_per_unit": 1.5}, "P018"),
+        ({"quantiles": []}, "P018"),
+        ({"quantiles": [Fraction(0)]}, "P018"),
+        ({"quantiles": [Fraction(1)]}, "P018"),
+        ({"quantiles": [0.5]}, "P018"),
+        ({"quantiles": [HALF, HALF]}, "P018"),
+        ({"quantiles": [Fraction(3, 4), HALF]}, "P018"),
     ],
 )
 def test_what_is_refused(changed: dict[str, Any], code: str) -> None:

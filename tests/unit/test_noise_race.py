@@ -183,7 +183,7 @@ def test_parameters_are_checked():
     for coefficient in (Fraction(0), Fraction(-1), 1.0, float("nan")):
         with pytest.raises(ParameterError, match="P018"):
             top_k([1, 2, 3], coefficient, 1, noise="gumbel")
-    with pytest.raises(ParameterError, match="P005"):
+    with pytest.raises(ParameterError, match="P018"):
         top_k([1, 2, 3], Fraction(1), 1, noise="laplace")
     with pytest.raises(ParameterError, match="P002"):
         top_k([], Fraction(1), 1, noise="gumbel")

@@ -27,10 +27,15 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         ctx.sql('CREATE TABLE w AS SELECT i % 2 AS y, i % 2 AS a, i % 3 AS b, 1 AS "c $x$" FROM range(900) AS r(i)')
         ctx.dp_protect("s", epsilon=9)
+        ctx.dp_public("w")
         ctx.dp_roc("s", label="y", score="p", epsilon=2, release="curve")
-        ctx.dp_score_filter("w", target="y", score="total_count", threshold=100, epsilon=5, release="filter")
-        ctx.dp_score_filter("w", target="y", score="total_count", k=2, method="one_shot", epsilon=5, release="top")
-        ctx.dp_naive_bayes("w", target="y", epsilon=5, release="bayes")
+        ctx.dp_score_filter(
+            "w", target="y", score="total_count", threshold=100, epsilon=5, present_above=0, release="filter"
+        )
+        ctx.dp_score_filter(
+            "w", target="y", score="total_count", k=2, method="one_shot", epsilon=5, present_above=0, release="top"
+        )
+        ctx.dp_naive_bayes("w", target="y", epsilon=5, present_above=0, release="bayes")
     return path
 
 
@@ -44,12 +49,16 @@ def replayed(ctx: dpsql.Context, name: str) -> Any:
     """Return a release by its name, at no charge."""
     given: dict[str, tuple[str, str, dict[str, Any]]] = {
         "curve": ("dp_roc", "s", {"label": "y", "score": "p", "epsilon": 2}),
-        "filter": ("dp_score_filter", "w", {"target": "y", "score": "total_count", "threshold": 100, "epsilon": 5}),
-        "bayes": ("dp_naive_bayes", "w", {"target": "y", "epsilon": 5}),
+        "filter": (
+            "dp_score_filter",
+            "w",
+            {"target": "y", "score": "total_count", "threshold": 100, "epsilon": 5, "present_above": 0},
+        ),
+        "bayes": ("dp_naive_bayes", "w", {"target": "y", "epsilon": 5, "present_above": 0}),
         "top": (
             "dp_score_filter",
             "w",
-            {"target": "y", "score": "total_count", "k": 2, "method": "one_shot", "epsilon": 5},
+            {"target": "y", "score": "total_count", "k": 2, "method": "one_shot", "epsilon": 5, "present_above": 0},
         ),
     }
     function, source, arguments = given[name]
@@ -112,7 +121,7 @@ def test_draws_where_it_is_told(ctx: dpsql.Context) -> None:
 
 @pytest.mark.parametrize(("release", "kind"), [("top", None), ("curve", "scores"), ("filter", "roc")])
 def test_no_such_picture(ctx: dpsql.Context, release: str, kind: str | None) -> None:
-    with pytest.raises(ParameterError, match="P034"):
+    with pytest.raises(ParameterError, match="P034" if kind is None else "P005"):
         replayed(ctx, release).plot(kind)
 
 
@@ -174,7 +183,7 @@ def test_the_command(database: Path, tmp_path: Path, ending: str) -> None:
     [
         (["nothing"], "P030"),
         (["999"], "P030"),
-        (["curve", "--kind", "pie"], "P034"),
+        (["curve", "--kind", "pie"], "P005"),
         (["top"], "P034"),
         ([], "give the name"),
         (["curve", "--budget"], "give the name"),
@@ -189,7 +198,7 @@ def test_the_command_refuses(database: Path, tmp_path: Path, arguments: list[str
 
 
 def test_the_command_draws_budgets_and_numbers(database: Path, tmp_path: Path) -> None:
-    for arguments in (["--budget"], ["2", "--kind", "calibration"]):
+    for arguments in (["--budget"], ["3", "--kind", "calibration"]):
         output = tmp_path / f"{arguments[0]}.png"
         done = CliRunner().invoke(main, ["plot", *arguments, "--db", str(database), "-o", str(output)])
         assert done.exit_code == 0, done.output
@@ -197,5 +206,5 @@ def test_the_command_draws_budgets_and_numbers(database: Path, tmp_path: Path) -
 
 
 def test_only_known_endings(ctx: dpsql.Context, tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="P034"):
+    with pytest.raises(ParameterError, match="P058"):
         save(replayed(ctx, "curve").plot(), tmp_path / "roc.docx")

@@ -116,7 +116,7 @@ def test_auto_is_a_rule_of_public_numbers() -> None:
     assert noisy.chosen == "gaussian"
     assert noisy.most_rows is None
     # Settled at once, however many subsets there are.
-    assert plan(features="x", n_features=4 * 10**6, k=2 * 10**6, **best).chosen == "laplace"
+    assert plan(features="x", n_features=10**6, k=5 * 10**5, **best).chosen == "laplace"
 
 
 def test_more_rows_than_the_limit_cannot_be() -> None:
@@ -168,34 +168,34 @@ def test_noise_is_for_the_units_rows() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("P031", {"threshold": None}, "either threshold"),
-    ("P031", {"k": 3}, "either threshold"),
-    ("P031", {"threshold": -1}, "threshold must"),
-    ("P031", {"threshold": math.nan}, "threshold must"),
-    ("P031", {"score": "chi_square"}, "score must be one of"),
-    ("P028", {"method": "best"}, "method must be one of"),
-    ("P031", {"max_features_per_row": 0}, "max_features_per_row"),
-    ("P031", {"method": "one_shot"}, "selects k"),
-    ("P031", {"method": "svt", "cutoff": 3, "threshold": None, "k": 3}, "svt"),
-    ("P031", {"method": "svt"}, "cutoff"),
-    ("P031", {"cutoff": 3}, "cutoff"),
-    ("P031", {"method": "cluster"}, "Leave out threshold and k"),
-    ("P031", {"method": "cluster", "threshold": None, "clusters": 1}, "clusters"),
-    ("P031", {"score": "information_gain", "method": "svt", "cutoff": 1}, "n_max"),
-    ("P031", {"score": "information_gain", "n_max": 10}, "n_max is for"),
-    ("P031", {"n_max": 10, "method": "svt", "cutoff": 1}, "n_max is for"),
-    ("P031", {"score": "information_gain", "method": "svt", "cutoff": 1, "n_max": 10**10}, "n_max must be at most"),
-    ("P031", {"false_positives": 0}, "false_positives"),
-    ("P031", {"vocabulary": "free"}, "vocabulary must be one of"),
-    ("P031", {**PRIVATE, "names": ["a"]}, "names are public"),
-    ("P027", {**PRIVATE, "delta": None}, "vocabulary := 'private' needs delta"),
-    ("P027", {"method": "gaussian"}, "needs delta"),
-    ("P027", {"method": "laplace", "delta": 1e-6}, "no use for delta"),
-    ("P027", {"method": "one_shot", "k": 1, "threshold": None, "delta": 1e-6}, "no use for delta"),
+    ("P046", {"threshold": None}, "either threshold"),
+    ("P045", {"k": 3}, "exclude each other"),
+    ("P024", {"threshold": -1}, "threshold must"),
+    ("P024", {"threshold": math.nan}, "threshold must"),
+    ("P005", {"score": "chi_square"}, "score must be one of"),
+    ("P005", {"method": "best"}, "method must be one of"),
+    ("P021", {"max_features_per_row": 0}, "max_features_per_row"),
+    ("P046", {"method": "one_shot"}, "selects k"),
+    ("P046", {"method": "svt", "cutoff": 3, "threshold": None, "k": 3}, "svt"),
+    ("P046", {"method": "svt"}, "cutoff"),
+    ("P045", {"cutoff": 3}, "cutoff"),
+    ("P045", {"method": "cluster"}, "Leave out threshold and k"),
+    ("P050", {"method": "cluster", "threshold": None, "clusters": 1}, "clusters"),
+    ("P046", {"score": "information_gain", "method": "svt", "cutoff": 1}, "n_max"),
+    ("P045", {"score": "information_gain", "n_max": 10}, "n_max is for"),
+    ("P045", {"n_max": 10, "method": "svt", "cutoff": 1}, "n_max is for"),
+    ("P050", {"score": "information_gain", "method": "svt", "cutoff": 1, "n_max": 10**10}, "n_max must be at most"),
+    ("P024", {"false_positives": 0}, "false_positives"),
+    ("P005", {"vocabulary": "free"}, "vocabulary must be one of"),
+    ("P045", {**PRIVATE, "names": ["a"]}, "names are public"),
+    ("P046", {**PRIVATE, "delta": None}, "vocabulary := 'private' needs delta"),
+    ("P046", {"method": "gaussian"}, "needs delta"),
+    ("P045", {"method": "laplace", "delta": 1e-6}, "no use for delta"),
+    ("P045", {"method": "one_shot", "k": 1, "threshold": None, "delta": 1e-6}, "no use for delta"),
     ("P027", {"delta": 0.5}, "delta"),
-    ("P028", {**PRIVATE, "vocabulary_share": 1}, "vocabulary_share"),
-    ("P010", {**LONG}, "vocabulary := 'private'"),
-    ("P002", {"k": 0, "threshold": None}, "k must be"),
+    ("P006", {**PRIVATE, "vocabulary_share": 1}, "vocabulary_share"),
+    ("P042", {**LONG}, "vocabulary := 'private'"),
+    ("P021", {"k": 0, "threshold": None}, "k must be"),
 ]
 
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import ParameterError
-from dpsql.source import Layout, dataset_name, quote_identifier, quote_text, source_sql
+from dpsql.rendering import identifier, text
+from dpsql.source import Layout, dataset_name, source_sql
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=20)
 
 
+@settings(deadline=None)  # it opens a database
 @given(TEXT)
 def test_quoted_text_is_that_text(value: str) -> None:
     connection = duckdb.connect()
     try:
-        assert connection.execute(f"SELECT {quote_text(value)}, 1 AS {quote_identifier(value)}").fetchall() == [
-            (value, 1)
-        ]
+        assert connection.execute(f"SELECT {text(value)}, 1 AS {identifier(value)}").fetchall() == [(value, 1)]
         assert connection.description[1][0] == value
     finally:
         connection.close()
@@ -65,6 +65,7 @@ def test_the_aggregate_form_has_the_default_dataset() -> None:
     assert dataset_name("") == "default"
 
 
+@settings(deadline=None)  # it opens a database
 @given(TEXT)
 def test_whatever_the_name_it_is_identifiers_only(source: str) -> None:
     try:
@@ -104,23 +105,23 @@ def test_layouts() -> None:
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
-        ("P011", {"target": None}),
+        ("P013", {"target": None}),
         ("P011", {"features": ["a", "Y"]}),
         ("P011", {"features": "y"}),
         ("P011", {"privacy_unit": "Y"}),
         ("P011", {"features": ["a"], "row_id": "A"}),
-        ("P010", {"features": []}),
-        ("P010", {"features": {"a": 1}, "n_features": 2}),
-        ("P010", {"features": ["a", "a"]}),
+        ("P043", {"features": []}),
+        ("P043", {"features": {"a": 1}, "n_features": 2}),
+        ("P044", {"features": ["a", "a"]}),
         ("P010", {"names": ["a"]}),
         ("P010", {"n_features": 3}),
         ("P010", {"value": "v"}),
-        ("P010", {"features": "x", "value": "v", "names": ["a"]}),
-        ("P010", {"features": "x", "row_id": "i"}),
-        ("P010", {"features": "x", "names": ["a", "a"]}),
-        ("P010", {"features": "x", "names": ["a"], "n_features": 2}),
-        ("P010", {"features": "x", "names": "a"}),
-        ("P009", {"privacy_unit": 3}),
+        ("P046", {"features": "x", "value": "v", "names": ["a"]}),
+        ("P042", {"features": "x", "row_id": "i"}),
+        ("P044", {"features": "x", "names": ["a", "a"]}),
+        ("P041", {"features": "x", "names": ["a"], "n_features": 2}),
+        ("P043", {"features": "x", "names": "a"}),
+        ("P013", {"privacy_unit": 3}),
     ],
 )
 def test_layouts_that_do_not_fit(code: str, arguments: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from dpsql import statements
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
+from dpsql.selectors import feature_counts as feature_lists
 from dpsql.selectors import score_filter
 from dpsql.statistics import feature_counts
 from dpsql.testing.broken.planting import Fault, planted
@@ -315,12 +315,12 @@ def _threshold_of_one(noise: str, **options: Any) -> Any:
     return replace(right, threshold=right.threshold - rows + 1)
 
 
-_real_bounded = statements._bounded
+_real_keep = feature_lists.keep_features
 
 
-def _unlimited(plan: Any, cells: str, item: str) -> str:
+def _unlimited(lengths: Any, positions: Any, most: int, *rest: Any) -> Any:
     """As many features of a row as it has."""
-    return _real_bounded(plan, cells, item).replace(f", {plan.max_features_per_row})", ", 1000)")
+    return _real_keep(lengths, positions, 1000, *rest)
 
 
 BROKEN_FILTERS = {
@@ -365,5 +365,5 @@ BROKEN_FILTERS = {
         "the vocabulary is drawn with the noise for single rows",
         ((score_filter, "partition_selection", _of_one_row(keys.partition_selection)),),
     ),
-    "unlimited rows": Fault("a row counts for all its features", ((statements, "_bounded", _unlimited),)),
+    "unlimited rows": Fault("a row counts for all its features", ((feature_lists, "keep_features", _unlimited),)),
 }

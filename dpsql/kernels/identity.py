@@ -1,0 +1,259 @@
+"""Who a value stands for: the bytes of privacy units and row ids, and keyed hashes of what rows hold.
+
+Two values are one identity exactly when their bytes are equal:
+
+=====================================  ==========================================================
+type                                   bytes
+=====================================  ==========================================================
+integers, decimals without a fraction  ``i``, then 17 bytes: signed, most significant byte first
+decimals with a fraction               ``d``, their scale without trailing zeros, then 17 bytes
+floating                               ``f``, then a double; -0.0 is 0.0, and every NaN is one NaN
+text, enums                            ``t``, then UTF-8 as it is stored: no collation, no normal form
+booleans                               ``o``, then 0 or 1
+binary                                 ``b``, then the bytes
+dates                                  ``D``, then 8 bytes: days since 1970
+timestamps, with a zone or without     ``T``, then 16 bytes: nanoseconds since 1970
+=====================================  ==========================================================
+
+NULL is nobody. Lists, structs, times and intervals have no identity: cast them in a view.
+
+`dpsql.statements` lets DuckDB compare integers, booleans and texts in its own form (a number, or the UTF-8 bytes
+without a tag): equal in that form exactly when they are equal in this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpsql.kernels.columns import to_doubles
+
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+# Multilinear hashes of 32 bits that make up the hash of a row's contents.
+_LANES = 4
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def has_identity(kind: pa.DataType) -> bool:
+    """Whether values of a type stand for somebody."""
+    return bool(
+        pa.types.is_null(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or _is_text(kind)
+        or _is_binary(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+    )
+
+
+def is_name(kind: pa.DataType) -> bool:
+    """Whether values of a type name features: those that are written as one text whatever a session's settings."""
+    return bool(
+        _is_text(kind)
+        or pa.types.is_null(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+    )
+
+
+def identity_bytes(array: pa.Array) -> pa.Array:
+    """Return the identity of every value, as binary; NULL for NULL.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of a type that `has_identity`.
+    """
+    kind = array.type
+    if pa.types.is_null(kind):
+        return array.cast(pa.binary())
+    if pa.types.is_dictionary(kind):
+        return identity_bytes(array.dictionary).take(array.indices)
+    if pa.types.is_boolean(kind):
+        return _fixed(b"o", array.cast(pa.uint8()), np.uint8)
+    if pa.types.is_floating(kind):
+        return _fixed(b"f", pa.array(_canonical(to_doubles(array)), mask=_absent(array)), np.dtype(">f8"))
+    if pa.types.is_date(kind):
+        return _fixed(b"D", array.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), np.dtype(">i8"))
+    if pa.types.is_timestamp(kind):
+        return _timestamps(array.cast(pa.int64()), _NANOSECONDS[kind.unit])
+    encode = _encoder(kind)
+    distinct = array.dictionary_encode()
+    encoded = [encode(value) for value in distinct.dictionary.to_pylist()]
+    return pa.array(encoded, type=pa.binary()).take(distinct.indices)
+
+
+def row_contents(target: NDArray[np.float64], features: NDArray[np.float64], key: bytes) -> pa.Array:
+    """Return a keyed 128-bit hash of every row, as a statistic reads it.
+
+    Rows that read alike have the same hash. Two others have it with a chance of ``2**-128`` over the key, which is
+    drawn after the rows are fixed: each of the four lanes is a multilinear hash, strongly universal in its upper half.
+
+    Parameters
+    ----------
+    target : ndarray of float64, shape (rows,)
+    features : ndarray of float64, shape (d, rows)
+    key : bytes
+        Secret, new for every call.
+
+    Returns
+    -------
+    hashes : pyarrow binary array of 16 bytes each
+
+    References
+    ----------
+    .. [1] M. Dietzfelbinger, Universal hashing and k-wise independent random variables via integer arithmetic without
+       primes, STACS 1996.
+    """
+    values = _canonical(np.vstack([target, features]))
+    rows = values.shape[1]
+    words = np.ascontiguousarray(values.T).view(np.uint32).reshape(rows, -1).astype(np.uint64)
+    count = words.shape[1]
+    stream = hashlib.shake_128(b"dpsql row contents" + key).digest(8 * _LANES * (count + 1))
+    keys = np.frombuffer(stream, dtype=np.uint64).reshape(count + 1, _LANES)
+    lanes = ((words @ keys[:-1] + keys[-1]) >> np.uint64(32)).astype(np.uint32)
+    offsets = np.arange(rows + 1, dtype=np.int32) * (4 * _LANES)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(lanes.tobytes())])
+
+
+def text_words(texts: Sequence[bytes], key: bytes) -> NDArray[np.uint64]:
+    """Return a keyed 128-bit hash of every text, as two words, shape (texts, 2)."""
+    digests = b"".join(hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts)
+    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+
+
+def first_by_key(
+    rows: NDArray[np.int64],
+    items: NDArray[np.uint64],
+    seeds: NDArray[np.uint64],
+    key: bytes,
+    most: int,
+) -> NDArray[np.bool_]:
+    """Say which items of every row are among its first by a keyed order of its own.
+
+    Parameters
+    ----------
+    rows : ndarray of int64, shape (n,)
+        Whose item it is, ascending.
+    items : ndarray of uint64, shape (n, 2)
+        What the items are, different ones within a row.
+    seeds : ndarray of uint64, shape (rows,)
+        Keyed hash of each row's identity.
+    key : bytes
+        Secret, new for every call.
+    most : int
+        >= 1.
+
+    Returns
+    -------
+    kept : ndarray of bool, shape (n,)
+        Of every row `most` items, or all that it has. It depends on the row's identity and items, and on the key.
+    """
+    lane = np.frombuffer(hashlib.blake2b(b"dpsql items", digest_size=16, key=key).digest(), dtype=np.uint64)
+    seed = seeds[rows]
+    places = [_mixed(items[:, number] ^ _mixed(seed ^ lane[number])) for number in (0, 1)]
+    # Total: 128 bits of place, and what the item is where they agree. One word of row and place decides but for ties.
+    bits = np.uint64(int(rows.max(initial=0)).bit_length())
+    word = (places[0] >> bits) | (rows.astype(np.uint64) << (np.uint64(63) - bits) << np.uint64(1))
+    order = np.argsort(word)
+    if (word[order[1:]] == word[order[:-1]]).any():
+        order = np.lexsort((items[:, 1], items[:, 0], places[1], places[0], rows))
+    ordered = rows[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    lengths = np.diff(np.append(starts, len(ordered)))
+    rank = np.arange(len(ordered)) - np.repeat(starts, lengths)
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    kept[order[rank < most]] = True
+    return kept
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return words mixed by the finaliser of splitmix64."""
+    words = words + _GOLDEN
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or inner == pa.string_view())
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    sized = pa.types.is_fixed_size_binary(kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or kind == pa.binary_view() or sized)
+
+
+def _absent(array: pa.Array) -> NDArray[np.bool_]:
+    """Say where an array is NULL."""
+    return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+
+
+def _canonical(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return doubles without negative zeros, and with one NaN."""
+    with np.errstate(invalid="ignore"):  # of a signalling NaN
+        values = values + 0.0
+    values[np.isnan(values)] = np.nan
+    return values
+
+
+def _fixed(tag: bytes, array: pa.Array, kind: Any) -> pa.Array:
+    """Return tag and value of every number, the most significant byte first."""
+    values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
+    return _tagged(tag, values.view(np.uint8).reshape(len(array), -1), _absent(array))
+
+
+def _tagged(tag: bytes, payload: NDArray[np.uint8], absent: NDArray[np.bool_]) -> pa.Array:
+    """Return rows of bytes behind a tag, as binary."""
+    rows, width = payload.shape
+    body = np.hstack([np.full((rows, 1), tag[0], dtype=np.uint8), payload]).tobytes()
+    offsets = np.arange(rows + 1, dtype=np.int32) * (width + 1)
+    whole = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(body)])
+    return pc.if_else(pa.array(absent), pa.scalar(None, pa.binary()), whole) if absent.any() else whole
+
+
+def _timestamps(array: pa.Array, factor: int) -> pa.Array:
+    """Return the identity of instants in units of `factor` nanoseconds, in 128 bits."""
+    values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    high, low = (values >> 32) * factor, (values & 0xFFFFFFFF) * factor
+    upper = (high + (low >> 32)) >> 32
+    payload = np.stack([upper, (high << 32) + low], axis=1).astype(">i8").view(np.uint8)
+    return _tagged(b"T", payload, _absent(array))
+
+
+def _encoder(kind: pa.DataType) -> Callable[[Any], bytes]:
+    """Return what turns one of Python's values into its identity."""
+    if pa.types.is_integer(kind):
+        return lambda value: b"i" + int(value).to_bytes(17, "big", signed=True)
+    if pa.types.is_decimal(kind):
+        return _decimal
+    if _is_text(kind):
+        return lambda value: b"t" + value.encode()
+    if _is_binary(kind):
+        return lambda value: b"b" + value
+    raise TypeError(f"values of type {kind} stand for nobody")
+
+
+def _decimal(value: Decimal) -> bytes:
+    """Return the identity of a decimal: that of an integer where it is one."""
+    sign, digits, exponent = value.as_tuple()
+    number, scale = int("".join(map(str, digits))), -int(exponent)
+    while scale > 0 and number % 10 == 0:
+        number, scale = number // 10, scale - 1
+    number = -number if sign else number
+    if scale <= 0:
+        return b"i" + int(number * 10**-scale).to_bytes(17, "big", signed=True)
+    return b"d" + bytes([scale]) + number.to_bytes(17, "big", signed=True)

@@ -1,0 +1,221 @@
+"""The file of a ledger: its name beside a database, its birth, and whether it is still the file that was opened."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dpsql.errors import LedgerError
+
+SUFFIX = ".dpsql-ledger"
+_duckdb_magic = b"DUCK"  # at byte 8 of every DuckDB database file
+
+_settling_seconds = 2  # how long closing waits for readers in other processes
+_attempts = 20
+
+T = TypeVar("T")
+Identity = tuple[int, int] | None  # device and inode; None where there is no file
+
+
+class LedgerFile:
+    """The file that a store has open.
+
+    SQLite goes on writing to a file that nobody can find any more, and takes another file under its name for the same
+    one. So it is compared in every transaction.
+
+    Parameters
+    ----------
+    path : str
+        With every link resolved.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_read_only = _is_read_only(path)
+        self._identity: Identity = None
+
+    def connect(self, **options: Any) -> sqlite3.Connection:
+        """Open the file where it, or its folder, may not be written."""
+        # Without a log nobody writes at the moment; `read` sees whether somebody begins to.
+        mode = "mode=ro" if _has_log(self.path) else "immutable=1"
+        connection: sqlite3.Connection = sqlite3.connect(f"{Path(self.path).as_uri()}?{mode}", uri=True, **options)
+        return connection
+
+    def note(self, info: MutableMapping[Any, Any]) -> None:
+        """Note which files a new connection has opened."""
+        info["dpsql_files"] = self._files()
+        if self._identity is None:
+            self._identity = info["dpsql_files"][0]
+
+    def refuse_moved(self, info: MutableMapping[Any, Any]) -> None:
+        """Raise unless the files are those that the connection has opened.
+
+        Raises
+        ------
+        LedgerError
+            L031, or L032 where it was emptied.
+        """
+        found = self._files()
+        if found != info["dpsql_files"] or found[0] != self._identity:
+            refuse_empty(self.path)
+            raise LedgerError(
+                "L031",
+                f"the file of ledger {self.path!r} was deleted, replaced or moved while it was open. Nothing was "
+                "released. Put the file back, or restore a backup with dpsql ledger restore; then connect again.",
+            )
+
+    def read(self, run: Callable[[], T]) -> T:
+        """Run a read that the file's writer, if there is one, cannot know of; again when the file was written to."""
+        failure = LedgerError("L002", f"ledger {self.path!r} is being written all the time. Try again.")
+        for _ in range(_attempts):
+            before = _state_of(self.path)
+            try:
+                result = run()
+            except LedgerError as error:
+                failure = error
+            else:
+                if _state_of(self.path) == before:
+                    return result
+                continue
+            if _state_of(self.path) == before:
+                break
+        raise failure
+
+    def _files(self) -> tuple[Identity, Identity]:
+        return _identity_of(self.path, least=1), None if self.is_read_only else _identity_of(f"{self.path}-wal")
+
+
+def settle(connection: sqlite3.Connection) -> None:
+    """Move what the log holds into the file, so that a copy of the file alone is whole."""
+    connection.execute(f"PRAGMA busy_timeout = {1000 * _settling_seconds}").close()
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+
+def beside(database: str | os.PathLike[str]) -> Path:
+    """Return the ledger that belongs to a database file: ``x.duckdb.dpsql-ledger`` beside ``x.duckdb``.
+
+    A ledger of an earlier dpsql, ``x.dpsql-ledger``, is found as long as the other does not exist.
+
+    Raises
+    ------
+    LedgerError
+        L035: the earlier name fits two databases of this folder.
+    """
+    path = Path(database)
+    appended = path.with_name(path.name + SUFFIX)
+    earlier = path.with_suffix(SUFFIX)
+    if not earlier.exists() or (appended.exists() and appended != earlier):
+        return appended
+    others = [other.name for other in _databases_of(earlier) if other.name != path.name]
+    if others:
+        raise LedgerError(
+            "L035",
+            f"the ledger {str(earlier)!r} may belong to {path.name!r} or to {others[0]!r}. Give ledger := the right "
+            f"file, or rename the ledger to {appended.name if appended != earlier else others[0] + SUFFIX!r} "
+            "if it is that database's.",
+        )
+    return earlier
+
+
+def _databases_of(earlier: Path) -> list[Path]:
+    """Return the DuckDB databases that a ledger of the earlier name may belong to."""
+    return sorted(
+        path
+        for path in earlier.parent.iterdir()
+        if path.with_suffix(SUFFIX) == earlier
+        and path != earlier
+        and not (path.suffix and path.with_name(path.name + SUFFIX).exists())
+        and _is_database(path)
+    )
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:] == _duckdb_magic
+    except OSError:
+        return False
+
+
+def _identity_of(path: str, *, least: int = 0) -> Identity:
+    """Return what tells a file of at least so many bytes from every other one, as long as somebody has it open."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found.st_size >= least else None
+
+
+def _state_of(path: str) -> tuple[object, ...]:
+    """Return what changes when a ledger is written, as far as the file system tells."""
+    seen: list[object] = []
+    for name in (path, f"{path}-wal"):
+        try:
+            found = os.stat(name)
+        except OSError:
+            seen.append(None)
+        else:
+            seen.append((found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+    return tuple(seen)
+
+
+def _has_log(path: str) -> bool:
+    return os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
+
+
+def _is_read_only(path: str) -> bool:
+    """Whether this user may not write the file, or not beside it, where SQLite keeps its log."""
+    return os.path.isfile(path) and not (os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK))
+
+
+def refuse_empty(path: str) -> None:
+    """Raise when the file is there and holds nothing: a ledger is never empty, so its entries are lost."""
+    try:
+        is_empty = os.path.getsize(path) == 0 and os.path.isfile(path)
+    except OSError:  # there is none
+        return
+    if is_empty:
+        raise LedgerError(
+            "L032",
+            f"ledger {path!r} is an empty file, and a ledger never is: its entries are gone. Restore a backup with "
+            "dpsql ledger restore --set-aside; delete the file only if nothing was ever released under it.",
+        )
+
+
+def create(path: str, content: bytes) -> None:
+    """Write a new file whole or not at all; one that is there stays, whoever made it."""
+    folder = os.path.dirname(path) or "."
+    draft = f"{path}.{secrets.token_hex(4)}.new"
+    try:
+        with open(draft, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without hard links
+            if os.path.exists(path):
+                return
+            os.rename(draft, path)
+    finally:
+        if os.path.exists(draft):
+            os.unlink(draft)
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    """Wait until the folder's names are on disk, where the system can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

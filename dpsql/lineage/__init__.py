@@ -1,0 +1,1 @@
+"""Which tables a source reads, whose budgets that concerns, and how far one person reaches in its rows."""

@@ -1,0 +1,223 @@
+"""DuckDB's bound plan as JSON: the fields that are read, on every supported version.
+
+``json_serialize_plan`` binds a query in the caller's own session and returns the logical plan before it is optimised:
+it runs nothing, reads no row, and is the same whatever the rows hold. Everything that is read of it is read here, and
+whatever is not as expected is an `UnreadableError`: what cannot be read is not placed, and so not answered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+Node = Mapping[str, Any]
+
+# Columns that a scan makes up, such as rowid, are numbered from here on.
+_VIRTUAL = 1 << 63
+# Numbers that the binder gives out in the order in which it meets tables, and what depends on the rows or the spelling.
+_NUMBERED = frozenset(
+    (
+        *("table_index", "group_index", "aggregate_index", "groupings_index", "window_index", "unnest_index"),
+        *("mark_index", "cte_index"),
+    )
+)
+_FORGOTTEN = frozenset(
+    ("estimated_cardinality", "has_estimated_cardinality", "query_location", "query_location_length")
+)
+
+# What holds names and types of columns alone.
+_PLAIN = frozenset(
+    ("returned_types", "column_indexes", "names", "types", "chunk_types", "return_type", "type", "arguments")
+)
+
+
+class UnreadableError(Exception):
+    """The plan holds something that this module does not know; the text names it."""
+
+
+class MissingError(Exception):
+    """The query names something that is not in the catalog."""
+
+
+@lru_cache(maxsize=8)  # a call looks at its plans several times
+def read(text: str) -> Node | None:
+    """Return the root of a plan, or None where DuckDB cannot write the plan down (files, frames).
+
+    Raises
+    ------
+    MissingError
+        The catalog has no such table.
+    UnreadableError
+        The text is no plan.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise UnreadableError("the plan") from None
+    if not isinstance(found, dict):
+        raise UnreadableError("the plan")
+    if found.get("error"):
+        if found.get("error_subtype") == "MISSING_ENTRY":
+            raise MissingError
+        return None
+    plans = found.get("plans")
+    if not isinstance(plans, list) or len(plans) != 1 or not isinstance(plans[0], dict):
+        raise UnreadableError("the plan")
+    node: Node = plans[0]
+    return node
+
+
+def kind(node: Node) -> str:
+    """Return an operator's kind, such as ``'FILTER'``."""
+    found = node.get("type")
+    if not isinstance(found, str) or not found.startswith("LOGICAL_"):
+        raise UnreadableError("an operator without a kind")
+    return found.removeprefix("LOGICAL_")
+
+
+def children(node: Node) -> list[Node]:
+    """Return the operators that give an operator its rows."""
+    found = node.get("children", [])
+    if not isinstance(found, list) or not all(isinstance(child, dict) for child in found):
+        raise UnreadableError(kind(node))
+    return found
+
+
+def number(node: Node, field: str) -> int:
+    """Return a number of an operator; a field that is left out is 0."""
+    found = node.get(field, 0)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise UnreadableError(f"{kind(node)} {field}")
+    return found
+
+
+def listed(node: Node, field: str) -> list[Any]:
+    """Return a list of an operator; a field that is left out is empty."""
+    found = node.get(field, [])
+    if not isinstance(found, list):
+        raise UnreadableError(f"{node.get('type')} {field}")
+    return found
+
+
+def reference(expression: Any) -> int | None:
+    """Return which column of its rows an expression is, as it is; None for any other expression."""
+    if not isinstance(expression, dict) or expression.get("expression_class") != "BOUND_REF":
+        return None
+    found = expression.get("index", 0)
+    return found if isinstance(found, int) else None
+
+
+def table_of(node: Node) -> tuple[str, str, str] | None:
+    """Return the database, schema and name of the table that a scan reads; None for a scan of anything else."""
+    data = node.get("function_data")
+    if _function(node) != "seq_scan":
+        return None
+    parts = [str(data.get(part) or "") for part in ("catalog", "schema", "table")] if isinstance(data, dict) else []
+    if len(parts) != 3 or not all(parts):
+        raise UnreadableError("a scan without its table")
+    return parts[0], parts[1], parts[2]
+
+
+def function_of(node: Node) -> str:
+    """Return the table function that a scan calls."""
+    return _function(node)
+
+
+def _function(node: Node) -> str:
+    """Return the name of a scan's function: ``name`` on DuckDB 1.5, the end of ``qname.path`` since 2.0."""
+    found = node.get("name")
+    if found is None and isinstance(node.get("qname"), dict):
+        path = node["qname"].get("path")
+        found = path[-1] if isinstance(path, list) and path else None
+    if not isinstance(found, str):
+        raise UnreadableError("a scan without its function")
+    return found
+
+
+def scanned_columns(node: Node) -> list[str | None]:
+    """Return the names of the columns of a scan, in order; None for one that the scan makes up, such as rowid."""
+    names, indexes = listed(node, "names"), listed(node, "column_indexes")
+    if listed(node, "projection_ids"):
+        indexes = [indexes[position] for position in listed(node, "projection_ids")]
+    out: list[str | None] = []
+    for found in indexes:
+        position = found.get("index", 0) if isinstance(found, dict) else found
+        if not isinstance(position, int):
+            raise UnreadableError("a scan's columns")
+        if position >= _VIRTUAL:
+            out.append(None)
+        elif position < len(names) and not (isinstance(found, dict) and listed(found, "child_indexes")):
+            out.append(names[position])
+        else:
+            raise UnreadableError("a scan's columns")
+    return out
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a plan, wherever it is; not the lists of columns and types, of which there may be many."""
+    open_ones = [value]
+    while open_ones:
+        found = open_ones.pop()
+        if isinstance(found, dict):
+            yield found
+            open_ones += [part for name, part in found.items() if isinstance(part, (dict, list)) and name not in _PLAIN]
+        elif isinstance(found, list):
+            open_ones += found
+
+
+def scans(value: Any) -> Iterator[Node]:
+    """Yield every scan anywhere in a plan, not only where an operator's children are."""
+    return (found for found in _objects(value) if found.get("type") == "LOGICAL_GET")
+
+
+def operators(node: Node) -> Iterator[Node]:
+    """Yield every operator of a plan."""
+    yield node
+    for child in children(node):
+        yield from operators(child)
+
+
+def functions(value: Any) -> Iterator[str]:
+    """Yield the name of every function that an expression anywhere in a plan calls."""
+    for found in _objects(value):
+        if found.get("expression_class") in ("BOUND_FUNCTION", "BOUND_AGGREGATE", "BOUND_WINDOW"):
+            path = found["qname"].get("path") if isinstance(found.get("qname"), dict) else None
+            yield str(path[-1] if path else found.get("name", ""))
+
+
+def output(node: Node) -> list[str] | None:
+    """Return the names of a plan's columns; None where no projection gives them."""
+    while kind(node) in ("MATERIALIZED_CTE", "ORDER_BY", "DISTINCT", "LIMIT"):
+        node = children(node)[-1]
+    if kind(node) != "PROJECTION":
+        return None
+    return [str(expression.get("alias", "")) for expression in listed(node, "expressions")]
+
+
+def normal_form(node: Node) -> str:
+    """Return a plan's text with tables numbered as they first occur: equal for the same plan in another place."""
+    return _text(node, whole_tables=True)
+
+
+def meaning(node: Node) -> str:
+    """Return a plan's text as `normal_form` does, which of a table says its name and what is read of it alone."""
+    return _text(node, whole_tables=False)
+
+
+def _text(node: Node, *, whole_tables: bool) -> str:
+    numbers: dict[int, int] = {}
+
+    def plain(value: Any, field: str = "") -> Any:
+        if field in _NUMBERED and isinstance(value, int):
+            return numbers.setdefault(value, len(numbers))
+        if isinstance(value, dict):
+            if not whole_tables and value.get("type") == "LOGICAL_GET" and _function(value) == "seq_scan":
+                return [plain(value.get("table_index", 0), "table_index"), table_of(value), scanned_columns(value)]
+            return {name: plain(part, name) for name, part in sorted(value.items()) if name not in _FORGOTTEN}
+        if isinstance(value, list):
+            return [plain(part) for part in value]
+        return value
+
+    return json.dumps(plain(node), separators=(",", ":"))

@@ -1,0 +1,80 @@
+"""Write SQL: function calls, literals, structs and identifiers, so that nothing of the caller's can stand in for them.
+
+DuckDB looks for an unqualified function among the caller's macros first, and operators (``a + b``), literals (``[a]``,
+``{'a': b}``), subscripts and ``count(*)`` are functions like any other. So statements are written with the helpers
+here, which name every function in full. Comparisons, AND, OR, NOT, CASE, CAST, BETWEEN, COALESCE and IS NULL are no
+functions: no macro replaces them (tests/sql/test_rendering.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def identifier(name: str) -> str:
+    """Quote one identifier; any text becomes one name and nothing else."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """Quote one text literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def double(value: float) -> str:
+    """Return a double as a literal, to the last bit."""
+    return f"'{float(value)!r}'::DOUBLE"
+
+
+def call(function: str, *arguments: str, **named: str) -> str:
+    """Return a call of a built-in function, or of one of dpsql's.
+
+    Parameters
+    ----------
+    function : str
+        Its name, such as ``'floor'`` or ``'+'``.
+    *arguments, **named : str
+        SQL expressions.
+    """
+    name = function if function.isidentifier() else identifier(function)
+    given = [*arguments, *(f"{identifier(key)} := {value}" for key, value in named.items())]
+    return f"system.main.{name}({', '.join(given)})"
+
+
+def struct(fields: Mapping[str, str]) -> str:
+    """Return a struct of SQL expressions."""
+    return call("struct_pack", **fields)
+
+
+def field(struct_expression: str, name: str) -> str:
+    """Return one field of a struct."""
+    return call("struct_extract", struct_expression, text(name))
+
+
+def element(list_expression: str, position: int) -> str:
+    """Return one element of a list, counted from 1."""
+    return call("list_extract", list_expression, str(position))
+
+
+def cast(expression: str, kind: str) -> str:
+    """Return a cast that fails where a value does not fit."""
+    return f"CAST({expression} AS {kind})"
+
+
+def coalesce(*expressions: str) -> str:
+    """Return the first expression that is not NULL."""
+    return f"coalesce({', '.join(expressions)})"
+
+
+def plus(first: str, *more: str) -> str:
+    """Return a sum."""
+    for term in more:
+        first = call("+", first, term)
+    return first
+
+
+def concatenated(first: str, *more: str) -> str:
+    """Return bytes or texts one after another."""
+    for part in more:
+        first = call("||", first, part)
+    return first

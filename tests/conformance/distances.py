@@ -1,0 +1,136 @@
+"""How far a statistic moved between neighbouring tables, beside the sensitivity that its noise is calibrated to."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from calls import Call
+from seam import Pass, Seen
+
+from dpsql.plan import Plan
+from dpsql.selectors.best_subset import BestSubsetPlan
+from dpsql.selectors.feature_counts import FeatureCountsPlan
+from dpsql.selectors.sis import SisPlan
+from dpsql.statistics import counts, feature_counts, xty
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.summaries.bounds import BoundsPlan
+from dpsql.summaries.metrics import SHARES, MetricsPlan
+from dpsql.summaries.quantile import QuantilePlan
+from dpsql.summaries.score_histogram import ScorePlan
+
+Row = dict[str, Any]
+# What moved, by how much, and the most that it may.
+Claim = tuple[str, Any, Any]
+_ONE = FIXED_POINT_ONE**2
+
+
+def claims(call: Call, relation: str, seen: Sequence[Seen], tables: Sequence[Sequence[Row]]) -> Iterator[Claim]:
+    """Yield every claim that can be judged from what the calls on two neighbouring tables came to."""
+    before, after = seen
+    for one in seen:
+        if one.error and not one.error.startswith("DPSQL-"):
+            yield f"an error that is not ours, {one.error}", 1, 0
+    if before.error or after.error:
+        yield f"whether it answers ({before.error}, {after.error})", int(before.error != after.error), 0
+    elif before.rows is not None:
+        yield from _exact(call, before.rows, after.rows or [], tables)
+    else:
+        assert len(before.passes) == len(after.passes)
+        for number, (first, second) in enumerate(zip(before.passes, after.passes, strict=True), 1):
+            for what, moved, bound in _pass(after.call.plan, relation, first, second):
+                yield f"pass {number}: {what}", moved, bound
+            if first.named is not None and second.named is not None and first.named.keys() != second.named.keys():
+                break  # what follows is judged for one vocabulary, which is drawn
+
+
+def _exact(call: Call, before: Sequence[Any], after: Sequence[Any], tables: Sequence[Sequence[Row]]) -> Iterator[Claim]:
+    """Judge the rows of an exact function; they are about rows added or removed."""
+    unit = call.rows_per_unit
+    if call.function == "exact_xty":
+        sums = [[value for row in rows for value in row if isinstance(value, int)] for rows in (before, after)]
+        yield "a sum of products", _largest(map(abs, sums[0]), map(abs, sums[1])), unit * _ONE
+    elif call.function == "exact_gram_sql":
+        entries = [Counter({row[:2]: int(row[2]) for row in rows}) for rows in (before, after)]
+        moved = {key: entries[1][key] - entries[0][key] for key in entries[0] | entries[1]}
+        square = sum((1 if i == j else 2) * value**2 for (i, j), value in moved.items())
+        yield "the norm of all products", math.isqrt(square), 4 * _ONE
+    else:
+        taus = []
+        for rows, table in zip((before, after), tables, strict=True):
+            sizes = _sizes(call, table)
+            pairs = [row[-2:] if call.function == "exact_kendall_sql" else row[:0:-1] for row in rows]
+            taus.append([abs(Fraction(int(yes - no), max(1, sizes - 1))) for yes, no in pairs])
+        yield "a scaled tau", _largest(*taus), Fraction(3, 2)
+
+
+def _sizes(call: Call, table: Sequence[Row]) -> int:
+    """Return how many rows the statistic of a Kendall correlation counts."""
+    if call.table == "long":
+        return len({row["doc"] for row in table})
+    if call.function == "exact_kendall_sql":
+        columns = ("n", "b") if "'n'" in call.sql else ("s", "z")
+        return sum(all(row[c] is not None and not math.isnan(row[c]) for c in columns) for row in table)
+    return len(table)
+
+
+def _largest(before: Any, after: Any) -> Any:
+    return max((abs(b - a) for a, b in zip(before, after, strict=True)), default=0)
+
+
+def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Claim]:
+    if plan.most_rows is not None:
+        relation = "replace"  # of rows that are limited in number, one more takes the place of another
+    unit, steps = plan.max_rows_per_unit, 2 if relation == "replace" else 1
+    if before.named is not None and after.named is not None:
+        names = {*before.named, *after.named}
+        moved = sum(abs(after.named.get(name, 0) - before.named.get(name, 0)) for name in names)
+        assert isinstance(plan, FeatureCountsPlan)
+        yield "rows by name", moved, steps * unit * plan.max_features_per_row
+        return
+    if before.rows.size or after.rows.size:
+        yield from _rows(plan, before.rows, after.rows, unit, steps)
+    if before.integers is None or after.integers is None or len(before.integers) != len(after.integers):
+        return  # rows alone, or features that a draw chose
+    moves = [b - a for a, b in zip(before.integers, after.integers, strict=True)]
+    total, squares = sum(map(abs, moves)), sum(move * move for move in moves)
+    if isinstance(plan, SisPlan) and plan.center == "target" and len(moves) == 2:
+        yield "the target's sums", total, xty.target_sums_sensitivity(relation, unit)
+    elif isinstance(plan, SisPlan):
+        sizes = [abs(b) - abs(a) for a, b in zip(before.integers, after.integers, strict=True)]
+        yield "a score", max(map(abs, sizes)), xty.component_sensitivity(relation, unit)
+        yield "two scores", max(sizes) - min(sizes), xty.utility_range(relation, unit)
+    elif isinstance(plan, MetricsPlan):
+        bounds = [scale * plan.epsilon * share for scale, share in zip(plan.scales, SHARES, strict=True)]
+        for move, bound in zip(moves, bounds, strict=True):
+            yield "a sum of errors", abs(move), bound
+    elif isinstance(plan, (ScorePlan, QuantilePlan, BoundsPlan)):
+        yield "counts", total, counts.l1_sensitivity(relation, max_rows_per_unit=unit)
+        yield "squared counts", squares, counts.squared_l2_sensitivity(relation, max_rows_per_unit=unit)
+    elif isinstance(plan, FeatureCountsPlan):
+        norms = feature_counts.released_norms(
+            "counts_and_labels",
+            relation,
+            max_features_per_row=plan.max_features_per_row,
+            n_features=max(1, len(moves) // 2 - 1),
+            max_rows_per_unit=unit,
+        )
+        yield "counts", total, norms.l1
+        yield "squared counts", squares, norms.squared_l2
+    elif isinstance(plan, BestSubsetPlan):
+        yield "a product of columns", max(map(abs, moves)), steps * unit * _ONE
+
+
+def _rows(plan: Any, before: Any, after: Any, unit: int, steps: int) -> Iterator[Claim]:
+    """Judge rows that come to a collector as they are: how many are others, and in how many blocks."""
+    bags = [Counter(map(tuple, rows.tolist())) for rows in (before, after)]
+    moved = (bags[0] - bags[1]) + (bags[1] - bags[0])
+    yield "rows", moved.total(), steps * unit
+    blocks = getattr(plan, "blocks", None)
+    if blocks is not None and any(row[-1] for row in moved):
+        keys = np.array([row[-1] for row in moved], dtype=np.int64).view(np.uint64)
+        yield "blocks", len(np.unique(keys % np.uint64(blocks))), steps

@@ -1,0 +1,254 @@
+"""Ledgers that version 1 wrote: read, upgraded, and safe from a crash meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_server import PostgresServer
+from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, insert
+
+from dpsql.budget import Spent
+from dpsql.errors import BudgetError, LedgerError
+from dpsql.ledger import Budget, Ledger
+from dpsql.ledger_chain import NEW_COLUMNS, row_hash
+from dpsql.ledger_schema import entry, meta
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+NAMES = ("protected", "varied")
+CALL: dict[str, Any] = {
+    "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
+    "function": "dp_sis",
+    "arguments": {"k": 2},
+}
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    with sqlite3.connect(path) as connection:
+        connection.row_factory = sqlite3.Row
+        found = [dict(row) for row in connection.execute("SELECT * FROM dpsql_ledger ORDER BY sequence")]
+    connection.close()
+    return found
+
+
+def facts_of(path: Path) -> dict[str, str]:
+    with sqlite3.connect(path) as connection:
+        found = dict(connection.execute("SELECT key, value FROM dpsql_ledger_meta").fetchall())
+    connection.close()
+    return found
+
+
+def in_sqlite(name: str, tmp_path: Path) -> str:
+    return str(shutil.copy(FIXTURES / f"version_1_{name}.sqlite", tmp_path / "x.ledger"))
+
+
+def in_postgres(name: str, server: PostgresServer) -> str:
+    """Return the URL of a ledger as version 1 made it."""
+    url = server.new_url()
+    metadata = MetaData()
+    for table in (meta, entry):
+        columns = [Column(each.name, each.type, primary_key=each.primary_key) for each in table.columns]
+        Table(table.name, metadata, *(each for each in columns if each.name not in NEW_COLUMNS))
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    path = FIXTURES / f"version_1_{name}.sqlite"
+    with engine.begin() as connection:
+        metadata.create_all(connection)
+        connection.execute(
+            insert(metadata.tables[meta.name]), [{"key": k, "value": v} for k, v in facts_of(path).items()]
+        )
+        connection.execute(insert(metadata.tables[entry.name]), rows_of(path))
+    engine.dispose()
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Return the location of a ledger of version 1."""
+    if request.param == "sqlite":
+        return lambda name: in_sqlite(name, tmp_path)
+    server = request.getfixturevalue("postgres")
+    return lambda name: in_postgres(name, server)
+
+
+def version(ledger: Ledger) -> str:
+    return ledger._opened()._facts()["schema_version"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_upgraded_ledger_keeps_its_rows_and_goes_on(place: Callable[[str], str], name: str) -> None:
+    old = rows_of(FIXTURES / f"version_1_{name}.sqlite")
+    ledger = Ledger.open(place(name))
+    assert version(ledger) == "2"
+    assert [(row.sequence, row.hash) for row in ledger.entries()] == [(row["sequence"], row["hash"]) for row in old]
+    assert ledger.verify(old[2]["hash"]).ok
+    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.declare("public", "airports", {"a": 1}, "dp_public")
+    assert ledger.verify(old[-1]["hash"]).entries == len(old) + 2
+    ledger.close()
+
+
+def test_budgets_totals_and_named_releases_still_stand(place: Callable[[str], str]) -> None:
+    ledger = Ledger.open(place("protected"))
+    assert ledger.policy("patients") == Budget.of(epsilon=3, delta=1e-6, lower=0, upper=1)
+    assert {row.dataset: (row.epsilon_spent, row.releases) for row in ledger.budgets()} == {
+        "airports": (0.1, 1),
+        "patients": (0.3, 3),
+    }
+    fingerprint = Ledger.fingerprint("patients", "dp_sis", {"k": 2})
+    entry = ledger.replay("patients", "weekly", fingerprint)
+    assert entry is not None
+    assert (entry.sequence, entry.result) == (2, ["g17", "größe"])
+    assert ledger.replay("patients", "failed", fingerprint) is None
+    assert ledger.declarations().counter == 1
+    with pytest.raises(BudgetError, match="DPSQL-B001"):
+        ledger.charge("patients", draw=lambda: 1, **CALL | {"event": {**CALL["event"], "epsilon": "2.8"}})
+    ledger.close()
+
+
+def test_a_varied_ledger_reads_the_same(place: Callable[[str], str]) -> None:
+    ledger = Ledger.open(place("varied"))
+    budgets = {row.dataset: row for row in ledger.budgets()}
+    assert list(budgets) == ["free", "people", "visits"]
+    assert (budgets["visits"].rho_spent, budgets["visits"].rho_remaining) == (0.25, 0.25)
+    assert (budgets["people"].budget, budgets["people"].neighbours) == ("epsilon 2", "replace")
+    assert (budgets["free"].rho_spent, budgets["free"].delta_spent) == (None, 1e-6)
+    latest = ledger.declarations().latest
+    assert {dataset: kinds["protect"].sequence for dataset, kinds in latest.items()} == {"visits": 1, "people": 5}
+    ledger.close()
+
+
+def test_many_may_open_it_at_once(place: Callable[[str], str]) -> None:
+    location = place("protected")
+
+    def work(number: int) -> None:
+        ledger = Ledger.open(location)
+        ledger.charge("patients", draw=lambda: number, **CALL)
+        ledger.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    ledger = Ledger.open(location)
+    report = ledger.verify()
+    assert (report.ok, report.entries) == (True, 5 + 8)
+    ledger.close()
+
+
+def test_a_process_of_version_1_that_still_runs_loses_nothing(tmp_path: Path) -> None:
+    path = Path(in_sqlite("protected", tmp_path))
+    old = sqlite3.connect(path, isolation_level=None)
+    last = rows_of(path)[-1]
+    ledger = Ledger.open(path)
+    row = last | {"sequence": 6, "name": "late", "releases": 2, "epsilon_spent": str(2 * int(last["epsilon"]))}
+    row |= {"rho_spent": str(2 * int(last["rho"]))}
+    row["hash"] = row_hash(last["hash"], row)
+    old.execute(f"INSERT INTO dpsql_ledger ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", list(row.values()))
+    old.close()
+    assert ledger.verify().entries == 6
+    assert [(each.dataset, each.releases) for each in ledger.budgets()] == [("airports", 2), ("patients", 3)]
+    assert ledger.charge("airports", draw=lambda: 1, **CALL).sequence == 7
+    assert ledger.verify().ok
+    ledger.close()
+
+
+def die_after(statements: int) -> None:
+    """End this process after so many statements, as a kill would."""
+    left = iter(range(statements - 1))
+    event.listen(Engine, "after_cursor_execute", lambda *_: next(left, None) is None and os._exit(9))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_process_killed_at_any_step_of_the_upgrade_loses_nothing(tmp_path: Path) -> None:
+    old, steps = rows_of(FIXTURES / "version_1_varied.sqlite"), 0
+    for steps in range(1, 100):
+        path = Path(in_sqlite("varied", tmp_path))
+        child = os.fork()
+        if child == 0:
+            die_after(steps)
+            Ledger.open(path)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        found = [{name: row[name] for name in old[0]} for row in rows_of(path)]
+        assert found == old
+        ledger = Ledger.open(path)
+        assert ledger.verify().entries == len(old)
+        ledger.close()
+        if code == 0:
+            break
+    assert 10 < steps < 99  # some steps, and an end
+
+
+def test_a_damaged_ledger_is_not_upgraded(tmp_path: Path) -> None:
+    path = Path(in_sqlite("protected", tmp_path))
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER dpsql_ledger_no_update")
+        connection.execute("UPDATE dpsql_ledger SET epsilon_spent = '1' WHERE sequence = 3")
+    connection.close()
+    with pytest.raises(LedgerError, match=r"DPSQL-L030.*entry 3"):
+        Ledger.open(path)
+    assert facts_of(path)["schema_version"] == "1"
+
+
+def test_the_hash_covers_the_new_columns_where_they_are_not_null(ledger: Ledger) -> None:
+    ledger.protect("patients", Budget.of(epsilon=1), lineage={"source": "z.main.patients"})
+    ledger.charge("patients", draw=lambda: 1, lineage={"charged": ["patients"]}, **CALL)
+    ledger.charge("patients", draw=lambda: 1, **CALL)
+    rows = ledger._read(lambda transaction: list(transaction.walk()))
+    assert [row["lineage"] for row in rows] == ['{"source":"z.main.patients"}', '{"charged":["patients"]}', None]
+    assert row_hash(rows[0]["hash"], rows[1]) == rows[1]["hash"]
+    assert row_hash(rows[0]["hash"], {**rows[1], "lineage": None}) != rows[1]["hash"]
+    assert row_hash(rows[1]["hash"], {k: v for k, v in rows[2].items() if k not in NEW_COLUMNS}) == rows[2]["hash"]
+
+
+def test_declarations_charge_nothing_and_are_counted(ledger: Ledger) -> None:
+    empty = ledger.declarations()
+    assert (empty.counter, empty.latest) == (0, {})
+    assert ledger.declare("public", "Airports", {"force": False}, "dp_public")
+    assert not ledger.declare("public", "airports", {"force": False}, "dp_public")
+    first = ledger.declarations()
+    assert first.counter == 1
+    ledger.charge("patients", draw=lambda: 1, **CALL)
+    assert ledger.declarations() is first  # a release is no declaration
+    ledger.protect("patients", Budget.of(epsilon=1))
+    assert ledger.declare("derive", "airports", {"from": "patients"}, "dp_derive", lineage={"a": 1})
+    assert ledger.declare("public", "airports", {"force": False}, "dp_public")
+    found = ledger.declarations()
+    assert found.counter == 5
+    assert {dataset: set(kinds) for dataset, kinds in found.latest.items()} == {
+        "airports": {"public", "derive"},
+        "patients": {"protect"},
+    }
+    derived, public = found.latest["airports"]["derive"], found.latest["airports"]["public"]
+    assert (derived.sequence, derived.facts, derived.lineage) == (4, {"from": "patients"}, {"a": 1})
+    assert (public.sequence, public.function) == (5, "dp_public")
+    (budget,) = ledger.budgets()  # what was only declared has no budget to show
+    assert (budget.dataset, budget.epsilon_spent) == ("patients", 0.1)
+    assert [row.kind for row in ledger.entries("airports")] == ["public", "derive", "public"]
+    assert ledger.verify().ok
+
+
+def test_the_accountant_s_state_is_carried_past_rows_that_charge_nothing(ledger: Ledger) -> None:
+    ledger.protect("patients", Budget.of(epsilon=1, delta=1e-6, accountant="rdp"))
+    entry = ledger.charge("patients", draw=lambda: 1, name="a", **CALL)
+
+    def spent() -> Spent:
+        return ledger._read(lambda transaction: transaction.state("patients")).spent
+
+    before = spent()
+    assert before.composition is not None
+    assert before.composition.releases == 1
+    ledger.declare("derive", "patients", {}, "dp_derive")
+    ledger.note_replay("patients", "dp_sis", "a", entry)
+    assert spent() == before
+    ledger.charge("patients", draw=lambda: 1, **CALL)
+    after = spent()
+    assert after.composition is not None
+    assert after.composition.releases == 2
+    ledger.protect("patients", Budget.of(epsilon=9, delta=1e-6, accountant="rdp"), replace=True)
+    assert spent() == after
+    assert ledger.verify().ok

@@ -1,0 +1,201 @@
+"""What the rules say of a query holds for its rows: one row, or one unit, more or fewer changes no more than that."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+from dpsql.lineage import bound
+from dpsql.lineage.names import TableName
+from dpsql.lineage.stability import PUBLIC, Leaf, Rows, walk
+
+LEAVES = {
+    "patients": Leaf(("patients",)),
+    "cohort": Leaf(("cohort",)),
+    "visits": Leaf(("visits",), "pid"),
+    "people": Leaf(("people",), "pid"),
+    "airports": PUBLIC,
+}
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as opened:
+        opened.execute("CREATE TABLE patients (id BIGINT, a BIGINT); CREATE TABLE cohort (id BIGINT, a BIGINT)")
+        opened.execute("CREATE TABLE visits (pid BIGINT, a BIGINT); CREATE TABLE people (pid BIGINT, a BIGINT)")
+        opened.execute("CREATE TABLE airports AS SELECT i % 3 AS code, i AS b FROM range(5) AS r(i)")
+        yield opened
+
+
+def judged(con: Any, query: str) -> Rows:
+    [(text,)] = con.execute("SELECT json_serialize_plan(?)::VARCHAR", [query]).fetchall()
+    node = bound.read(text)
+    assert node is not None
+    return walk(node, lambda path, _: LEAVES.get(path[2]), {}, bound.normal_form)
+
+
+PIECES = (
+    "SELECT * FROM {t}",
+    "SELECT * FROM {t} WHERE a > 1",
+    "SELECT {k}, a + 1 AS a FROM {t}",
+    "SELECT DISTINCT * FROM {t}",
+    "SELECT DISTINCT ON ({k}) * FROM {t} ORDER BY a",
+    "SELECT DISTINCT ON (a) * FROM {t} ORDER BY ALL",
+    "SELECT {k}, max(a) AS a FROM {t} GROUP BY {k}",
+    "SELECT max({k}) AS {k}, a FROM {t} GROUP BY a",
+    "SELECT {k}, sum(a) OVER (PARTITION BY {k}) AS a FROM {t}",
+    "SELECT {k}, sum(a) OVER () AS a FROM {t}",
+    "SELECT * FROM {t} ORDER BY ALL LIMIT 2",
+    "SELECT {k}, unnest([a, a + 1]) AS a FROM {t}",
+    "SELECT {t}.* FROM {t}, range(2)",
+    "SELECT {t}.* FROM {t} JOIN airports ON a = code",
+    "SELECT {t}.{k}, b AS a FROM {t} LEFT JOIN airports ON a = code",
+    "SELECT {t}.{k}, b AS a FROM {t} LEFT JOIN (SELECT code, max(b) AS b FROM airports GROUP BY code) ON a = code",
+    "SELECT {t}.{k}, b AS a FROM {t} JOIN (SELECT DISTINCT ON (code) * FROM airports ORDER BY ALL) ON a = code",
+    "SELECT {k}, b AS a FROM airports LEFT JOIN {t} ON a = code",
+    "SELECT {k}, b AS a FROM airports FULL JOIN {t} ON a = code",
+    "SELECT * FROM {t} WHERE a IN (SELECT code FROM airports)",
+    "SELECT * FROM {t} WHERE a > (SELECT min(b) FROM airports)",
+    "SELECT * FROM {t} WHERE a > (SELECT avg(a) FROM {t})",
+    "SELECT * FROM {t} UNION ALL SELECT * FROM {t}",
+    "SELECT * FROM {t} WHERE a > 1 UNION ALL SELECT * FROM {t} WHERE a <= 1",
+    "SELECT * FROM {t} EXCEPT SELECT * FROM {t} WHERE a > 1",
+    "SELECT x.{k}, y.a FROM {t} x JOIN {t} y USING ({k})",
+    "SELECT x.{k}, y.a FROM {t} x LEFT JOIN {t} y ON x.{k} = y.{k} AND x.a < y.a",
+    "SELECT x.{k}, y.a FROM {t} x JOIN {t} y ON x.a = y.a",
+    "WITH q AS MATERIALIZED (FROM {t}) SELECT x.{k}, y.a FROM q x JOIN q y ON x.a = y.a",
+    "WITH q AS (FROM {t}) SELECT * FROM q",
+    "SELECT row_number() OVER () AS {k}, a FROM {t}",
+    "SELECT {k} * 2 AS {k}, a FROM {t}",
+    "SELECT a AS {k}, {k} AS a FROM {t}",
+    "SELECT * FROM {t} USING SAMPLE 2",
+)
+
+
+def queries(table: str, key: str) -> Iterator[str]:
+    """Every piece, and every piece over every other."""
+    for piece in PIECES:
+        yield piece.format(t=table, k=key)
+    for outer, inner in itertools.product(PIECES, PIECES):
+        yield f"WITH inside AS ({inner.format(t=table, k=key)}) {outer.format(t='inside', k=key)}".replace(
+            ") WITH q AS", "), q AS"
+        )
+
+
+def rows_of(con: Any, query: str) -> Counter[Any]:
+    return Counter(con.execute(query).fetchall())
+
+
+def differences(con: Any, query: str, table: str, rows: list[tuple[int, int]], gone: list[tuple[int, int]]) -> Any:
+    """Return what a query loses and gains when some rows go."""
+    for name, kept in ((table, rows), (f"{table}_less", [row for row in rows if row not in gone])):
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {table.removesuffix('_less')} LIMIT 0")
+        for row in kept:
+            con.execute(f"INSERT INTO temp.{name} VALUES (?, ?)", row)
+    before = rows_of(con, query)
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM {table}_less")
+    after = rows_of(con, query)
+    con.execute(f"DROP TABLE temp.{table}; DROP TABLE temp.{table}_less")
+    return before - after, after - before
+
+
+def sample(found: list[str], share: int) -> list[str]:
+    return random.Random(11).sample(found, min(len(found), share))
+
+
+@pytest.mark.parametrize("share", [50, pytest.param(1 << 30, marks=pytest.mark.slow)])
+def test_row_level_means_one_row(con: Any, share: int) -> None:
+    """A row more or fewer in the table is at most a row more or fewer in a query that is called row level."""
+    kept = [query for query in queries("patients", "id") if not judged(con, query).row_level]
+    refused = [query for query in queries("patients", "id") if judged(con, query).row_level]
+    assert len(kept) > 40
+    assert len(refused) > 800
+    rows = [(i, i % 3) for i in range(6)]
+    for query in sample(kept, share):
+        for row in rows:
+            lost, gained = differences(con, query, "patients", rows, [row])
+            assert lost.total() + gained.total() <= 1, (query, row)
+    # And the rules refuse for a reason: most of what they refuse does change more.
+    more = sum(
+        any(sum(map(Counter.total, differences(con, query, "patients", rows, [row]))) > 1 for row in rows)
+        for query in sample(refused, 40)
+        if "SAMPLE" not in query
+    )
+    assert more >= 20
+
+
+@pytest.mark.parametrize("share", [50, pytest.param(1 << 30, marks=pytest.mark.slow)])
+def test_own_rows_means_rows_of_the_unit(con: Any, share: int) -> None:
+    """A unit more or fewer changes only rows that carry it, in the column that is called the unit's."""
+    found = {query: judged(con, query) for query in queries("visits", "pid")}
+    kept = [query for query, rows in found.items() if not rows.own_rows and rows.unit]
+    assert len(kept) > 250
+    rows = [(i % 4, i % 3) for i in range(9)]
+    for query in sample(kept, share):
+        places = found[query].unit
+        for unit in range(4):
+            lost, gained = differences(con, query, "visits", rows, [row for row in rows if row[0] == unit])
+            for row in (*lost, *gained):
+                assert all(row[place] in (unit, None) for place in places), (query, unit, row)
+
+
+@pytest.mark.parametrize(
+    ("query", "row_level"),
+    [
+        ("FROM patients UNION ALL FROM cohort", ""),
+        ("FROM patients UNION ALL BY NAME FROM cohort", ""),
+        ("FROM patients UNION ALL SELECT code, b FROM airports", "UNION"),
+        ("FROM patients JOIN cohort USING (id)", "INNER JOIN"),
+        ("SELECT rowid, * FROM patients", "rowid"),
+        ("FROM patients POSITIONAL JOIN airports", "POSITIONAL_JOIN"),
+        ("FROM patients ASOF JOIN airports ON a >= b", "ASOF_JOIN"),
+    ],
+)
+def test_what_breaks_row_level(con: Any, query: str, row_level: str) -> None:
+    assert judged(con, query).row_level == row_level
+
+
+def test_people_joined_by_unit(con: Any) -> None:
+    rows = judged(con, "SELECT v.pid, v.a, p.a FROM visits v JOIN people p ON p.pid = v.pid")
+    assert (rows.own_rows, rows.unit, sorted(rows.scans)) == ("", {0}, ["people", "visits"])
+    assert judged(con, "SELECT v.pid, p.a FROM visits v JOIN people p ON p.pid = v.pid + 0").own_rows == "INNER JOIN"
+    assert judged(con, "SELECT v.pid, p.a FROM visits v RIGHT JOIN people p USING (pid)").unit == frozenset()
+
+
+def test_nothing_unknown_is_read(con: Any) -> None:
+    [(text,)] = con.execute("SELECT json_serialize_plan('FROM patients WHERE a > 1')::VARCHAR").fetchall()
+    for wrong in (
+        text.replace("LOGICAL_FILTER", "LOGICAL_INVENTED"),
+        text.replace('"table":"patients"', '"tables":"patients"'),
+        text.replace("seq_scan", "invented_scan"),
+        text.replace('"plans"', '"plan"'),
+        "[]",
+        "{",
+    ):
+        with pytest.raises(bound.UnreadableError):
+            node = bound.read(wrong)
+            assert node is not None
+            walk(node, lambda path, _: LEAVES.get(path[2]), {}, bound.normal_form)
+
+
+def test_the_fields_that_are_read(con: Any) -> None:
+    """What DuckDB calls things: a new name here is a refusal everywhere, until it is understood."""
+    [(text,)] = con.execute(
+        "SELECT json_serialize_plan('SELECT max(a) FROM patients WHERE id > 1')::VARCHAR"
+    ).fetchall()
+    node = bound.read(text)
+    assert node is not None
+    kinds = [bound.kind(operator) for operator in bound.operators(node)]
+    assert kinds == ["PROJECTION", "AGGREGATE_AND_GROUP_BY", "FILTER", "GET"]
+    [scan] = bound.scans(node)
+    assert bound.table_of(scan) == ("memory", "main", "patients")
+    assert set(bound.scanned_columns(scan)) == {"id", "a"}
+    assert bound.output(node) == ["max(a)"]
+    assert "max" in bound.functions(node)
+    assert TableName.of("Memory", "MAIN", "ÉT") == ("memory", "main", "Ét")

@@ -1,0 +1,461 @@
+"""Every public argument of every function at its extremes: an answer, or a refusal with a code and without a charge.
+
+The arguments come from the functions' own lists, so that a new one is tried as soon as it exists. Memory is limited
+while the calls run: an argument that decided how much of it a call takes would end the process.
+
+Every run tries numbers that did harm once, and a share of all other values, others for each argument; all of
+them take a quarter of an hour (``-m slow``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.estimate import ESTIMATE_ARGUMENTS
+from dpsql.functions import FUNCTIONS
+
+# Calls that answer may work; those that are refused must not.
+_SECONDS = 30.0
+_MEMORY = 3 << 30
+
+NUMBERS = """
+0 | -0.0::DOUBLE | -1 | 1 | 2 | 0.5 | 1.5 | 1e9 | 1e-9 | 9223372036854775807 | -9223372036854775808
+170141183460469231731687303715884105727 | 1e15 | 1e300 | 1e308::DOUBLE | -1e308::DOUBLE | 1.7976931348623157e308::DOUBLE
+1e-30 | 1e-300 | 5e-324::DOUBLE | 0.999999999999999999::DECIMAL(38,18) | 'nan'::DOUBLE | 'inf'::DOUBLE | '-inf'::FLOAT
+"""
+OTHERS = r"""
+true | NULL | '' | ' ' | 'a' | 'y' | 'none' | repeat('x', 100000) | chr(0) | 'é😀' | 'it''s "quoted"' | '1' | E'\n'
+DATE '2020-01-01' | TIMESTAMP '2020-01-01' | INTERVAL 1 DAY | 'ab'::BLOB | '00000000-0000-0000-0000-000000000001'::UUID
+[] | [NULL] | [1] | [0, 0] | [1, NULL] | [0.25, 0.75] | [1e308::DOUBLE, -1e308::DOUBLE] | ['nan'::DOUBLE, 1] | [[1]]
+[''] | ['a'] | ['a', 'c'] | ['a', 'a'] | ['a', NULL] | ['é', chr(0)] | range(5000) | [{'a': 1}] | [true, false]
+{'a': 1} | {'release': 'none'} | {'release': NULL} | {'release': [1]} | {'release': 'none', 'a': 1} | {'a': NULL}
+{'a': 0, 'c': 0} | {'a': 1, 'c': 1} | {'a': {'b': 1}} | {'a': [1]} | {'a': 1e308::DOUBLE, 'c': 1} | MAP {'a': 1} | MAP {}
+MAP {1: 2} | MAP {['a']: 1} | MAP {'': 1} | MAP {'a': 0, 'A': 0, 'c': 0} | row(1, 2)
+"""
+
+
+def listed(text: str) -> list[str]:
+    return [value.strip() for line in text.strip().splitlines() for value in line.split(" | ")]
+
+
+VALUES = listed(NUMBERS) + listed(OTHERS)
+HARMFUL = [
+    "1e9",
+    "9223372036854775807",
+    "1e308::DOUBLE",
+    "-1e308::DOUBLE",
+    "1e-30",
+    "0.999999999999999999::DECIMAL(38,18)",
+]
+SHARE = 24
+# What DuckDB says of values that it cannot hand over, such as 1.5.6 of an empty map: it knows no row by then.
+DUCKDB_REFUSES = re.compile(r"^Not implemented Error: Unsupported type")
+
+
+def tried(place: int, *, all_of_them: bool) -> list[str]:
+    """Return the values to try in a place of the table."""
+    return VALUES if all_of_them else HARMFUL[place % 5 :: 5] + VALUES[place % SHARE :: SHARE]
+
+
+WIDE = {"features": "['a', 'c']"}
+ARRAY = {"features": "'x'", "n_features": "2"}
+NAMED = {"features": "'x'", "names": "['a', 'c']"}
+LONG = {"features": "'w'", "row_id": "'u'", "value": "'v'", "names": "['a', 'c']"}
+UNIT = {"privacy_unit": "'u'", "max_rows_per_unit": "2"}
+BOUNDS = {"lower": "0", "upper": "1"}
+TARGET_BOUNDS = {"target_lower": "0", "target_upper": "1"}
+DELTA = {"delta": "1e-6"}
+ONE = {"target": "'y'", "epsilon": "1"}
+SELECTED = {**ONE, "k": "1"}
+BOUNDED = {**SELECTED, **BOUNDS, **TARGET_BOUNDS}
+LABELLED = {"target": "'b'", "epsilon": "1"}
+PRESENT = {"present_above": "0.5"}
+FILTERED = {**LABELLED, "threshold": "5"}
+FITTED = {**ONE, **DELTA}
+SCORED = {"label": "'b'", "score": "'p'", "epsilon": "1"}
+
+# For each function calls that answer; together they name every argument that can have a value.
+CALLS: dict[str, list[dict[str, str]]] = {
+    "dp_sis": [
+        {**BOUNDED, **WIDE},
+        {**BOUNDED, **WIDE, **UNIT, "center": "'target'", "center_share": "0.1"},
+        {**BOUNDED, **NAMED, "mechanism": "'gumbel'"},
+        {**BOUNDED, **ARRAY},
+        {**BOUNDED, **LONG, "mechanism": "'canonical_lipschitz'", "gamma": "0.5"},
+    ],
+    "dp_kendall": [
+        {**SELECTED, **WIDE},
+        {**SELECTED, **WIDE, **UNIT, "k": "2", "split": "'scaled'", "mechanism": "'exponential'"},
+        {**SELECTED, **WIDE, "row_id": "'u'", "blocks": "3"},
+        {**SELECTED, **ARRAY},
+        {**SELECTED, **LONG},
+    ],
+    "dp_two_stage": [
+        {**SELECTED, **WIDE, "blocks": "3", "penalty": "0.1", "mechanism": "'canonical_lipschitz'", "gamma": "0.5"},
+        {**SELECTED, **WIDE, **UNIT, "rows_per_block": "9", "count_share": "0.05", "count_failure": "0.01"},
+        {**SELECTED, **NAMED, "blocks": "3"},
+        {**SELECTED, **ARRAY, "blocks": "3"},
+        {**SELECTED, **LONG, "blocks": "3"},
+    ],
+    "dp_best_subset": [
+        {**BOUNDED, **WIDE, "radius": "1.1", "ridge": "0.1", "node_limit": "1000"},
+        {**BOUNDED, **WIDE, **UNIT, "method": "'top_r'", "gap": "1", "list_size": "2", "intercept": "true"},
+        {**BOUNDED, **NAMED},
+        {**BOUNDED, **ARRAY},
+        {**BOUNDED, **LONG},
+    ],
+    "dp_score_filter": [
+        {**FILTERED, **WIDE, **PRESENT, "max_features_per_row": "1", "false_positives": "1"},
+        {**FILTERED, **WIDE, **PRESENT, **UNIT, **DELTA},
+        {**FILTERED, **WIDE, **PRESENT, "method": "'svt'", "cutoff": "1"},
+        {**LABELLED, **WIDE, **PRESENT, "k": "1"},
+        {**LABELLED, **WIDE, **PRESENT, "k": "1", "score": "'information_gain'", "n_max": "50", "method": "'gumbel'"},
+        {**LABELLED, **WIDE, **PRESENT, "method": "'cluster'", "clusters": "2"},
+        {**LABELLED, **ARRAY, **PRESENT, "k": "1", "score": "'purity'"},
+        {**FILTERED, **NAMED, **PRESENT},
+        {**FILTERED, **LONG},
+        {**FILTERED, **LONG, **DELTA, "names": "NULL", "vocabulary": "'private'", "vocabulary_share": "0.5"},
+    ],
+    "dp_linear_regression": [
+        {**FITTED, **WIDE, "rounds": "3", "split": "'thirds'", "bounds_share": "0.2", "scale_share": "0.1"},
+        {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "method": "'ada_ssp'", "row_norm": "1"},
+        {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS},
+        {**FITTED, **WIDE, "method": "'tukey'", "count_share": "0.05", "count_failure": "0.01"},
+        {**FITTED, **WIDE, "method": "'tukey'", "blocks": "5"},
+        {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, "method": "'tukey'", "n_rows": "50"},
+        {**FITTED, **NAMED, "method": "'ada_ssp'"},
+        {**FITTED, **ARRAY, "method": "'ada_ssp'"},
+        {**FITTED, **LONG, "method": "'ada_ssp'"},
+    ],
+    "dp_pipeline": [
+        {**FITTED, **WIDE, "k": "1", "rounds": "3", "selection_share": "0.05", "bounds_share": "0.2"},
+        {**FITTED, **WIDE, "k": "1", "selector": "'two_stage'", "selection_blocks": "3", "method": "'ada_ssp'"},
+        {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, "k": "1", "selector": "'best_subset'", "row_norm": "1"},
+        {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "k": "1", "selector": "'sis'", "scale_share": "0.1"},
+        {**FITTED, **WIDE, "k": "1", "method": "'tukey'", "count_share": "0.05", "count_failure": "0.01"},
+        {**FITTED, **WIDE, "k": "1", "method": "'tukey'", "blocks": "5"},
+        {**FITTED, **WIDE, "k": "1", "method": "'tukey'", "n_rows": "50", "split": "'even'"},
+        {**FITTED, **NAMED, "k": "1"},
+        {**FITTED, **ARRAY, "k": "1"},
+        {**FITTED, **LONG, "k": "1"},
+    ],
+    "dp_naive_bayes": [
+        {
+            **LABELLED,
+            **WIDE,
+            **PRESENT,
+            "count_share": "0.1",
+            "smoothing": "1",
+            "shrink": "true",
+            "max_features_per_row": "1",
+        },
+        {**LABELLED, **WIDE, **PRESENT, **UNIT, **DELTA, "count_share": "0.1"},
+        {**LABELLED, **NAMED, **PRESENT},
+        {**LABELLED, **ARRAY, **PRESENT},
+        {**LABELLED, **LONG},
+    ],
+    "dp_logistic_regression": [
+        {**LABELLED, **WIDE, **BOUNDS, "row_norm": "1", "regularization": "1"},
+        {**LABELLED, **WIDE, **BOUNDS, **UNIT, **DELTA},
+        {**LABELLED, **NAMED, **BOUNDS},
+        {**LABELLED, **ARRAY, **BOUNDS},
+        {**LABELLED, **LONG, **BOUNDS},
+    ],
+    "dp_quantile": [
+        {**ONE, **BOUNDS},
+        {**ONE, **BOUNDS, **UNIT, "quantiles": "[0.25, 0.5]", "cells": "64"},
+    ],
+    "dp_bounds": [{**ONE, "failure": "0.01"}, {**ONE, **UNIT}],
+    "dp_regression_metrics": [
+        {**ONE, **BOUNDS, "prediction": "'a'"},
+        {**ONE, **BOUNDS, **UNIT, "prediction": "'a'", "error_bound": "0.5"},
+    ],
+    "dp_roc": [
+        SCORED,
+        {**SCORED, **BOUNDS, **UNIT, **DELTA, "n_thresholds": "7", "threshold_share": "0.1", "cells": "64"},
+        {**SCORED, "thresholds": "'smooth_medians'", "curve": "'tree'", "threshold_share": "0.1"},
+        {**SCORED, "thresholds": "'fixed'", "curve": "'wavelet'", "n_thresholds": "3"},
+    ],
+    "dp_auc": [SCORED, {**SCORED, **BOUNDS, **UNIT, "cells": "64"}],
+    "dp_confusion": [SCORED, {**SCORED, **BOUNDS, **UNIT, **DELTA, "thresholds": "[0.25, 0.5]", "curve": "'toeplitz'"}],
+}
+# What the aggregate forms are called with, and the arguments that a table alone has.
+COLUMNS = {
+    "dp_quantile": "y",
+    "dp_bounds": "y",
+    "dp_regression_metrics": "y, a",
+    **dict.fromkeys(("dp_roc", "dp_auc", "dp_confusion"), "b, p"),
+    **dict.fromkeys(("dp_score_filter", "dp_naive_bayes", "dp_logistic_regression"), "x, b"),
+}
+
+
+class Tables:
+    """A connection with tables, and what was charged so far."""
+
+    def __init__(self) -> None:
+        self.connection = dpsql.connect()
+        self.connection.execute(
+            "CREATE TABLE t AS SELECT random() AS y, random() AS a, random() AS c, i % 2 = 0 AS b, random() AS p, "
+            "i // 2 AS u, [random(), random()] AS x FROM range(60) AS r(i);"
+            "CREATE TABLE l AS SELECT u, y, b, unnest(['a', 'c']) AS w, unnest([a, c]) AS v FROM t"
+        )
+        self.ledger = dpsql.Context(self.connection).ledger
+        self.signatures: dict[str, set[str]] = {
+            name: set(arguments)
+            for name, arguments in self.connection.execute(
+                "SELECT function_name, parameters FROM duckdb_functions() "
+                "WHERE database_name = 'temp' AND function_type = 'macro'"
+            ).fetchall()
+        }
+
+    def releases(self) -> int:
+        return sum(row.releases for row in self.ledger.budgets())
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[Tables]:
+    with limited_memory():
+        opened = Tables()
+        yield opened
+        opened.connection.close()
+
+
+@contextmanager
+def limited_memory() -> Iterator[None]:
+    """Let the process grow by so much and no more, where the system has such a limit."""
+    resource = pytest.importorskip("resource")
+    pages = Path("/proc/self/statm")
+    if not pages.exists():
+        yield
+        return
+    now = int(pages.read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + _MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def table_form(tables: Tables, name: str, given: dict[str, str]) -> str:
+    source = "'l'" if given.get("features") == "'w'" else "'t'"
+    return f"FROM {name}({', '.join([source, *written(given)])})"
+
+
+def aggregate_form(tables: Tables, name: str, given: dict[str, str]) -> str:
+    columns = COLUMNS.get(name, "x, y")
+    if columns.startswith("x") and "names" not in given:
+        given = {"n_features": "2", **given}
+    known = {argument: value for argument, value in given.items() if argument in tables.signatures[name]}
+    return f"SELECT {name}({', '.join([columns, *written(known)])}) FROM t"
+
+
+def written(given: dict[str, str]) -> list[str]:
+    return [f"{argument} := {value}" for argument, value in given.items()]
+
+
+def cases(name: str, arguments: list[str], *, all_of_them: bool) -> Iterator[dict[str, str]]:
+    """Every argument in the calls that name it: in the first one at many values, in others at those that did harm."""
+    calls = CALLS[name]
+    for place, argument in enumerate(arguments, start=list(FUNCTIONS).index(name)):
+        naming = [call for call in calls if argument in call] or calls[:1]
+        yield from ({**naming[0], argument: value} for value in tried(place, all_of_them=all_of_them))
+        yield from ({**call, argument: value} for call in naming[1:] for value in HARMFUL)
+
+
+def complaint(tables: Tables, statement: str) -> str | None:
+    """Run a statement; say what is wrong with how it ended, if anything."""
+    before, start, message = tables.releases(), time.monotonic(), None
+    try:
+        tables.connection.execute(statement).fetchall()
+    except duckdb.Error as error:
+        message = str(error)
+    except Exception as error:  # of any kind: none may come
+        return f"{statement[:400]}: {error!r}"
+    if time.monotonic() - start > _SECONDS:
+        return f"{statement[:400]}: took {time.monotonic() - start:.0f} seconds"
+    if message is None:
+        return None
+    code = re.search(r"\[DPSQL-([A-Z])\d", message)
+    if (code is None and not DUCKDB_REFUSES.match(message)) or (code is not None and code[1] == "I"):
+        return f"{statement[:400]}: {message[:400]}"
+    if tables.releases() != before:
+        return f"{statement[:400]}: charged, and refused: {message[:400]}"
+    return None
+
+
+def assert_none(complaints: list[str]) -> None:
+    assert not complaints, f"{len(complaints)} calls:\n" + "\n".join(complaints[:20])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_calls_answer(tables: Tables, name: str) -> None:
+    for call in CALLS[name]:
+        assert tables.connection.execute(table_form(tables, name, call)).fetchall() is not None
+        long = call.get("features") == "'w'"
+        if not long and "blocks" not in set(call) - tables.signatures[name]:
+            assert tables.connection.execute(aggregate_form(tables, name, call)).fetchall()
+    named = {argument for call in CALLS[name] for argument in call}
+    optional = {
+        "target_levels",
+        "neighbours",
+        "dataset",
+        "release",
+        "privacy_unit",
+        "row_id",
+        "standardize",
+        "intercept",
+    }
+    assert set(FUNCTIONS[name].plan.arguments) - named <= optional | set(BOUNDS) | set(TARGET_BOUNDS) | {"mechanism"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("form", [table_form, aggregate_form])
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_argument_at_its_extremes(
+    tables: Tables, all_of_them: bool, form: Any, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = list(FUNCTIONS[name].plan.arguments)
+    if form is aggregate_form:
+        arguments = [argument for argument in arguments if argument in tables.signatures[name]]
+    statements = dict.fromkeys(form(tables, name, given) for given in cases(name, arguments, all_of_them=all_of_them))
+    assert_none([wrong for statement in statements if (wrong := complaint(tables, statement)) is not None])
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_estimate_at_its_extremes(
+    tables: Tables, all_of_them: bool, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = {"n_features": "2"} if "features" in FUNCTIONS[name].plan.arguments else {}
+    calls = [
+        {
+            "n_rows": "100",
+            **one,
+            **{argument: value for argument, value in call.items() if argument in ESTIMATE_ARGUMENTS},
+        }
+        for call in CALLS[name]
+        if call.get("features") != "'w'"
+    ]
+    calls = [{argument: value for argument, value in call.items() if argument != "names"} for call in calls]
+    complaints = []
+    for call in calls:
+        assert tables.connection.execute(f"FROM dp_estimate('{name}', {', '.join(written(call))})").fetchall()
+        for place, argument in enumerate(ESTIMATE_ARGUMENTS if call is calls[0] else call):
+            values = tried(place, all_of_them=all_of_them)
+            for value in values if all_of_them or call is not calls[0] else values[place % 3 :: 3]:
+                text = f"FROM dp_estimate('{name}', {', '.join(written({**call, argument: value}))})"
+                complaints += [wrong for wrong in [complaint(tables, text)] if wrong is not None]
+    assert_none(complaints)
+    assert capfd.readouterr().err == ""
+
+
+PROTECTED = (
+    "epsilon",
+    "delta",
+    "rho",
+    "neighbours",
+    "privacy_unit",
+    "max_rows_per_unit",
+    *BOUNDS,
+    *TARGET_BOUNDS,
+    "replace",
+)
+GIVEN = {"epsilon": "1", **BOUNDS, **TARGET_BOUNDS}
+
+
+@pytest.mark.parametrize("argument", PROTECTED)
+def test_a_budget_at_its_extremes(tables: Tables, argument: str) -> None:
+    base = {name: value for name, value in GIVEN.items() if argument != "rho" or name != "epsilon"}
+    complaints = []
+    for number, value in enumerate(VALUES):
+        text = f"SELECT dp_protect('{argument} {number}', {', '.join(written({**base, argument: value}))})"
+        complaints += [wrong for wrong in [complaint(tables, text)] if wrong is not None]
+    assert_none(complaints)
+
+
+def test_names_of_datasets_sources_and_releases(tables: Tables) -> None:
+    tables.connection.execute(f"FROM {'dp_roc'}('t', {', '.join(written(SCORED))}, release := 'curve')").fetchall()
+    tables.connection.execute(
+        f"FROM dp_naive_bayes('t', {', '.join(written({**LABELLED, **WIDE, **PRESENT}))}, release := 'model')"
+    ).fetchall()
+    forms = (
+        "SELECT dp_protect({}, epsilon := 1)",
+        "FROM dp_estimate({}, epsilon := 1)",
+        "SELECT dp_predict({}, t) FROM t",
+        "SELECT dp_predict_class({}, t) FROM t",
+        "SELECT dp_predict('model', {}) FROM t",
+        "SELECT dp_predict_class('model', {}) FROM t",
+        "SELECT dp_predict('model', t, dataset := {}) FROM t",
+        "FROM dp_precision_recall({})",
+        "FROM dp_calibration({})",
+        "FROM dp_precision_recall('curve', dataset := {})",
+        "FROM exact_xty('t', target := 'y', lower := {}, upper := 1, target_lower := 0, target_upper := 1)",
+        "FROM exact_discordant('t', target := {})",
+    )
+    complaints = [
+        complaint(tables, form.format(value))
+        for place, form in enumerate(forms)
+        for value in tried(place, all_of_them=False)
+    ]
+    assert_none([wrong for wrong in complaints if wrong is not None])
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    __str__ = __repr__
+
+
+PYTHON_VALUES: list[Any] = [
+    math.nan, -math.inf, 1e308, 10**30, 10**5000, -(10**5000), True, Decimal("1E+999999999"), Decimal("-1E-999999999"),
+    Decimal("sNaN"), Fraction(1, 10**400), 1j, np.float32("nan"), np.int64(2**62), np.bool_(True), np.datetime64("NaT"),
+    "\ud800", "a\x00b", "", b"ab", bytearray(b"ab"), (), [], {}, set(), {"a", "c"}, frozenset({1}), [None], [[]], [{}],
+    {"a": None}, {None: 1}, {("a",): 1}, {"\ud800": 1}, {"release": {}}, {"release": math.nan}, {"release": True},
+    np.array([]), np.array(5.0), np.zeros((2, 2)), range(10**9), itertools.repeat("a"), itertools.repeat(0.5), object(),
+    Unprintable(), [Unprintable()], int, len, memoryview(b"ab"), slice(None), ..., NotImplemented,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_python_takes_any_object(tables: Tables, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A generator that never ends, too; what SQL has no form of is refused by our own errors."""
+    call = {
+        argument: tables.connection.execute(f"SELECT {value}").fetchall()[0][0]
+        for argument, value in CALLS[name][0].items()
+    }
+    method = getattr(dpsql.Context(tables.connection), name)
+    complaints = []
+    arguments = enumerate(FUNCTIONS[name].plan.arguments)
+    for argument, value in (
+        (argument, value) for place, argument in arguments for value in PYTHON_VALUES[place % 16 :: 16]
+    ):
+        before = tables.releases()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                method("t", **{**call, argument: value})
+        except dpsql.DpsqlError as error:
+            if error.code.startswith("DPSQL-I") or tables.releases() != before:
+                complaints.append(f"{argument}={type(value)}: {error}")
+        except Exception as error:  # of any kind: none may come
+            complaints.append(f"{argument}={type(value)}: {error!r}")
+    assert_none(complaints)
+    assert capfd.readouterr().err == ""

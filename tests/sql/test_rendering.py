@@ -1,0 +1,275 @@
+"""Every function in every statement and macro is named in full, so that nothing of the caller's can stand in for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.functions import EXACT, FUNCTIONS, function_of
+from dpsql.plan import Plan
+from dpsql.rendering import call
+from dpsql.statements import Statement, admit_sql, exact_sql, release_sql, rows_sql, stored_sql
+
+SQL = Path(__file__).resolve().parents[2] / "sql"
+# Nodes of an expression that no macro can replace; `test_what_is_no_function` shows it.
+HARMLESS = {
+    "BETWEEN",
+    "CASE",
+    "CAST",
+    "COLUMN_REF",
+    "COMPARISON",
+    "CONJUNCTION",
+    "CONSTANT",
+    "LAMBDA",
+    "PARAMETER",
+    "STAR",
+    "SUBQUERY",
+    "TYPE",
+}
+OPERATORS = {
+    "OPERATOR_COALESCE",
+    "OPERATOR_NOT",
+    "OPERATOR_IS_NULL",
+    "OPERATOR_IS_NOT_NULL",
+    "COMPARE_IN",
+    "OPERATOR_UNPACK",
+}
+
+COLUMNS = {"target": "y", "features": ["a", "b"], "epsilon": 1, "lower": 0, "upper": 1}
+LONG = {"features": "word", "row_id": "doc", "names": ["p", "q"]}
+UNIT = {"privacy_unit": "person", "max_rows_per_unit": 2}
+OWN: dict[str, dict[str, Any]] = {
+    "dp_sis": {"k": 1},
+    "dp_kendall": {"k": 1},
+    "dp_two_stage": {"k": 1, "blocks": 3},
+    "dp_best_subset": {"k": 1, "target_lower": 0, "target_upper": 1},
+    "dp_score_filter": {"k": 1, "score": "total_count"},
+    "dp_linear_regression": {"target_lower": 0, "target_upper": 1, "delta": 1e-6},
+    "dp_pipeline": {"k": 1, "delta": 1e-6, "target_lower": 0, "target_upper": 1},
+    "dp_quantile": {"column": "a", "quantiles": 0.5},
+    "dp_bounds": {"column": "a", "columns": "a"},
+    "dp_regression_metrics": {"prediction": "a", "error_bound": 1},
+    "dp_roc": {"label": "y", "score": "a"},
+    "dp_auc": {"label": "y", "score": "a"},
+    "dp_confusion": {"label": "y", "score": "a", "thresholds": [0.5]},
+}
+
+
+# Macros of ours in the bodies of others.
+OURS = ("exact_fixed_point", "exact_double", "dpsql_lineage", "dpsql_reads", "dpsql_tables")
+
+
+def plans() -> Iterator[tuple[str, Plan]]:
+    """Plans of every function, for every kind of statement that it has."""
+    for name in (*FUNCTIONS, *EXACT):
+        kind = function_of(name).plan
+        own = {**COLUMNS, **OWN.get(EXACT.get(name, name), {})}
+        variants: list[dict[str, Any]] = [
+            {},
+            UNIT,
+            {**UNIT, "row_id": "id"},
+            {"features": "x", "n_features": 2},
+            LONG,
+            {**LONG, "value": "v"},
+            {**LONG, **UNIT},
+            {"center": "target"},
+            {**LONG, "center": "target"},
+            {"blocks": 3, "row_id": "id"},
+            {"lower": None, "upper": None, "delta": 1e-6},
+            {"features": None},
+            {"features": "word", "row_id": "doc", "vocabulary": "private", "delta": 1e-6, **UNIT},
+            {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **UNIT},
+            {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **LONG},
+        ]
+        found = 0
+        for variant in variants:
+            given = {key: value for key, value in {**own, **variant}.items() if key in kind.arguments}
+            try:
+                plan = kind.from_arguments("s.t", given)
+            except dpsql.ParameterError:
+                continue
+            found += 1
+            yield name, plan
+        assert found > 1, name
+
+
+def statements() -> Iterator[tuple[str, str]]:
+    for name, plan in plans():
+        if name in EXACT:
+            yield name, exact_sql(plan, name)
+            continue
+        yield name, rows_sql(release_sql(plan, name))
+        yield f"{name}, stored", rows_sql(stored_sql(plan))
+        yield f"{name}, aggregate", admit_sql(plan)
+
+
+def macros() -> Iterator[tuple[str, str]]:
+    """Names and bodies of the macros, as statements."""
+    head = re.compile(r"CREATE OR REPLACE (?:TEMP )?MACRO (\w+)\(")
+    for path in sorted(SQL.glob("*/*.sql")):
+        text = re.sub(r"^ *--.*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        starts = list(head.finditer(text))
+        assert starts, path
+        for number, start in enumerate(starts):
+            end = starts[number + 1].start() if number + 1 < len(starts) else len(text)
+            depth, position = 1, start.end()
+            while depth:
+                depth += {"(": 1, ")": -1}.get(text[position], 0)
+                position += 1
+            body = re.sub(r"^\s*AS\s+", "", text[position:end].strip().removesuffix(";"))
+            table = re.match(r"TABLE\b", body)
+            yield f"{path.name}: {start.group(1)}", body[5:] if table else f"SELECT {body}"
+
+
+def nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from nodes(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from nodes(value)
+
+
+def parsed(con: Any, statement: str) -> Any:
+    [(found,)] = con.execute("SELECT json_serialize_sql(?::VARCHAR)", [statement]).fetchall()
+    tree = json.loads(found)
+    assert not tree["error"], (tree, statement)
+    return tree
+
+
+def functions(con: Any, statement: str) -> set[str]:
+    """Return the functions that a statement calls; fail on one that is not named in full."""
+    names = set()
+    for node in nodes(parsed(con, statement)):
+        kind = node.get("class")
+        if kind in ("FUNCTION", "WINDOW"):
+            name = node["function_name"]
+            if name in OURS:  # installation writes their catalog
+                continue
+            assert (node["catalog"], node["schema"]) == ("system", "main"), (name, statement)
+            names.add(name)
+        elif kind == "OPERATOR":
+            assert node["type"] in OPERATORS, (node["type"], statement)
+        elif kind is not None:
+            assert kind in HARMLESS, (kind, statement)
+    return names
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Any]:
+    with duckdb.connect() as opened:
+        yield opened
+
+
+def test_statements_name_every_function_in_full(con: Any) -> None:
+    seen = {name: functions(con, text) for name, text in statements()}
+    assert {name.split(",")[0] for name in seen} == {*FUNCTIONS, *EXACT}
+    _refuse_macros(con, set().union(*seen.values()))
+
+
+def test_macros_name_every_function_in_full(con: Any) -> None:
+    seen = {name: functions(con, text) for name, text in macros()}
+    assert len(seen) > 30
+    _refuse_macros(con, set().union(*seen.values()))
+
+
+def _refuse_macros(con: Any, names: set[str]) -> None:
+    """DuckDB's own macros are no better than the caller's: what is in their bodies is looked up anew."""
+    rows = con.execute(
+        "SELECT function_name FROM duckdb_functions() WHERE function_type LIKE '%macro%' AND schema_name = 'main'"
+    ).fetchall()
+    assert not names & {row[0] for row in rows}
+
+
+@pytest.mark.parametrize(
+    "statement", ["SELECT abs(a) FROM t", "SELECT a + 1 FROM t", "SELECT [a] FROM t", "SELECT a[1] FROM t"]
+)
+def test_the_walk_sees_what_is_not(con: Any, statement: str) -> None:
+    with pytest.raises(AssertionError):
+        functions(con, statement)
+
+
+def test_installation_names_the_catalog_of_the_exact_macros() -> None:
+    with dpsql.connect() as opened:
+        bodies = opened.execute(
+            "SELECT function_name, macro_definition FROM duckdb_functions() WHERE regexp_matches(macro_definition, $1)",
+            ["|".join(OURS)],
+        ).fetchall()
+        assert {"exact_xty", "exact_gram_sql", "exact_kendall_sql", "dp_sis", "dp_protect"} <= {
+            name for name, _ in bodies
+        }
+        for _, body in bodies:
+            assert not re.search(rf"(?<![\w.\"])({'|'.join(OURS)})\(", body.replace("dpsql.main.", ".")), body
+
+
+SHADOWS = (
+    "coalesce(a, b)",
+    '"="(a, b)',
+    '"<"(a, b)',
+    '"<>"(a, b)',
+    '"and"(a, b)',
+    '"or"(a, b)',
+    '"not"(a)',
+    '"in"(a, b)',
+    '"between"(a, b, c)',
+    '"is_null"(a)',
+    '"is_not_null"(a)',
+    '"case"(a, b)',
+    '"cast"(a)',
+    "try_cast(a)",
+)
+
+
+def test_what_is_no_function() -> None:
+    """Comparisons, logic, CASE, CAST, COALESCE, IN, BETWEEN and IS NULL stay what they are, whatever macros there are."""
+    probe = (
+        "SELECT coalesce(NULL, 1), 1 = 1, 1 < 2, 1 <> 1, true AND false, true OR false, NOT true, 1 IN (1, 2), "
+        "2 BETWEEN 1 AND 3, NULL IS NULL, 1 IS NOT NULL, CASE WHEN true THEN 1 ELSE 2 END, CAST('1' AS BIGINT), "
+        "TRY_CAST('a' AS BIGINT), 'x'::VARCHAR, (SELECT 1), system.main.struct_pack(*COLUMNS(r.*)) FROM (SELECT 1 AS a) AS r"
+    )
+    with duckdb.connect() as con:
+        before = con.execute(probe).fetchall()
+        for shadow in SHADOWS:
+            for scope in ("", "TEMP "):
+                try:
+                    con.execute(f"CREATE OR REPLACE {scope}MACRO {shadow} AS 'shadow'")
+                except duckdb.ParserException:
+                    continue
+        for kind in ("BIGINT", "BLOB", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "UBIGINT", "VARCHAR"):
+            for schema in ("", "temp.", "memory.main."):
+                with suppress(duckdb.Error):
+                    con.execute(f"CREATE TYPE {schema}{kind} AS STRUCT(shadow BOOLEAN)")
+        assert con.execute(probe).fetchall() == before
+
+
+def test_names_of_one_statement_are_no_names_of_another() -> None:
+    """A source or column may be called as a step is: no text is known before the statement is made."""
+    [plan] = [plan for name, plan in plans() if name == "dp_auc"][:1]
+    first, second = (Statement(plan, "dp_auc").release() for _ in range(2))
+    names = [set(re.findall(r"__dpsql__\w+", text)) for text in (first, second)]
+    assert names[0]
+    assert not names[0] & names[1]
+
+
+@pytest.mark.parametrize("name", ["__dpsql__gate", "dpsql_source", "found", "input", "dpsql_row", "gate", "s", "j"])
+def test_a_source_or_column_may_be_called_as_a_part_of_ours(name: str) -> None:
+    with dpsql.connect() as opened:
+        opened.execute(f'CREATE TABLE "{name}" AS SELECT i % 2 AS y, i AS "{name}" FROM range(10) AS r(i)')
+        opened.execute("CREATE TABLE plain AS SELECT i % 2 AS y, i AS plain FROM range(10) AS r(i)")
+        exact = "SELECT xty FROM exact_xty('{0}', target := 'y', target_lower := 0, target_upper := 1, lower := 0, upper := 9{1})"
+        for more in ("", ", features := ['{0}']"):
+            found, plain = (
+                opened.execute(exact.format(source, more.format(source))).fetchall() for source in (name, "plain")
+            )
+            assert found == plain
+    assert call("floor", "x") == "system.main.floor(x)"
+    assert call("+", "a", "b") == 'system.main."+"(a, b)'
