@@ -31,10 +31,13 @@ def path(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+KERNELS = kendall.compiled_kernels  # held here, because tests put other ones in its place
+
+
 @lru_cache
 def compiled() -> Any:
-    kendall.warm_up()
-    return kendall.compiled_kernels.kernels
+    KERNELS.start().join()
+    return KERNELS.kernels
 
 
 def use(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
