@@ -14,7 +14,7 @@ from dpsql.composition import ACCOUNTANTS, Composition, begin, scaled
 from dpsql.errors import BudgetError, ParameterError
 
 BOUND_NAMES = ("lower", "upper", "target_lower", "target_upper")
-STATED_NAMES = (*BOUND_NAMES, "target_levels")
+STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
 NO_UNIT = "row"  # what an owner says to take a privacy unit back
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
 _least_rdp_delta = 1000  # units of 1e-18
@@ -42,7 +42,7 @@ class Budget:
         Default for calls; no limit, because any cap that SQL enforces keeps the guarantee.
     bounds : dict or None
         Defaults for `lower`, `upper`, `target_lower`, `target_upper` (a number, a list, or one number by name of the
-        column) and for `target_levels`.
+        column) and for `target_levels`; and `keys`, the public levels of columns by name.
     accountant : {'basic', 'rdp'}
         How releases add up against epsilon and delta (see `dpsql.composition`).
     """
@@ -385,4 +385,6 @@ def _stated_bounds(given: Mapping[str, Any]) -> dict[str, Any] | None:
         bounds["target_levels"] = list(parameters.levels(bounds["target_levels"]))
         if "target_lower" in bounds:
             raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
+    if "keys" in bounds:
+        bounds["keys"] = parameters.keys(bounds["keys"])
     return bounds or None

@@ -238,6 +238,11 @@ _entries = (
         "`release` was given to an aggregate form whose rows cannot be seen (EXECUTE, a frame, a file).",
         "Leave `release` out, or use the table form.",
     ),
+    Code(
+        "P063",
+        "`keys` does not list the different values that a column may have.",
+        "Give `keys := {'ward': ['A', 'B', 'C']}`.",
+    ),
     # The source.
     Code("S001", "The source cannot be found.", "Check the source's name."),
     Code("S002", "A column cannot be found.", "Check the column's name."),

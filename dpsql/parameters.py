@@ -416,8 +416,31 @@ def _level(level: Any) -> str | bool | float:
     if isinstance(level, bool):
         return level
     if isinstance(level, str):
-        return level and text("a target level", level, hint="Give other texts.")
+        return level and text("a level", level, hint="Give other texts.")
     number = as_double(level)
     if number is None:
-        raise ParameterError("P012", f"a target level must be a text, a boolean or a finite number; got {show(level)}.")
+        raise ParameterError("P012", f"a level must be a text, a boolean or a finite number; got {show(level)}.")
     return number
+
+
+def keys(value: Any) -> dict[str, list[Any]]:
+    """Read the public levels of columns, by name.
+
+    Raises
+    ------
+    ParameterError
+        P063: not a list of different levels of one type for every column.
+    """
+    hint = "Give the values that a column may have, by its name: keys := {'ward': ['A', 'B', 'C']}."
+    if not isinstance(value, Mapping) or not value:
+        raise ParameterError("P063", f"keys must name columns; got {show(value)}. {hint}")
+    found: dict[str, list[Any]] = {}
+    for column, listed in value.items():
+        items = list_items(listed)
+        levels = [] if items is None else [_level(item) for item in items]
+        if not levels or len(set(levels)) < len(levels) or len(set(map(type, levels))) > 1:
+            raise ParameterError(
+                "P063", f"the keys of {show(column)} must be different values of one type; got {show(listed)}. {hint}"
+            )
+        found[fold(text("keys", column, hint=hint))] = levels
+    return found

@@ -129,7 +129,12 @@ class Plan(ABC):
         given = {
             name: default if arguments.get(name) is None else arguments[name] for name, default in cls.arguments.items()
         }
-        for stated_name, value in (stated or {}).items():
+        stated = dict(stated or {})
+        levels = stated.pop("keys", {}).get(parameters.fold(str(given.get("target")))) if source else None
+        if levels is not None and len(levels) == 2 and _has_no_target_code(given):
+            given["target_levels"] = levels
+            stated = {name: value for name, value in stated.items() if not name.startswith("target_")}
+        for stated_name, value in stated.items():
             name = cls.stated_as.get(stated_name, stated_name)
             if value is not None and name in given and given[name] is None:
                 given[name] = value
@@ -371,6 +376,11 @@ def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
     return parameters.positive_integer(
         "max_rows_per_unit", rows, hint="Give the rows that one privacy unit may contribute."
     )
+
+
+def _has_no_target_code(given: Mapping[str, Any]) -> bool:
+    names = ("target_levels", "target_lower", "target_upper")
+    return "target_levels" in given and all(given.get(name) is None for name in names)
 
 
 def _target(given: Mapping[str, Any]) -> tuple[tuple[float, float] | None, tuple[Any, Any] | None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpsql import estimate as estimates
 from dpsql.budget import STATED_NAMES
-from dpsql.parameters import text
+from dpsql.parameters import text, text_list
 from dpsql.session import Session
 from dpsql.udfs.spec import UdfSpec
 
@@ -41,13 +41,16 @@ def protect(session: Session) -> Callable[..., str]:
     """Bind (dataset, …budget and policy, what the table reads, texts of views, names of tables) → what now stands."""
 
     def run(dataset: Any, epsilon: Any, delta: Any, rho: Any, *rest: Any) -> str:
-        *stated, mark, source, replace, seen, texts, known = rest
+        *stated, public, mark, source, replace, seen, texts, public_seen, known = rest
         dataset = text("dataset", dataset, hint="Give the name of the budget.")
+        hint = "Give the names of tables: public := ['wards']."
+        tables = () if public is None else text_list("public", public, hint=hint)
         given = {"epsilon": epsilon, "delta": delta, "rho": rho, **dict(zip(_POLICY, stated, strict=True))}
         return session.sources.protect(
             dataset,
             {name: value for name, value in given.items() if value is not None},
             _seen(seen) if source is not False else None,
+            public=dict(zip(tables, map(_seen, public_seen or ()), strict=True)),
             texts=texts or (),
             replace=replace is True,
             known=known or (),

@@ -6,12 +6,12 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from dpsql.lineage import bound
 from dpsql.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.lineage.names import TableName
 from dpsql.lineage.placing import (
     Catalog,
     Path,
@@ -44,6 +44,11 @@ Seen = Sequence[tuple[str, str]]
 _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
 )
+
+
+def _precedence(row: Any) -> tuple[bool, int]:
+    """A budget stands, whatever was declared after it; else the last declaration does."""
+    return row.kind != PROTECT, -row.sequence
 
 
 class Sources:
@@ -79,15 +84,15 @@ class Sources:
         if self._known is None or self._known[0] != key:
             listed = []
             for dataset, kinds in found.latest.items():
-                if PROTECT in kinds:  # a budget stands, whatever was declared after it
-                    policy = self._ledger.policy(dataset)
-                    unit = None if policy is None else policy.privacy_unit
-                    listed.append(Declaration.of(PROTECT, dataset, kinds[PROTECT].lineage, unit))
-                    continue
-                others = [kinds[kind] for kind in (PUBLIC_KIND, DERIVE) if kind in kinds]
-                if others:
-                    last = max(others, key=attrgetter("sequence"))
-                    listed.append(Declaration.of(last.kind, dataset, last.facts))
+                policy = self._ledger.policy(dataset) if PROTECT in kinds else None
+                unit = None if policy is None else policy.privacy_unit
+                standing: dict[TableName | None, Declaration] = {}
+                for row in sorted(kinds.values(), key=_precedence):
+                    facts = row.lineage if row.kind == PROTECT else row.facts
+                    for each in (facts or {}, *(facts or {}).get("others", ())):
+                        one = Declaration.of(row.kind, dataset, each, unit)
+                        standing.setdefault(one.table, one)
+                listed += standing.values()
             self._known = key, Declarations(found.counter, (*listed, *self._here.values()))
         return self._known[1]
 
@@ -183,6 +188,7 @@ class Sources:
         given: Mapping[str, Any],
         seen: Seen | None,
         *,
+        public: Mapping[str, Seen] | None = None,
         texts: Iterable[str] = (),
         replace: bool = False,
         known: Sequence[str] = (),
@@ -198,6 +204,8 @@ class Sources:
             The arguments of `Budget.of`; with `replace` what they leave out stays as it was.
         seen : sequence of (query, plan), or None
             What DuckDB says that it reads, see `spellings`.
+        public : mapping of str to sequence of (query, plan), optional
+            Tables that tell of nobody, each with what it reads: declared in the same breath, or nothing is.
         texts : iterable of str
             CREATE VIEW texts of views of this name.
         replace : bool
@@ -238,16 +246,34 @@ class Sources:
             if policy is not None and policy != budget and not replace:
                 self._ledger.protect(name, budget)  # which refuses, before anything is marked
             facts = self._facts(own, node, seen, mark=mark)
+        stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
+        tables = [self._public(table, found, known, stands=stands) for table, found in (public or {}).items()]
+        facts = self._with_namesakes(PROTECT, name, facts)
         self._ledger.protect(name, budget, replace=replace, lineage=facts)
+        for table in tables:
+            self._declare(PUBLIC_KIND, *table)
         spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
         left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
         nothing = "; nothing remains: what was spent counts" if not any(left) else ""
-        return f"{name}: {budget.policy_text}{nothing}"
+        if "others" in facts:
+            nothing += "; shared with the tables of this name in other databases of the ledger"
+        listed = f"; public {', '.join(table[0] for table in tables)}" if tables else ""
+        return f"{name}: {budget.policy_text}{nothing}{listed}"
 
     def public(self, table: str, seen: Seen, *, known: Sequence[str] = (), force: bool = False) -> str:
         """Record that a table tells of nobody."""
+        name, own, facts = self._public(table, seen, known, force=force)
+        self._declare(PUBLIC_KIND, name, own, facts)
+        return name
+
+    def _public(
+        self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None
+    ) -> tuple[str, Path, dict[str, Any]]:
+        """Return name, path and facts of a table that may be declared public, beside what is about to stand."""
         own, node = self._resolved("dp_public", table, seen, known)
-        declarations, catalog = self.declarations(), self.catalog()
+        catalog, declarations = self.catalog(), self.declarations()
+        if stands is not None:
+            declarations = Declarations(declarations.counter, (*declarations.listed, stands))
         name = catalog.display(own)
         standing = declarations.about(catalog.table(own), own[0])
         if any(one.kind != PUBLIC_KIND for one in standing):
@@ -273,10 +299,10 @@ class Sources:
                 raise BudgetError(
                     "B009",
                     f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
-                    f"SELECT dp_derive('{name}', '{one.dataset}', ...). If it tells of nobody, add force := true.",
+                    f"SELECT dp_derive('{name}', '{one.dataset}', ...). If it tells of nobody: "
+                    f"SELECT dp_public('{name}', force := true).",
                 )
-        self._declare(PUBLIC_KIND, name, own, facts)
-        return name
+        return name, own, facts
 
     def derive(
         self,
@@ -405,10 +431,22 @@ class Sources:
             if found is not None and found[0] is not None:  # a file: what is in memory does not outlive the process
                 write_mark(cursor, database, self._ledger.id)
 
+    def _with_namesakes(self, kind: str, name: str, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return what is kept under a name: the facts of its table, beside those of its namesakes in other databases."""
+        standing = self._ledger.declarations().latest.get(name, {}).get(kind)
+        before = None if standing is None else standing.lineage if kind == PROTECT else standing.facts
+        if not before or not before["table"] or not facts["table"]:
+            return facts
+        first = {key: value for key, value in before.items() if key != "others"}
+        kept = {tuple(one["table"]): one for one in (first, *before.get("others", ()))}
+        kept[tuple(facts["table"])] = facts
+        head, *others = kept.values()
+        return {**head, "others": others} if others else head
+
     def _declare(self, kind: str, name: str, own: Path, facts: dict[str, Any]) -> None:
         marked = str(facts["table"][0]).startswith("#")
         if marked or self._ledger.in_memory:
-            self._ledger.declare(kind, name, facts, f"dp_{kind}")
+            self._ledger.declare(kind, name, self._with_namesakes(kind, name, facts), f"dp_{kind}")
         else:
             self._here[name] = Declaration.of(kind, name, facts)
             self._known = None

@@ -1,17 +1,19 @@
 -- dp_protect(dataset, epsilon := …, delta := …) or (dataset, rho := …) → VARCHAR
 -- Sets the budget of a table or view; what is stated besides (neighbours, privacy unit, bounds) holds for every call on it.
+-- keys := {'ward': ['A', 'B']}: the values that columns may have. public := ['wards']: tables that tell of nobody, see dp_public.
 -- From then on nothing is answered that cannot be placed: see dp_unplaced(). source := false: rows that are in no catalog.
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
-  target_levels := NULL, accountant := NULL, mark := true, source := true, replace := false
+  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true, replace := false
 ) AS
   system.main.dpsql_protect(
     dataset, epsilon, delta, rho, neighbours, privacy_unit, max_rows_per_unit, lower, upper, target_lower, target_upper,
-    target_levels, accountant, mark, source, replace,
+    target_levels, keys, accountant, public, mark, source, replace,
     CASE WHEN source THEN dpsql_reads(dataset) END,
     (SELECT system.main.list(sql) FROM system.main.duckdb_views()
      WHERE NOT internal AND system.main.contains(system.main.lower(dataset::VARCHAR), system.main.lower(view_name))),
+    system.main.list_transform(TRY_CAST(public AS VARCHAR[]), lambda t: dpsql_reads(t)),
     dpsql_tables());
 
 -- dp_public(table) → VARCHAR. Declares that a table tells of nobody, so that views may join it.

@@ -109,6 +109,59 @@ def test_policies_by_name(con: Any) -> None:
     assert len(rows) == 1
 
 
+def test_keys_are_the_levels_of_columns(con: Any) -> None:
+    con.execute("CREATE VIEW labelled AS SELECT a, CASE WHEN y > 0.5 THEN 'y' ELSE 'n' END AS label, y FROM patients")
+    fit = "features := ['a'], k := 1, epsilon := 1, lower := 0, upper := 1"
+    refused(con, f"FROM dp_sis('labelled', target := 'label', {fit})", "S005")
+    text = say(con, "dp_protect('patients', epsilon := 10, target_upper := 1, target_lower := 0, keys := {LABEL: ['n', 'y']})")
+    assert "keys {'label': ['n', 'y']}" in text
+    assert con.execute(f"FROM dp_sis('labelled', target := 'Label', {fit})").fetchall() == [(1, "a")]
+    assert con.execute(f"FROM dp_sis('labelled', target := 'y', {fit})").fetchall() == [(1, "a")]  # by its bounds
+    for keys in ("'label'", "{label: 'n'}", "{label: ['n', 'n']}", "{label: ['n', 1]}", "{label: []}", "{label: [NULL]}"):
+        with pytest.raises(duckdb.Error, match="DPSQL-P0(63|12)|Conversion Error"):  # DuckDB casts ['n', 1] by itself
+            say(con, f"dp_protect('patients', keys := {keys}, replace := true)")
+
+
+def test_public_tables_stated_with_the_budget(con: Any) -> None:
+    before = len(ledger_of(con).entries())
+    for public, code in (("['nowhere']", "S019"), ("['airports', 'patients']", "B009"), ("'airports'", "P043")):
+        refused(con, f"SELECT dp_protect('patients', epsilon := 10, public := {public})", code)
+    assert len(ledger_of(con).entries()) == before
+    assert say(con, "dp_protect('patients', epsilon := 10, public := ['main.airports'])").endswith("; public airports")
+    assert con.execute(f"FROM dp_sis('airports', {FIT})").fetchall() == [(1, "a")]
+    assert dpsql.Context(con).dp_protect("visits", epsilon=1, public=["airports"]).endswith("; public airports")
+
+
+def test_tables_of_one_name_in_two_databases_share_a_budget(governed: Any, tmp_path: Path) -> None:
+    governed.close()
+    path = next(tmp_path.glob("*.dpsql-ledger"))
+    with dpsql.connect(tmp_path / "other.duckdb", ledger=path) as con:
+        fill(con)
+        refused(con, f"FROM dp_sis('patients', {FIT})", "B006")
+        assert "shared" in say(con, "dp_protect('patients', epsilon := 10)")
+        con.execute(f"FROM dp_sis('patients', {FIT})").fetchall()
+        entries = len(ledger_of(con).entries())
+        assert "shared" in say(con, "dp_protect('patients', epsilon := 10)")
+        assert len(ledger_of(con).entries()) == entries  # nothing new was said
+    with dpsql.connect(tmp_path / "z.duckdb") as con:
+        con.execute(f"FROM dp_sis('patients', {FIT})").fetchall()
+        assert spent(con)["patients"] == 2
+
+
+def test_a_public_table_of_one_name_in_two_databases(governed: Any, tmp_path: Path) -> None:
+    say(governed, "dp_public('airports')")
+    governed.close()
+    path = next(tmp_path.glob("*.dpsql-ledger"))
+    with dpsql.connect(tmp_path / "other.duckdb", ledger=path) as con:
+        fill(con)
+        say(con, "dp_derive('airports', 'patients', one_row_each := true)")
+        con.execute(f"FROM dp_sis('airports', {FIT})").fetchall()
+        assert spent(con)["patients"] == 1
+    with dpsql.connect(tmp_path / "z.duckdb") as con:
+        con.execute(f"FROM dp_sis('airports', {FIT})").fetchall()
+        assert spent(con)["patients"] == 1
+
+
 def test_a_spelling_is_the_same_budget(governed: Any) -> None:
     say(governed, "dp_protect('z.main.PATIENTS', epsilon := 10)")
     assert [row.dataset for row in ledger_of(governed).budgets()] == ["patients", "visits"]

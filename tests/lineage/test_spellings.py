@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +214,34 @@ def test_through_a_context_and_a_cursor(z: Any, source: str) -> None:
     with z.cursor() as cursor:
         sql = f"FROM dpsql.dp_sis('{source}', {FIT})"
         assert charged(z, lambda: cursor.execute(sql).fetchall()) == expected(SPELLINGS[source])
+
+
+def test_through_the_shell(tmp_path: Path) -> None:
+    stage(tmp_path).close()
+    amounts = {source: Fraction(10_000 + number, 1_000_000) for number, source in enumerate(SPELLINGS)}
+    lines = [
+        f"FROM dp_sis('{source}', {FIT.replace('0.01', str(float(amount)))});\n" for source, amount in amounts.items()
+    ]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "dpsql", "shell", "z.duckdb"],
+        cwd=tmp_path,
+        env=environment,
+        input="".join(lines),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    refused = [source for source, what in SPELLINGS.items() if not what]
+    assert done.returncode == 1
+    assert done.stderr.count("DPSQL-") + done.stderr.count("Error: ") >= len(refused)
+    charged: dict[Fraction, set[str]] = {}
+    with closing(Ledger.open(tmp_path / "z.duckdb.dpsql-ledger")) as ledger:
+        for entry in ledger.entries():
+            if entry.kind == "release":
+                charged.setdefault(Fraction(str(entry.epsilon)), set()).add(entry.dataset)
+    for source, what in SPELLINGS.items():
+        assert charged.get(amounts[source], set()) == set(what.split()), source
 
 
 @pytest.mark.parametrize(
