@@ -87,7 +87,9 @@ def plan_from_json(text: str) -> Plan:
 DECLARATIONS: dict[str, dict[str, Any]] = {
     "dp_protect": {
         **dict.fromkeys(("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit")),
-        **dict.fromkeys(("lower", "upper", "target_lower", "target_upper", "target_levels", "keys", "accountant", "public")),
+        **dict.fromkeys(
+            ("lower", "upper", "target_lower", "target_upper", "target_levels", "keys", "accountant", "public")
+        ),
         **{"mark": True, "source": True, "replace": False},
     },
     "dp_public": {"force": False},

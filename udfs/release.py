@@ -52,15 +52,15 @@ def plan(session: Session) -> Callable[..., str]:
     return run
 
 
-def governed(session: Session) -> Callable[..., bool]:
-    """Bind () → whether the ledger protects anything. Pure, so that it is known while a statement is bound."""
-    return lambda: session.sources.governed
+def spellings(session: Session) -> Callable[..., list[str] | None]:
+    """Bind (source, search path, database, always) → the queries whose plans the planner asks for, if any.
 
+    Pure, so that it is known while a statement is bound.
+    """
 
-def spellings(session: Session) -> Callable[..., list[str]]:
-    """Bind (source, search path, database) → the queries whose plans the planner asks for. Pure."""
-
-    def run(source: Any, search_path: Any, database: Any) -> list[str]:
+    def run(source: Any, search_path: Any, database: Any, always: Any) -> list[str] | None:
+        if not session.sources.look_up() and always is not True:
+            return None
         source = parameters.text("source", source, hint="Give the name of a table, view or registered frame.")
         return session.sources.spellings(source, search_path, database)
 
@@ -356,7 +356,6 @@ def _shaped() -> Iterator[UdfSpec]:
 
 SPECS = (
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
-    UdfSpec("dpsql_governed", governed, "BOOLEAN", native=True, pure=True, nullary=True),
     UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_admit", admit, "VARCHAR"),
     UdfSpec("dpsql_gate", gate, "STRUCT(ticket BIGINT, zero DOUBLE)"),

@@ -384,7 +384,7 @@ def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog:
 
 def _is_whole(node: bound.Node, views: Mapping[str, Leaf]) -> bool:
     below = bound.children(node)
-    return len(below) == 1 and bound.normal_form(below[0]) in views
+    return bool(views) and len(below) == 1 and bound.normal_form(below[0]) in views
 
 
 def place_aggregate(

@@ -71,6 +71,8 @@ class Sources:
         # Of databases without a mark: whoever opens another file under the same name must not inherit them.
         self._here: dict[str, Declaration] = {}
         self._known: tuple[Any, Declarations] | None = None
+        # What a statement is bound by: its planner asks twice, and what changed since is seen when it runs.
+        self._bound: tuple[Declarations, Catalog] | None = None
 
     @property
     def governed(self) -> bool:
@@ -115,10 +117,21 @@ class Sources:
             mark.refuse_other(alias, one, self._ledger.id)
         return Catalog(self._main, {fold(alias): f"#{one.database}" for alias, one in found.items()})
 
+    def look_up(self) -> bool:
+        """Look up what a statement is bound by; return whether the ledger protects anything."""
+        declarations = None if self._ledger.untouched else self.declarations()
+        self._bound = (declarations, self.catalog()) if declarations is not None and declarations.governed else None
+        return self.looked_up
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether anything was protected when it was last looked up."""
+        return self._bound is not None
+
     def spellings(self, source: str, search_path: str, database: str) -> list[str]:
         """Return the queries whose plans say where a source's rows come from, see `placing.spellings`."""
-        catalog = self.catalog()
-        declared = [one.table for one in self.declarations().views() if one.table is not None]
+        declarations, catalog = self._bound or (self.declarations(), self.catalog())
+        declared = [one.table for one in declarations.views() if one.table is not None]
         views = [path for path in map(catalog.path, declared) if path is not None]
         return spellings(source, search_path, database, list(dict.fromkeys(views)))
 
@@ -126,11 +139,12 @@ class Sources:
         self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
     ) -> Placement:
         """Decide whose budgets a source is charged to, see `placing.place`."""
+        declarations, catalog = self._bound or (self.declarations(), self.catalog())
         return place(
             source,
             seen,
-            self.declarations(),
-            self.catalog(),
+            declarations,
+            catalog,
             dataset=dataset,
             privacy_unit=privacy_unit,
             named=named,

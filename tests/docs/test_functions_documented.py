@@ -76,7 +76,7 @@ def test_private_functions_are_volatile_and_see_nulls() -> None:
 
     pure = {spec.name for spec in SPECS if spec.pure}
     assert pure == {
-        *("dpsql_plan", "dpsql_governed", "dpsql_spellings", "dpsql_estimate"),
+        *("dpsql_plan", "dpsql_spellings", "dpsql_estimate"),
         *("dpsql_model", "dpsql_predict", "dpsql_predict_class"),
     }
     registered: list[dict[str, Any]] = []

@@ -15,6 +15,7 @@ import dpsql
 from dpsql import progress
 from dpsql.functions import FUNCTIONS
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 con = dpsql.connect(sys.argv[1])
 con.execute("CREATE TABLE t AS SELECT range AS a, range * 7 % 13 AS b, range % 5 AS y FROM range(100)")
 started = threading.Event()

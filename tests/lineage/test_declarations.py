@@ -113,11 +113,20 @@ def test_keys_are_the_levels_of_columns(con: Any) -> None:
     con.execute("CREATE VIEW labelled AS SELECT a, CASE WHEN y > 0.5 THEN 'y' ELSE 'n' END AS label, y FROM patients")
     fit = "features := ['a'], k := 1, epsilon := 1, lower := 0, upper := 1"
     refused(con, f"FROM dp_sis('labelled', target := 'label', {fit})", "S005")
-    text = say(con, "dp_protect('patients', epsilon := 10, target_upper := 1, target_lower := 0, keys := {LABEL: ['n', 'y']})")
+    text = say(
+        con, "dp_protect('patients', epsilon := 10, target_upper := 1, target_lower := 0, keys := {LABEL: ['n', 'y']})"
+    )
     assert "keys {'label': ['n', 'y']}" in text
     assert con.execute(f"FROM dp_sis('labelled', target := 'Label', {fit})").fetchall() == [(1, "a")]
     assert con.execute(f"FROM dp_sis('labelled', target := 'y', {fit})").fetchall() == [(1, "a")]  # by its bounds
-    for keys in ("'label'", "{label: 'n'}", "{label: ['n', 'n']}", "{label: ['n', 1]}", "{label: []}", "{label: [NULL]}"):
+    for keys in (
+        "'label'",
+        "{label: 'n'}",
+        "{label: ['n', 'n']}",
+        "{label: ['n', 1]}",
+        "{label: []}",
+        "{label: [NULL]}",
+    ):
         with pytest.raises(duckdb.Error, match="DPSQL-P0(63|12)|Conversion Error"):  # DuckDB casts ['n', 1] by itself
             say(con, f"dp_protect('patients', keys := {keys}, replace := true)")
 
