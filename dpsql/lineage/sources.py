@@ -47,7 +47,7 @@ _SNIFFED = re.compile(
 
 
 def _precedence(row: Any) -> tuple[bool, int]:
-    """A budget stands, whatever was declared after it; else the last declaration does."""
+    """Order what was declared under a name: a budget stands, whatever came after it; else the last declaration does."""
     return row.kind != PROTECT, -row.sequence
 
 
@@ -84,7 +84,7 @@ class Sources:
         found = self._ledger.declarations()
         key = (found.hash, len(self._here))
         if self._known is None or self._known[0] != key:
-            listed = []
+            listed: list[Declaration] = []
             for dataset, kinds in found.latest.items():
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
@@ -446,7 +446,7 @@ class Sources:
                 write_mark(cursor, database, self._ledger.id)
 
     def _with_namesakes(self, kind: str, name: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return what is kept under a name: the facts of its table, beside those of its namesakes in other databases."""
+        """Return what is kept under a name: its table's facts, beside those of its namesakes in other databases."""
         standing = self._ledger.declarations().latest.get(name, {}).get(kind)
         before = None if standing is None else standing.lineage if kind == PROTECT else standing.facts
         if not before or not before["table"] or not facts["table"]:

@@ -127,7 +127,7 @@ def test_keys_are_the_levels_of_columns(con: Any) -> None:
         "{label: []}",
         "{label: [NULL]}",
     ):
-        with pytest.raises(duckdb.Error, match="DPSQL-P0(63|12)|Conversion Error"):  # DuckDB casts ['n', 1] by itself
+        with pytest.raises(duckdb.Error, match=r"DPSQL-P0(63|12)|Conversion Error"):  # DuckDB casts ['n', 1] by itself
             say(con, f"dp_protect('patients', keys := {keys}, replace := true)")
 
 
