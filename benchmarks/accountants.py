@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsql.accountant import cost_of
-from dpsql.budget import Budget, Spent, refuse_overspend
 from dpsql.errors import BudgetError
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.accountant import cost_of
+from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 
 COLUMNS = {"target": "y", "features": ["a", "b", "c", "d", "e", "f", "g", "h"]}
 BOUNDS = {"lower": 0, "upper": 1}

@@ -19,8 +19,8 @@ import numpy as np
 from racing import race
 
 import dpsql
-from dpsql.functions import FUNCTIONS
-from dpsql.statements import statistic_sql
+from dpsql.engines.duckdb.statements import statistic_sql
+from dpsql.functions.registry import FUNCTIONS
 
 
 def statistic_of(function: str, source: str, **arguments: Any) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dpsql.accountant import cost_of
-from dpsql.ledger import Budget, Ledger
+from dpsql.ledger.accountant import cost_of
+from dpsql.ledger.ledger import Budget, Ledger
 
 _event = {"mechanism": "gumbel_noise", "epsilon": "0.001", "rounds": 5}
 _call: dict[str, Any] = {

@@ -25,8 +25,8 @@ import pyarrow as pa
 from racing import race
 
 import dpsql
-from dpsql.models.linear_regression import RegressionPlan
-from dpsql.statements import statistic_sql
+from dpsql.engines.duckdb.statements import statistic_sql
+from dpsql.functions.linear_regression import RegressionPlan
 
 BOUNDS = {"lower": -4, "upper": 4, "target_lower": -12, "target_upper": 12}
 BUDGET = {"epsilon": 1, "delta": 1e-6}

@@ -15,19 +15,19 @@ if not (_here / "udfs").exists() and (_here.parent / "udfs" / "__init__.py").exi
 
 if TYPE_CHECKING:
     from dpsql.context import Context
+    from dpsql.engines.duckdb.installation import connect, install
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
-    from dpsql.installation import connect, install
-    from dpsql.models.model import LinearClassifier, LinearModel
-    from dpsql.release import Release
+    from dpsql.released.model import LinearClassifier, LinearModel
+    from dpsql.released.release import Release
 
 # Heavy modules load on first use, so that `import dpsql` costs little beyond `import duckdb`.
 _exports = {
-    "connect": "dpsql.installation",
-    "install": "dpsql.installation",
+    "connect": "dpsql.engines.duckdb.installation",
+    "install": "dpsql.engines.duckdb.installation",
     "Context": "dpsql.context",
-    "Release": "dpsql.release",
-    "LinearClassifier": "dpsql.models.model",
-    "LinearModel": "dpsql.models.model",
+    "Release": "dpsql.released.release",
+    "LinearClassifier": "dpsql.released.model",
+    "LinearModel": "dpsql.released.model",
     "DpsqlError": "dpsql.errors",
     "ParameterError": "dpsql.errors",
     "SourceError": "dpsql.errors",

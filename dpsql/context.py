@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from dpsql.contract.names import FRAME_PREFIX, source_sql
+from dpsql.contract.parameters import show, text
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
+from dpsql.engines.duckdb.session import FAILED
 from dpsql.errors import InternalError, SourceError, original
-from dpsql.installation import connect, install, refuse_unknown
-from dpsql.parameters import show, text
-from dpsql.plan import Plan
-from dpsql.release import Release
+from dpsql.released.release import Release
+from dpsql.released.shapes import Shape
 from dpsql.rendering import call, cast, coalesce, identifier, struct
 from dpsql.rendering import text as literal
-from dpsql.results import Shape
-from dpsql.session import FAILED
-from dpsql.source import FRAME_PREFIX, source_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpsql.ledger import Ledger
-    from dpsql.models.model import LinearModel
+    from dpsql.ledger.ledger import Ledger
+    from dpsql.released.model import LinearModel
 
 
 # What DuckDB says when it binds names, and of a connection in use; no row has been read by then.
@@ -197,7 +197,7 @@ class Context:
         dataset : str, optional
             As for `model`.
         """
-        from dpsql.models.model import LinearClassifier
+        from dpsql.released.model import LinearClassifier
 
         found = self.model(model, dataset)
         with self._named(source) as name:
@@ -219,8 +219,8 @@ class Context:
 
     def _release_of(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
         """Run one release: what the SQL function of that name does."""
-        from dpsql.functions import FUNCTIONS
-        from dpsql.statements import release_sql, stored_sql
+        from dpsql.engines.duckdb.statements import release_sql, stored_sql
+        from dpsql.functions.registry import FUNCTIONS
 
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         if isinstance(arguments.get("features"), Release):
@@ -272,7 +272,7 @@ class Context:
 
     def _declare(self, function: str, table: str, said: dict[str, Any], *more: Any) -> str:
         """Call a SQL function that declares something, with values as parameters."""
-        from dpsql.functions import DECLARATIONS
+        from dpsql.functions.registry import DECLARATIONS
 
         refuse_unknown(said, DECLARATIONS[function], function)
         names = ", ".join(f"{name} := ?" for name in said)
@@ -300,7 +300,7 @@ class Context:
         """Return what a call would cost and how noisy it would be; reads no table."""
         import pyarrow as pa
 
-        from dpsql.estimate import ESTIMATE_ARGUMENTS, estimate
+        from dpsql.functions.estimate import ESTIMATE_ARGUMENTS, estimate
 
         refuse_unknown(arguments, ESTIMATE_ARGUMENTS, "dp_estimate")
         return pa.Table.from_pylist(estimate(function, **arguments))

@@ -8,7 +8,7 @@ import polars as pl
 from sklearn.datasets import load_breast_cancer
 
 import dpsql
-from dpsql.plots import save
+from dpsql.released.plots import save
 
 # Public ranges of the measurements, from what the instrument can show rather than from the rows.
 RANGES = {

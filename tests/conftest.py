@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from postgres_server import PostgresServer, UnavailableError
 
-from dpsql.ledger import Ledger
+from dpsql.ledger.ledger import Ledger
 
 # Whole folders and files that take minutes: audits, laws and studies. `-m long` runs them, and CI does.
 LONG = (

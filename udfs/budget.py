@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from dpsql import estimate as estimates
-from dpsql.budget import STATED_NAMES
-from dpsql.parameters import text, text_list
-from dpsql.session import Session
+from dpsql.contract.parameters import text, text_list
+from dpsql.engines.duckdb.session import Session
+from dpsql.functions import estimate as estimates
+from dpsql.ledger.budget import STATED_NAMES
 from dpsql.udfs.spec import UdfSpec
 
 _BUDGET = {

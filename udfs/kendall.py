@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpsql.session import Session
+from dpsql.engines.duckdb.session import Session
 from dpsql.udfs.release import complete
 from dpsql.udfs.spec import UdfSpec
 

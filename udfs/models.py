@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
-from dpsql.estimators import roc
 from dpsql.kernels.columns import single_chunk
-from dpsql.models.model import LinearClassifier, LinearModel
-from dpsql.session import Session
+from dpsql.released import curves as roc
+from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.udfs.spec import UdfSpec
 
 _MODELS = {

@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql import parameters
-from dpsql.call import Batch, Collector
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, Collector
+from dpsql.engines.duckdb.session import RunningCall, Session
+from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
 from dpsql.errors import InternalError
-from dpsql.functions import EXACT, function_of, plan_from_json
+from dpsql.functions.registry import EXACT, function_of, plan_from_json
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
-from dpsql.ledger import Entry
+from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
-from dpsql.results import SHAPES, Shape
-from dpsql.session import RunningCall, Session
-from dpsql.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
+from dpsql.released.shapes import SHAPES, Shape
 from dpsql.statistics.feature_counts import present_in
 from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec

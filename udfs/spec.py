@@ -12,7 +12,7 @@ from dpsql.udfs.values import nested
 if TYPE_CHECKING:
     import duckdb
 
-    from dpsql.session import Session
+    from dpsql.engines.duckdb.session import Session
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 import dpsql
+from dpsql.functions.sis import SisPlan, draw_selection
+from dpsql.functions.two_stage import TwoStagePlan, draw_votes
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
 from dpsql.kernels.blas import one_thread
@@ -40,8 +42,6 @@ from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.kernels.subset_strata import subset_strata
 from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetRejection
 from dpsql.noise.entropy import SYSTEM
-from dpsql.selectors.sis import SisPlan, draw_selection
-from dpsql.selectors.two_stage import TwoStagePlan, draw_votes
 from dpsql.statistics.fixed_point import affine_map, quantise
 from dpsql.statistics.gram import utility_range
 

@@ -5,7 +5,7 @@
 
 Ten random splits of every set, 90 % of the rows for the fit. Everything private is one call of ``dp_linear_regression``
 or ``dp_pipeline`` at (1.0986, 1e-5), 1.0986 being ln 3 cut to four digits, and predicts the other rows by
-`dpsql.models.model`. Beside them three references that are NOT PRIVATE: least squares, boosted AdaSSP on unscaled
+`dpsql.released.model`. Beside them three references that are NOT PRIVATE: least squares, boosted AdaSSP on unscaled
 labels as in the paper, and the Tukey mechanism with the paper's rules. The splits are seeded; privacy noise cannot be.
 
 Appends one JSON line per cell to ``results.jsonl`` (``tuning.jsonl`` with ``--tune``) and skips what is there, so an

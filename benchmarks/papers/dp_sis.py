@@ -6,7 +6,7 @@ Appends one line per setting to ``results.csv`` (overlaps) and ``r2.csv`` (fits)
 so an interrupted run goes on.
 
 The statistic comes from SQL (``exact_xty`` on a view over Parquet, a list column with ``n_features``); the selections
-are then drawn by the functions that ``dp_sis`` itself calls, `dpsql.selectors.sis`, not by a full SQL call each time.
+are then drawn by the functions that ``dp_sis`` itself calls, `dpsql.functions.sis`, not by a full SQL call each time.
 Full calls are checked against the same statistic. Nothing is charged to a budget: this is a study, not a release.
 """
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import dpsql
-from dpsql.selectors.sis import SisPlan, draw_center, draw_selection
+from dpsql.functions.sis import SisPlan, draw_center, draw_selection
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.statistics.xty import mean_from_sums
 

@@ -39,13 +39,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
-from dpsql.estimators.roc import area_between, area_under, consistent
+from dpsql.functions.roc import RocPlan, draw_roc
+from dpsql.functions.score_filter import best_cluster, point_scores
 from dpsql.kernels.blas import one_thread
 from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
 from dpsql.mechanisms.smooth import smooth_area
-from dpsql.release import Release
-from dpsql.selectors.score_filter import best_cluster, point_scores
-from dpsql.summaries.roc import RocPlan, draw_roc
+from dpsql.released.curves import area_between, area_under, consistent
+from dpsql.released.release import Release
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1].parent / "shared" / "data"

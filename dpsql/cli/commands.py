@@ -336,7 +336,7 @@ def demo(database: str, ledger: str | None) -> None:
 @click.argument("code")
 def explain(code: str) -> None:
     """Say when the error CODE is raised, such as P001, and what to do."""
-    from dpsql.codes import CODES
+    from dpsql.contract.codes import CODES
 
     found = CODES.get(code.strip("[]").upper().removeprefix("DPSQL-"))
     if found is None:

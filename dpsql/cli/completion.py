@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from dpsql.cli.statements import split
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS
 from dpsql.rendering import identifier
 
 if TYPE_CHECKING:

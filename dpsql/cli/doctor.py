@@ -94,8 +94,8 @@ def _entropy() -> str:
 
 
 def _ledger() -> str:
-    from dpsql.budget import Budget
-    from dpsql.ledger import Ledger
+    from dpsql.ledger.budget import Budget
+    from dpsql.ledger.ledger import Ledger
 
     with tempfile.TemporaryDirectory(prefix="dpsql-doctor-") as folder:
         path = Path(folder) / "probe.dpsql-ledger"

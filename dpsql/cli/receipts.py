@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpsql.errors import LedgerError
-from dpsql.ledger_file import beside
-from dpsql.ledger_location import is_url
+from dpsql.ledger.file import beside
+from dpsql.ledger.location import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.table import Table
 
-    from dpsql.ledger import BudgetRow, Ledger, LedgerRow
+    from dpsql.ledger.ledger import BudgetRow, Ledger, LedgerRow
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:
@@ -47,7 +47,7 @@ def ledger_location(database: str | None, ledger: str | None) -> str:
 
 def open_ledger(database: str | None, ledger: str | None) -> Ledger:
     """Open a ledger that exists, to read it; the database itself stays closed."""
-    from dpsql.ledger import Ledger
+    from dpsql.ledger.ledger import Ledger
 
     return Ledger.open(ledger_location(database, ledger), read_only=True)
 

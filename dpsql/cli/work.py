@@ -111,7 +111,7 @@ def warm_up() -> None:
 
 def print_budget(database: str | None, location: str | None, form: str) -> None:
     """Print one row per dataset."""
-    from dpsql.ledger import BudgetRow
+    from dpsql.ledger.ledger import BudgetRow
 
     ledger = receipts.open_ledger(database, location)
     try:
@@ -127,7 +127,7 @@ def print_budget(database: str | None, location: str | None, form: str) -> None:
 
 def print_ledger(database: str | None, location: str | None, form: str) -> None:
     """Print one row per entry."""
-    from dpsql.ledger import LedgerRow
+    from dpsql.ledger.ledger import LedgerRow
 
     ledger = receipts.open_ledger(database, location)
     try:
@@ -149,7 +149,7 @@ def print_release(database: str | None, location: str | None, name: str, dataset
     ParameterError
         There is none.
     """
-    from dpsql.functions import FUNCTIONS
+    from dpsql.functions.registry import FUNCTIONS
 
     ledger = receipts.open_ledger(database, location)
     try:
@@ -190,7 +190,7 @@ def verify_ledger(database: str | None, location: str | None, head: str | None) 
 
 def backup_ledger(database: str | None, location: str | None, destination: str) -> None:
     """Bring a backup up to the ledger."""
-    from dpsql.ledger_copy import backup
+    from dpsql.ledger.copies import backup
 
     ledger = receipts.open_ledger(database, location)
     try:
@@ -202,7 +202,7 @@ def backup_ledger(database: str | None, location: str | None, destination: str) 
 
 def restore_ledger(database: str | None, location: str | None, source: str, *, set_aside: bool) -> None:
     """Bring the ledger up to a backup."""
-    from dpsql.ledger_copy import restore
+    from dpsql.ledger.copies import restore
 
     place = receipts.ledger_place(database, location)
     entries, aside = restore(receipts.ledger_location(None, source), place, set_aside=set_aside)
@@ -215,8 +215,8 @@ def adopt_ledger(database: str, location: str | None) -> None:
     """Tie a database to a ledger, whatever ledger it was tied to, and record it there."""
     import duckdb
 
-    from dpsql.ledger import Ledger
-    from dpsql.mark import adopt
+    from dpsql.engines.duckdb.mark import adopt
+    from dpsql.ledger.ledger import Ledger
 
     place = receipts.ledger_place(database, location)
     if not Path(database).is_file():
@@ -235,10 +235,10 @@ def draw(
     database: str | None, location: str | None, release: str | None, dataset: str | None, kind: str | None, output: Path
 ) -> None:
     """Draw a release, or without one the budgets, into a file."""
+    from dpsql.contract.parameters import show as shown
     from dpsql.errors import ParameterError
-    from dpsql.functions import FUNCTIONS
-    from dpsql.parameters import show as shown
-    from dpsql.plots import plot_budgets, plot_release, save
+    from dpsql.functions.registry import FUNCTIONS
+    from dpsql.released.plots import plot_budgets, plot_release, save
 
     ledger = receipts.open_ledger(database, location)
     try:

@@ -17,7 +17,7 @@ timestamps, with a zone or without     ``T``, then 16 bytes: nanoseconds since 1
 
 NULL is nobody. Lists, structs, times and intervals have no identity: cast them in a view.
 
-`dpsql.statements` lets DuckDB compare integers, booleans and texts in its own form (a number, or the UTF-8 bytes
+The statements for DuckDB let it compare integers, booleans and texts in its own form (a number, or the UTF-8 bytes
 without a tag): equal in that form exactly when they are equal in this one.
 """
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.call import Batch
+from dpsql.contract.call import Batch
+from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import LIST_WIDTH
-from dpsql.selectors.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.statistics import gram
 from dpsql.testing.neighbours import Table, to_arrow
 

@@ -17,12 +17,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.functions import score_filter
+from dpsql.functions.feature_counts import Counts
+from dpsql.functions.score_filter import ScoreFilterPlan, released_counts
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
-from dpsql.selectors import score_filter
-from dpsql.selectors.feature_counts import Counts
-from dpsql.selectors.score_filter import ScoreFilterPlan, released_counts
 from dpsql.statistics.feature_counts import exact_scores
 from dpsql.testing.laws import one_shot_law
 
@@ -230,7 +230,7 @@ def reported_law(
 
 
 def filter_law(plan: ScoreFilterPlan, counts: Counts) -> dict[Any, float]:
-    """Return the exact law of what `dpsql.selectors.score_filter.draw_features` reports.
+    """Return the exact law of what `dpsql.functions.score_filter.draw_features` reports.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
 
     Notes
     -----
-    Functions of `dpsql.selectors.score_filter` are replaced meanwhile, so only one call at a time.
+    Functions of `dpsql.functions.score_filter` are replaced meanwhile, so only one call at a time.
     """
     seen = FilterCall()
     released, selection = score_filter.released_counts, vars(score_filter)["select_partitions"]

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.call import Batch
-from dpsql.selectors.kendall import KendallCall, KendallPlan, Pairs, peel
+from dpsql.contract.call import Batch
+from dpsql.functions.kendall import KendallCall, KendallPlan, Pairs, peel
 from dpsql.testing.laws import select_law
 from dpsql.testing.neighbours import Table, to_arrow
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.functions import logistic_regression
 from dpsql.mechanisms import objective_perturbation as module
-from dpsql.models import logistic_regression
 
 Array = NDArray[np.float64]
 

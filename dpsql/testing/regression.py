@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.functions import regression_metrics as metrics
 from dpsql.kernels.cells import COARSE_CELLS
 from dpsql.mechanisms import bounds, gaussian, quantile, tukey
 from dpsql.noise import discrete, race
 from dpsql.statistics import votes, xty
-from dpsql.summaries import metrics
 
 _UNIT = 1 << 20
 # Floats below compare at this relative distance.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.selectors.sis import SisCall, SisPlan
+from dpsql.functions.sis import SisCall, SisPlan
 from dpsql.statistics import fixed_point, xty
 from dpsql.testing.laws import one_shot_law
 from dpsql.testing.neighbours import Table

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.kernels.lasso_votes import lasso_votes
-from dpsql.selectors.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.statistics import votes
 from dpsql.testing.best_subset import struct_rows
 from dpsql.testing.laws import one_shot_law

@@ -5,7 +5,7 @@
 -- nulls      a missing score counts as the middle of the bounds, one outside as the bound; a label that is neither
 --            level, as no row
 -- empty      1/2 before noise, when a level has no rows
--- twin       dpsql/summaries/auc.py
+-- twin       dpsql/functions/auc.py
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, cells := NULL, lower := NULL, upper := NULL,
   target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,

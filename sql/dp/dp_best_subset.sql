@@ -3,7 +3,7 @@
 -- One of all k-subsets, likelier the better a least squares fit in a ball of coefficients is. Rank is only the features' order.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN count as the middle of the bounds; values outside clip
--- twin       dpsql/selectors/best_subset.py
+-- twin       dpsql/functions/best_subset.py
 CREATE OR REPLACE TEMP MACRO dp_best_subset(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,

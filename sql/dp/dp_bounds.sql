@@ -3,7 +3,7 @@
 -- An interval that holds the bulk of a column of which nothing is known.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN are left out
--- twin       dpsql/summaries/bounds.py
+-- twin       dpsql/functions/bounds.py
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   source, target := NULL, epsilon := NULL, failure := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL

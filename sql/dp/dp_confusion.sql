@@ -6,7 +6,7 @@
 -- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
 -- nulls      a missing score counts as the middle of the bounds, one outside as the bound; a label that is neither
 --            level, as no row
--- twin       dpsql/summaries/confusion.py
+-- twin       dpsql/functions/confusion.py
 CREATE OR REPLACE TEMP MACRO dp_confusion(
   source, label := NULL, score := NULL, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL,
   lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,

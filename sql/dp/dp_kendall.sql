@@ -3,7 +3,7 @@
 -- Needs no bounds: only the order of the values counts. Rank is the round in which a feature was chosen.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN tie with every value
--- twin       dpsql/selectors/kendall.py
+-- twin       dpsql/functions/kendall.py
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, neighbours := NULL,

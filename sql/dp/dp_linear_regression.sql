@@ -5,7 +5,7 @@
 -- guarantee  (epsilon, delta)-DP for the whole call, private bounds, scale and count included
 -- nulls      NULL and NaN count as the middle of their bounds; tukey: a row without a target is in no fit
 -- std_error  of the privacy noise alone, where it is public (ada_ssp)
--- twin       dpsql/models/linear_regression.py
+-- twin       dpsql/functions/linear_regression.py
 CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   method := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,

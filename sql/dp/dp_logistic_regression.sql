@@ -6,7 +6,7 @@
 -- nulls      a missing feature counts as the middle of its bounds (zero with row_norm and in long rows); a label that
 --            is neither level, as no row
 -- row_norm   longer rows of features are shortened; without it none, and long rows beyond ten features at their bounds
--- twin       dpsql/models/logistic_regression.py
+-- twin       dpsql/functions/logistic_regression.py
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, target_levels := NULL, neighbours := NULL,

@@ -4,7 +4,7 @@
 -- aggregate: SELECT dp_naive_bayes(x, y, …) FROM t.
 -- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
 -- nulls      a missing feature counts as absent; a label that is neither level, as no row
--- twin       dpsql/models/naive_bayes.py
+-- twin       dpsql/functions/naive_bayes.py
 CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   max_features_per_row := NULL, present_above := NULL, count_share := NULL, smoothing := NULL, shrink := NULL,

@@ -3,7 +3,7 @@
 -- PRIVATE: charges (epsilon, delta) to the dataset's budget each time it is read. Also as an aggregate.
 -- Selects k features, then fits a linear model to them: one budget, one receipt.
 -- guarantee  (epsilon, delta)-DP for the whole call
--- twin       dpsql/models/pipeline.py
+-- twin       dpsql/functions/pipeline.py
 CREATE OR REPLACE TEMP MACRO dp_pipeline(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   delta := NULL, selector := NULL, method := NULL, selection_share := NULL, selection_blocks := NULL, lower := NULL,

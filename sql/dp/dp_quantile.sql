@@ -3,7 +3,7 @@
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_quantile(y, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN are left out; values outside of the bounds clip
--- twin       dpsql/summaries/quantile.py
+-- twin       dpsql/functions/quantile.py
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,

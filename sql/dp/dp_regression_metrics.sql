@@ -4,7 +4,7 @@
 -- SELECT dp_regression_metrics(y, prediction, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN count as the middle of the bounds; values outside clip
--- twin       dpsql/summaries/metrics.py
+-- twin       dpsql/functions/regression_metrics.py
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   source, target := NULL, prediction := NULL, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,

@@ -5,7 +5,7 @@
 -- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
 -- nulls      a missing score counts as the middle of the bounds, one outside as the bound; a label that is neither
 --            level, as no row
--- twin       dpsql/summaries/roc.py
+-- twin       dpsql/functions/roc.py
 CREATE OR REPLACE TEMP MACRO dp_roc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL,
   threshold_share := NULL, curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL,

@@ -6,7 +6,7 @@
 -- nulls      a missing feature counts as absent; a label that is neither level, as no row
 -- score      'total_count' n11 + n10, 'difference_count' |n11 - n10|, 'purity' max(|n11 - n10|, |n01 - n00|),
 --            'information_gain' rows times mutual information, in nats
--- twin       dpsql/selectors/score_filter.py
+-- twin       dpsql/functions/score_filter.py
 CREATE OR REPLACE TEMP MACRO dp_score_filter(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, score := NULL, threshold := NULL,
   k := NULL, epsilon := NULL, delta := NULL, method := NULL, max_features_per_row := NULL, present_above := NULL,

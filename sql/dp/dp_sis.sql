@@ -2,7 +2,7 @@
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_sis(x, y, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN count as the middle of the bounds; values outside clip
--- twin       dpsql/selectors/sis.py
+-- twin       dpsql/functions/sis.py
 CREATE OR REPLACE TEMP MACRO dp_sis(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,

@@ -3,7 +3,7 @@
 -- A Lasso on each of many blocks of rows votes for its k largest coefficients; most votes win. Needs no bounds.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      a row without a target is in no fit; elsewhere NULL and NaN count as the block's mean
--- twin       dpsql/selectors/two_stage.py
+-- twin       dpsql/functions/two_stage.py
 CREATE OR REPLACE TEMP MACRO dp_two_stage(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, blocks := NULL, rows_per_block := NULL, count_share := NULL, count_failure := NULL,

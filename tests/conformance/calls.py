@@ -9,7 +9,7 @@ from typing import Any
 
 from tables import FAR, NAMES, OTHER_IDENTITIES, TYPES
 
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS
 
 Value = Any
 

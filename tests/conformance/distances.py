@@ -12,16 +12,16 @@ import numpy as np
 from calls import Call
 from seam import Pass, Seen
 
-from dpsql.plan import Plan
-from dpsql.selectors.best_subset import BestSubsetPlan
-from dpsql.selectors.feature_counts import FeatureCountsPlan
-from dpsql.selectors.sis import SisPlan
+from dpsql.contract.plan import Plan
+from dpsql.functions.best_subset import BestSubsetPlan
+from dpsql.functions.bounds import BoundsPlan
+from dpsql.functions.feature_counts import FeatureCountsPlan
+from dpsql.functions.quantile import QuantilePlan
+from dpsql.functions.regression_metrics import SHARES, MetricsPlan
+from dpsql.functions.score_histogram import ScorePlan
+from dpsql.functions.sis import SisPlan
 from dpsql.statistics import counts, feature_counts, xty
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
-from dpsql.summaries.bounds import BoundsPlan
-from dpsql.summaries.metrics import SHARES, MetricsPlan
-from dpsql.summaries.quantile import QuantilePlan
-from dpsql.summaries.score_histogram import ScorePlan
 
 Row = dict[str, Any]
 # What moved, by how much, and the most that it may.

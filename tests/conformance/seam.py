@@ -13,17 +13,17 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-import dpsql.selectors.feature_counts
-import dpsql.selectors.score_filter
-import dpsql.selectors.sis
-import dpsql.selectors.two_stage
-import dpsql.session
+import dpsql.engines.duckdb.session
+import dpsql.functions.feature_counts
+import dpsql.functions.score_filter
+import dpsql.functions.sis
+import dpsql.functions.two_stage
 import dpsql.udfs.release
 import dpsql.udfs.sis
-from dpsql.call import Collector
+from dpsql.contract.call import Collector
+from dpsql.engines.duckdb.session import Session
+from dpsql.functions.feature_counts import NameCounts
 from dpsql.noise.entropy import OperatingSystemEntropy
-from dpsql.selectors.feature_counts import NameCounts
-from dpsql.session import Session
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.broken.planting import planted
 
@@ -66,9 +66,9 @@ class Zeros:
 
 def fixed_entropy(entropy: Repeated) -> list[tuple[Any, str, Any]]:
     """Return what makes sampling keys, tickets and noise repeatable: the one place to adapt when they are made anew."""
-    in_rows = [dpsql.udfs.release, dpsql.selectors.two_stage, dpsql.selectors.feature_counts]
+    in_rows = [dpsql.udfs.release, dpsql.functions.two_stage, dpsql.functions.feature_counts]
     return [
-        (dpsql.session, "secrets", entropy),
+        (dpsql.engines.duckdb.session, "secrets", entropy),
         (OperatingSystemEntropy, "words", lambda self, size, /: entropy.words(size)),
         *((module, "SYSTEM", Zeros()) for module in in_rows),
     ]
@@ -226,9 +226,9 @@ class Watch:
         return [
             (Session, "finish", watched_finish),
             (Session, "turn", watched_turn),
-            (dpsql.selectors.score_filter, "select_partitions", vocabulary),
+            (dpsql.functions.score_filter, "select_partitions", vocabulary),
             (dpsql.udfs.sis, "draw_center", center),
-            (dpsql.selectors.sis, "draw_center", center),
+            (dpsql.functions.sis, "draw_center", center),
             *((kind, "add", self._watched_add(vars(kind)["add"])) for kind in collectors),
         ]
 

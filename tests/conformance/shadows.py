@@ -11,7 +11,7 @@ import duckdb
 from calls import CALLS, Call
 from seam import Watch
 
-from dpsql.session import Session
+from dpsql.engines.duckdb.session import Session
 from dpsql.testing.broken.planting import planted
 
 PLACES = ("temporary", "in the database", "in a file")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.estimate import ESTIMATE_ARGUMENTS
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.estimate import ESTIMATE_ARGUMENTS
+from dpsql.functions.registry import FUNCTIONS
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ import sys
 from itertools import count
 
 from dpsql.errors import BudgetError
-from dpsql.ledger import Ledger
+from dpsql.ledger.ledger import Ledger
 
 if __name__ == "__main__":
     location, number = sys.argv[1], int(sys.argv[2])

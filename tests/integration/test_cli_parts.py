@@ -77,7 +77,7 @@ def test_clean_message_keeps_the_coded_line_alone(session: Session) -> None:
 
 def test_clean_message_drops_the_stack_that_duckdb_1_5_appends() -> None:
     wrapped = "Invalid Input Error: Python exception occurred while executing the UDF: "
-    stack = "\n\nAt:\n  /home/someone/dpsql/plan.py(51): positive_number\n  <stdin>(1): <module>\n"
+    stack = "\n\nAt:\n  /home/someone/dpsql/contract/plan.py(51): positive_number\n  <stdin>(1): <module>\n"
     place = "\n\nLINE 1: FROM dp_sis(...\n             ^"
     coded = "[DPSQL-P001] epsilon must be > 0; got 0. Give one."
     for after in ("", stack, place, stack + place):

@@ -13,7 +13,7 @@ PROGRAM = """
 import json, os, signal, sys, threading, time
 import dpsql
 from dpsql import progress
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 con = dpsql.connect(sys.argv[1])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import BudgetError, LedgerError
-from dpsql.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.001"},

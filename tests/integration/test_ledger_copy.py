@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
-from dpsql.ledger import Budget, Ledger
-from dpsql.ledger_copy import backup, restore
+from dpsql.ledger.copies import backup, restore
+from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},

@@ -12,9 +12,9 @@ import pytest
 from postgres_server import PostgresServer
 from sqlalchemy import event
 
-from dpsql import ledger_store
 from dpsql.errors import LedgerError
-from dpsql.ledger import Budget, Entry, Ledger
+from dpsql.ledger import store as ledger_store
+from dpsql.ledger.ledger import Budget, Entry, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},

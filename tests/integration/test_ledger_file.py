@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.accountant import cost_of
 from dpsql.errors import LedgerError
-from dpsql.ledger import Budget, Ledger
+from dpsql.ledger.accountant import cost_of
+from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -217,7 +217,7 @@ def test_a_copy_after_close_is_whole_while_others_have_it_open(path: Path) -> No
 
 _killed = """
 import os, sys
-from dpsql.ledger import Ledger
+from dpsql.ledger.ledger import Ledger
 ledger = Ledger.open(sys.argv[1])
 call = {"event": {"mechanism": "exponential_noise", "epsilon": "0.1"}, "function": "dp_sis", "arguments": {"k": 2}}
 for _ in range(int(sys.argv[2])):
@@ -277,8 +277,8 @@ def as_nobody(work: Callable[[], None]) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_ledger_in_a_read_only_folder_can_be_read(read_only: Path, version: int) -> None:
-    import dpsql.ledger_store
-    import dpsql.ledger_transaction  # noqa: F401 - before the user changes
+    import dpsql.ledger.store
+    import dpsql.ledger.transaction  # noqa: F401 - before the user changes
 
     if version == 1:
         read_only.parent.chmod(0o755)
@@ -305,8 +305,8 @@ def test_a_ledger_in_a_read_only_folder_can_be_read(read_only: Path, version: in
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_reader_without_rights_sees_what_is_still_in_the_log(read_only: Path) -> None:
-    import dpsql.ledger_store
-    import dpsql.ledger_transaction  # noqa: F401 - before the user changes
+    import dpsql.ledger.store
+    import dpsql.ledger.transaction  # noqa: F401 - before the user changes
 
     if os.geteuid() != 0:
         pytest.skip("one user cannot be two")
@@ -364,7 +364,7 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_folder_that_may_not_be_written_gets_no_ledger(read_only: Path) -> None:
-    import dpsql.ledger_store  # noqa: F401 - before the user changes
+    import dpsql.ledger.store  # noqa: F401 - before the user changes
 
     def work() -> None:
         with pytest.raises(LedgerError, match="DPSQL-L003"):

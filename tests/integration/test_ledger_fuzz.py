@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.accountant import cost_of
 from dpsql.errors import InternalError, LedgerError
-from dpsql.ledger import Budget, Ledger
+from dpsql.ledger.accountant import cost_of
+from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},

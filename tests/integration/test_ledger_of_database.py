@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 import dpsql
 from dpsql.cli.commands import main
+from dpsql.engines.duckdb.mark import ROWS, marks, write_mark
 from dpsql.errors import LedgerError
-from dpsql.ledger import Budget, Ledger
-from dpsql.ledger_file import beside
-from dpsql.mark import ROWS, marks, write_mark
+from dpsql.ledger.file import beside
+from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},

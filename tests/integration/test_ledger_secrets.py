@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from postgres_server import PostgresServer
 
 import dpsql
-from dpsql import ledger_store
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
-from dpsql.ledger import Budget, Ledger
-from dpsql.ledger_location import describe, url_of
+from dpsql.ledger import store as ledger_store
+from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.location import describe, url_of
 
 # Each part of a password that a wrong cut could leave; no text below may show one of them.
 SECRETS = ("Secret99", "ret99", "Sec@", "Sec%40", "tail77", "54321")

@@ -14,11 +14,11 @@ import pytest
 from postgres_server import PostgresServer
 from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, insert
 
-from dpsql.budget import Spent
 from dpsql.errors import BudgetError, LedgerError
-from dpsql.ledger import Budget, Ledger
-from dpsql.ledger_chain import NEW_COLUMNS, row_hash
-from dpsql.ledger_schema import entry, meta
+from dpsql.ledger.budget import Spent
+from dpsql.ledger.chain import NEW_COLUMNS, row_hash
+from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.schema import entry, meta
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = ("protected", "varied")

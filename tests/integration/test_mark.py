@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from dpsql.engines.duckdb.mark import ROWS, Mark, change_mark, marks, new_mark, parse, write_mark
 from dpsql.errors import LedgerError
-from dpsql.mark import ROWS, Mark, change_mark, marks, new_mark, parse, write_mark
 
 MINE, OTHER = "a" * 32, "b" * 32
 

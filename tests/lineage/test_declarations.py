@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.installation import session_of
-from dpsql.ledger import Ledger
+from dpsql.engines.duckdb.installation import session_of
+from dpsql.ledger.ledger import Ledger
 
 FIT = "target := 'y', features := ['a'], k := 1, epsilon := 0.01, lower := 0, upper := 1, target_lower := 0, target_upper := 1"
 QUANTILE = "epsilon := 0.01, lower := 0, upper := 1, quantiles := [0.5]"
@@ -397,7 +397,7 @@ def test_no_mark_where_none_is_wanted(con: Any) -> None:
 
 def test_budgets_from_before_there_was_lineage(con: Any) -> None:
     """A budget of an old ledger has a name alone: it stands for every table of that name."""
-    from dpsql.budget import Budget
+    from dpsql.ledger.budget import Budget
 
     ledger_of(con).protect("patients", Budget.of(epsilon=10))
     for source in ("patients", "main.patients", "z.main.Patients"):

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.installation import session_of
-from dpsql.ledger import Ledger
+from dpsql.engines.duckdb.installation import session_of
+from dpsql.ledger.ledger import Ledger
 
 FIT = "target := 'y', features := ['a'], k := 1, epsilon := 0.01, lower := 0, upper := 1, target_lower := 0, target_upper := 1"
 QUANTILE = "epsilon := 0.01, lower := 0, upper := 1, quantiles := [0.5]"

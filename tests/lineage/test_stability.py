@@ -11,9 +11,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from dpsql.lineage import bound
-from dpsql.lineage.names import TableName
-from dpsql.lineage.stability import PUBLIC, Leaf, Rows, walk
+from dpsql.contract.names import TableName
+from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.stability import PUBLIC, Leaf, Rows, walk
 
 LEAVES = {
     "patients": Leaf(("patients",)),

@@ -14,8 +14,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import InternalError
+from dpsql.functions.best_subset import draw_subset
 from dpsql.kernels import best_subsets as kernel
-from dpsql.selectors.best_subset import draw_subset
 from dpsql.testing import AuditReport, BestSubsetLaw, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.broken import pruned_by_products
 from dpsql.testing.neighbours import Table

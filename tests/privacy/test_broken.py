@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dpsql.selectors.sis
+import dpsql.functions.sis
 from dpsql.statistics import fixed_point, xty
 from dpsql.statistics.fixed_point import quantise
 from dpsql.testing import CentredSisLaw, SisLaw, check_exhaustively, check_sensitivity
@@ -128,7 +128,7 @@ class Unclipped(CentredSisLaw):
 
 @pytest.mark.parametrize(("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("replace", 0.3, 1.9135)])
 def test_missing_second_clip(relation: Relation, share: float, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fixed_point, xty, dpsql.selectors.sis):
+    for module in (fixed_point, xty, dpsql.functions.sis):
         monkeypatch.setattr(module, "FIXED_POINT_ONE", 2)
     domain = [(*row, y) for row in itertools.product((-1.0, 1.0), repeat=2) for y in (-1.0, 0.0, 1.0)]
     law = Unclipped(("a", "b"), max_rows=2, k=1, epsilon=1.8, neighbours=relation, center_share=share, **BOUNDS)

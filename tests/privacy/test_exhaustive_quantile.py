@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.accountant import cost_of
+from dpsql.ledger.accountant import cost_of
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.testing import check_exhaustively, neighbouring_pairs, tables
 from dpsql.testing.exhaustive import ExhaustiveReport

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import dpsql.selectors.sis
+import dpsql.functions.sis
 from dpsql.statistics import fixed_point, xty
 from dpsql.testing import CentredSisLaw, SisLaw, check_exhaustively
 from dpsql.testing.laws import canonical_lipschitz_law, select_law
@@ -177,7 +177,7 @@ CENTRE_DOMAIN: list[Row] = [(*signs, y) for signs in itertools.product((-1.0, 1.
 
 
 def coarse_fixed_point(monkeypatch: pytest.MonkeyPatch, one: int = 2) -> None:
-    for module in (fixed_point, xty, dpsql.selectors.sis):
+    for module in (fixed_point, xty, dpsql.functions.sis):
         monkeypatch.setattr(module, "FIXED_POINT_ONE", one)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.models import least_squares
+from dpsql.functions import least_squares
 from dpsql.testing.neighbours import Table, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.regression import Observation, Stated, observe, pair_loss, worst_case
 from dpsql.testing.sql import load

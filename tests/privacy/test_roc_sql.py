@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS
 from dpsql.mechanisms.gaussian import gaussian_covers
 from dpsql.testing import audit_sql
 from dpsql.testing.broken.roc import BROKEN_ROC, broken_roc

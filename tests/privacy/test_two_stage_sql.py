@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.functions import two_stage
 from dpsql.kernels import lasso_votes as kernel
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.selectors import two_stage
-from dpsql.statements import block_hash, identity
 from dpsql.statistics.votes import count_shift
 from dpsql.testing import AuditReport, SqlRelease, TwoStageLaw, audit, audit_sql, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dpsql import composition
-from dpsql.accountant import UNITS_PER_ONE, cost_of, renyi_conversion
-from dpsql.budget import Budget, Spent
-from dpsql.composition import Composition
+from dpsql.ledger import composition
+from dpsql.ledger.accountant import UNITS_PER_ONE, cost_of, renyi_conversion
+from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.composition import Composition
 from dpsql.mechanisms.gaussian import gaussian_event, gaussian_mu
 
 pytest.importorskip("dp_accounting", reason="pip install dp-accounting")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.accountant import Cost, cost_of, zcdp_epsilon
+from dpsql.ledger.accountant import Cost, cost_of, zcdp_epsilon
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
 
 pytest.importorskip("dp_accounting", reason="pip install dp-accounting")

@@ -11,7 +11,7 @@ import pytest
 from exact_reference import exact
 
 import dpsql
-from dpsql.selectors import sis
+from dpsql.functions import sis
 from dpsql.udfs import release, values
 
 

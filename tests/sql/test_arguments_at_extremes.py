@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.estimate import ESTIMATE_ARGUMENTS
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.estimate import ESTIMATE_ARGUMENTS
+from dpsql.functions.registry import FUNCTIONS
 
 # Calls that answer may work; those that are refused must not.
 _SECONDS = 30.0

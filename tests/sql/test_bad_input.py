@@ -12,7 +12,7 @@ import pytest
 from exact_reference import literal
 
 import dpsql
-from dpsql.functions import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS
 
 SECRET_NUMBER = 987654
 SECRET_TEXT = "Alice Secretperson"

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.selectors import sis
-from dpsql.selectors.sis import SisCall, SisPlan
+from dpsql.functions import sis
+from dpsql.functions.sis import SisCall, SisPlan
 from dpsql.statistics import xty
 
 ROWS = 5000

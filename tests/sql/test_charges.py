@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.selectors import sis as sis_selector
-from dpsql.selectors.sis import SisCall
-from dpsql.session import Session
+from dpsql.engines.duckdb.session import Session
+from dpsql.functions import sis as sis_selector
+from dpsql.functions.sis import SisCall
 from dpsql.udfs import release, sis
 
 ARGUMENTS = "target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1"
@@ -240,7 +240,7 @@ def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr("dpsql.selectors.sis.SisCall." + part, fail)
+    monkeypatch.setattr("dpsql.functions.sis.SisCall." + part, fail)
     source = "'long', features := 'token', row_id := 'd', names := ['a']" if part == "coded_target" else "'many'"
     for center in ("public", "target"):
         if part == "target_sums" and center == "public":
@@ -256,7 +256,7 @@ def test_a_failing_exact_statistic_charges_nothing(con: Any, monkeypatch: pytest
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr("dpsql.selectors.sis.SisCall.partial", fail)
+    monkeypatch.setattr("dpsql.functions.sis.SisCall.partial", fail)
     with pytest.raises(duckdb.Error, match="DPSQL-I001") as failure:
         con.execute("SELECT * FROM exact_xty('t', target := 'y', lower := 0, upper := 1)").fetchall()
     assert "31337" not in str(failure.value)
@@ -324,7 +324,7 @@ def test_an_interrupted_kernel_is_charged(con: Any, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpsql.selectors.sis.SisCall.partial", fail)
+    monkeypatch.setattr("dpsql.functions.sis.SisCall.partial", fail)
     with pytest.raises((duckdb.Error, KeyboardInterrupt)):
         con.execute(f"SELECT * FROM {CALL}").fetchall()
     assert charges(con) == 1

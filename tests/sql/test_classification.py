@@ -18,8 +18,8 @@ from sklearn.metrics import accuracy_score, precision_recall_curve, roc_auc_scor
 from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
-from dpsql.functions import FUNCTIONS
-from dpsql.models.model import LinearClassifier, LinearModel
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.released.model import LinearClassifier, LinearModel
 
 DOCUMENTS = 900
 SPAMMY, PLAIN, RARE = ["win", "cash"], ["lunch", "report"], ["zebra", "quark"]

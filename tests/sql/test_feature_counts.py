@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.models.naive_bayes import NaiveBayesCall, NaiveBayesPlan
-from dpsql.selectors.feature_counts import Counts
+from dpsql.functions.feature_counts import Counts
+from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
 LONG = "features := 'token', row_id := 'doc', names := ['ant', 'bee', 'cat', 'dog', 'elk']"

@@ -18,10 +18,10 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
-from dpsql.call import Call
-from dpsql.functions import FUNCTIONS, SELECTORS
-from dpsql.installation import session_of
-from dpsql.session import Session
+from dpsql.contract.call import Call
+from dpsql.engines.duckdb.installation import session_of
+from dpsql.engines.duckdb.session import Session
+from dpsql.functions.registry import FUNCTIONS, SELECTORS
 
 ROWS = 3000
 FEATURES = ["a", "b", "c", "d"]

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.installation import session_of
+from dpsql.engines.duckdb.installation import session_of
 from dpsql.udfs import SPECS
 from dpsql.udfs.spec import UdfSpec
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.selectors import kendall
-from dpsql.statements import block_hash, identity
+from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.functions import kendall
 from dpsql.statistics.kendall import scaled_tau
 
 ROWS = 1500

@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression
 
 import dpsql
 from dpsql.errors import ParameterError
+from dpsql.functions.logistic_regression import LogisticPlan, Scaling
 from dpsql.mechanisms.objective_perturbation import calibrate
-from dpsql.models.logistic_regression import LogisticPlan, Scaling
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 S = FIXED_POINT_ONE

@@ -17,9 +17,9 @@ from scipy.stats import kstest
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 import dpsql
-from dpsql.call import Batch
+from dpsql.contract.call import Batch
+from dpsql.functions.regression_metrics import SHARES, SUMS, ErrorSums, MetricsPlan, draw_metrics
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map
-from dpsql.summaries.metrics import SHARES, SUMS, ErrorSums, MetricsPlan, draw_metrics
 
 ROWS = 2000
 CALL = "dp_regression_metrics('{source}', target := 'y', prediction := 'p', lower := {low}, upper := {high}{more})"
@@ -196,7 +196,7 @@ def drawn_sums(
     monkeypatch: pytest.MonkeyPatch, made: MetricsPlan, draws: int, factor: float = 1.0
 ) -> np.ndarray[Any, Any]:
     """Return the noise of the five sums in so many draws, as the mechanism asks for it; scaled to plant a fault."""
-    from dpsql.summaries import metrics
+    from dpsql.functions import regression_metrics as metrics
 
     sample, seen = metrics.discrete_laplace, []
 
@@ -253,7 +253,7 @@ def test_intervals_hold_together_in_95_percent_of_draws(epsilon: str, neighbours
 
 def test_intervals_of_more_noise_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of the test: noise that is 3 times what is stated leaves the intervals."""
-    from dpsql.summaries import metrics
+    from dpsql.functions import regression_metrics as metrics
 
     sample = metrics.discrete_laplace
     monkeypatch.setattr(metrics, "discrete_laplace", lambda scale, size: sample(3 * scale, size))

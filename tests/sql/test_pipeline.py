@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.models.pipeline import SELECTORS
+from dpsql.functions.pipeline import SELECTORS
 
 ROWS = 2500
 NAMES = [f"f{number}" for number in range(12)]

@@ -14,7 +14,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import dpsql
-from dpsql.models.model import LinearModel
+from dpsql.released.model import LinearModel
 
 BUDGET = "epsilon := 1000, delta := 1e-6"
 FIT = f"target := 'y', method := 'ada_ssp', features := ['a', 'b'], {BUDGET}, lower := -1, upper := 1, target_lower := -9, target_upper := 9"

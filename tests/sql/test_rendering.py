@@ -13,10 +13,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.functions import EXACT, FUNCTIONS, function_of
-from dpsql.plan import Plan
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.statements import Statement, admit_sql, exact_sql, release_sql, rows_sql, stored_sql
+from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 from dpsql.rendering import call
-from dpsql.statements import Statement, admit_sql, exact_sql, release_sql, rows_sql, stored_sql
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
 # Nodes of an expression that no macro can replace; `test_what_is_no_function` shows it.

@@ -14,10 +14,10 @@ import pytest
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score, roc_curve
 
 import dpsql
-from dpsql.estimators.roc import calibration, precision_recall
-from dpsql.summaries.auc import AucPlan
-from dpsql.summaries.confusion import ConfusionPlan
-from dpsql.summaries.roc import RocPlan, chosen_cells
+from dpsql.functions.auc import AucPlan
+from dpsql.functions.confusion import ConfusionPlan
+from dpsql.functions.roc import RocPlan, chosen_cells
+from dpsql.released.curves import calibration, precision_recall
 
 ROWS = 3000
 HUGE = 10**5

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions import FUNCTIONS, SELECTORS
+from dpsql.functions.registry import FUNCTIONS, SELECTORS
 
 # What a call of each function needs besides source, target, features, k and epsilon.
 NEEDS: dict[str, dict[str, Any]] = {
@@ -306,7 +306,7 @@ def test_rows_of_an_aborted_statement_are_freed(con: Any, monkeypatch: pytest.Mo
         con.execute(f"FROM {call('dp_kendall', 'bad')}").fetchall()
     con.execute(f"FROM {call('dp_kendall')}").fetchall()
     assert len(session._calls) == 1
-    monkeypatch.setattr("dpsql.session._DEAD_AFTER", 0.0)
+    monkeypatch.setattr("dpsql.engines.duckdb.session._DEAD_AFTER", 0.0)
     con.execute(f"FROM {call('dp_kendall')}").fetchall()
     assert not session._calls
 

@@ -192,7 +192,7 @@ def test_the_sample_is_uniform_over_a_units_rows() -> None:
 
 
 def test_event_range_and_guarantee_scale(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpsql import selection
+    from dpsql.functions import one_shot as selection
 
     ranges: list[int] = []
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.selectors.feature_counts import Counts
-from dpsql.selectors.score_filter import ScoreFilterPlan, draw_features
+from dpsql.functions.feature_counts import Counts
+from dpsql.functions.score_filter import ScoreFilterPlan, draw_features
 from dpsql.statistics.feature_counts import SCORES
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.exhaustive import check_exhaustively

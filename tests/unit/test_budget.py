@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.accountant import cost_of
-from dpsql.budget import Budget, Spent, refuse_overspend
 from dpsql.errors import BudgetError, ParameterError
+from dpsql.ledger.accountant import cost_of
+from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 
 
 def test_a_budget_reads_floats_as_their_shortest_decimal_and_survives_json() -> None:

@@ -11,10 +11,11 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
-from dpsql import errors, parameters
+from dpsql import errors
 from dpsql.cli.commands import main
 from dpsql.cli.messages import clean_message
-from dpsql.codes import CODES, KINDS, page
+from dpsql.contract import parameters
+from dpsql.contract.codes import CODES, KINDS, page
 
 _root = Path(__file__).resolve().parents[2]
 _code = re.compile(r"[PSBLI]\d{3}")
@@ -25,7 +26,7 @@ _raised_by = {
     "LedgerError": "L",
     "InternalError": "I",
 }
-# Errors whose code comes from a table of `dpsql/ledger_store.py`, as (code, message).
+# Errors whose code comes from a table of `dpsql/ledger/store.py`, as (code, message).
 _from_tables = 1
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.accountant import UNITS_PER_ONE, Cost, cost_of, renyi_conversion, zcdp_epsilon
-from dpsql.budget import Budget, Spent, refuse_overspend
-from dpsql.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger import Ledger
+from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, cost_of, renyi_conversion, zcdp_epsilon
+from dpsql.ledger.budget import Budget, Spent, refuse_overspend
+from dpsql.ledger.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
+from dpsql.ledger.ledger import Ledger
 from dpsql.mechanisms.gaussian import gaussian_event, gaussian_mu
 
 RDP = {"epsilon": 3, "delta": 1e-6, "accountant": "rdp"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from sklearn.metrics import accuracy_score, auc, confusion_matrix, f1_score, precision_score, recall_score, roc_curve
 
-from dpsql.estimators.roc import (
+from dpsql.released.curves import (
     RocCounts,
     area_between,
     area_under,

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb.statements import identity
 from dpsql.kernels.identity import first_by_key, has_identity, identity_bytes, is_name, row_contents, text_words
-from dpsql.statements import identity
 
 NAN = float("nan")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.accountant import UNITS_PER_ONE, cost_of
 from dpsql.errors import BudgetError, InternalError, LedgerError, ParameterError
-from dpsql.ledger import Budget, Entry, Ledger
+from dpsql.ledger.accountant import UNITS_PER_ONE, cost_of
+from dpsql.ledger.ledger import Budget, Entry, Ledger
 
 
 def event(epsilon: object = "0.1") -> dict[str, Any]:
@@ -294,7 +294,7 @@ def test_memory_ledgers_are_apart() -> None:
 
 
 def test_sqlalchemy_is_imported_late() -> None:
-    check = "import sys, dpsql, dpsql.ledger; dpsql.ledger.Ledger.open(); sys.exit('sqlalchemy' in sys.modules)"
+    check = "import sys, dpsql, dpsql.ledger.ledger; dpsql.ledger.ledger.Ledger.open(); sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.ledger import Budget, Ledger
-from dpsql.ledger_chain import Last, canonical, genesis, note, row_hash
-from dpsql.ledger_schema import COLUMNS, add_last
+from dpsql.ledger.chain import Last, canonical, genesis, note, row_hash
+from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.schema import COLUMNS, add_last
 
 _other = {"sequence": "7", "releases": "17", "budget_sequence": "17"}  # the integer columns; text elsewhere
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import ParameterError, SourceError
-from dpsql.ledger_rows import StoredRelease
-from dpsql.models.model import LinearModel
+from dpsql.ledger.rows import StoredRelease
+from dpsql.released.model import LinearModel
 
 RESULT: dict[str, Any] = {
     "kind": "linear_regression",

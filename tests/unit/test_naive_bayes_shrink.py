@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.models.naive_bayes import log_odds, shrunk
+from dpsql.functions.naive_bayes import log_odds, shrunk
 
 
 def counts(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -125,7 +125,7 @@ LIMIT = "takes a value at a place, which the contents decide"
 BOUND = "a sum of the largest doubles enters a bound with a margin for rounding in any order"
 SHOWN = "order of noisy numbers or of names that are shown"
 ALLOWED = {
-    ("dpsql/ledger_transaction.py", "releases_of", "sorted"): "by the number of the entry, which is unique",
+    ("dpsql/ledger/transaction.py", "releases_of", "sorted"): "by the number of the entry, which is unique",
     ("dpsql/kernels/ball_least_squares.py", "_columns", "sort"): VALUES,
     ("dpsql/kernels/best_subsets.py", "add", "sort"): VALUES,
     ("dpsql/kernels/best_subsets.py", "_listed", "lexsort"): "by score, then by all members: distinct subsets",
@@ -146,7 +146,7 @@ ALLOWED = {
     ("dpsql/kernels/lasso.py", "_largest", "partition"): LIMIT,
     ("dpsql/kernels/lasso_votes.py", "vote", "partition"): LIMIT,
     ("dpsql/kernels/subset_strata.py", "_largest", "sort"): VALUES,
-    ("dpsql/selectors/feature_counts.py", "keep_features", "sort"): VALUES,
+    ("dpsql/functions/feature_counts.py", "keep_features", "sort"): VALUES,
     ("dpsql/mechanisms/ranking.py", "_behind", "partition"): LIMIT,
     ("dpsql/mechanisms/sparse_vector.py", "_random_order", "argsort"): "words are drawn again until all differ",
     ("dpsql/mechanisms/subset_exponential.py", "__init__", "sort"): VALUES,
@@ -155,8 +155,8 @@ ALLOWED = {
     ("dpsql/mechanisms/tukey.py", "__init__", "sort"): VALUES,
     ("dpsql/noise/race.py", "top_k", "sort"): "by exact comparison of real numbers that are never equal",
     ("dpsql/noise/scores.py", "kth_largest", "partition"): LIMIT,
-    ("dpsql/selectors/feature_counts.py", "_sample", "argpartition"): "random words; at most so many stay in any case",
-    ("dpsql/plots.py", "_coefficients", "sorted"): SHOWN,
+    ("dpsql/functions/feature_counts.py", "_sample", "argpartition"): "random words; at most so many stay in any case",
+    ("dpsql/released/plots.py", "_coefficients", "sorted"): SHOWN,
     ("dpsql/cli/catalog.py", "sql_texts", "sorted"): SHOWN,
     ("udfs/release.py", "_release_rows", "sort"): VALUES,
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql import parameters
+from dpsql.contract import parameters
 from dpsql.errors import ParameterError
 
 NOT_POSITIVE = [0, -1, 0.0, -0.0, math.nan, math.inf, -math.inf, None, "1", "", True, [1], {}, Decimal("NaN"), 1j]

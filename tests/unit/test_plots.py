@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import dpsql
 from dpsql.cli import main
 from dpsql.errors import ParameterError
-from dpsql.plots import GRID, INK, LINE, SECOND, plot_budgets, plot_release, save
+from dpsql.released.plots import GRID, INK, LINE, SECOND, plot_budgets, plot_release, save
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 import dpsql
 from dpsql import progress as module
-from dpsql import session
+from dpsql.engines.duckdb import session
 from dpsql.kernels import kendall
 from dpsql.progress import Progress
 
@@ -114,10 +114,10 @@ def test_a_tick_takes_nothing_and_shows_no_share(monkeypatch: pytest.MonkeyPatch
 
 def test_searches_are_given_ticks() -> None:
     """The kernels whose work depends on the values have no way to tell a share."""
+    from dpsql.functions.best_subset import draw_subset
     from dpsql.kernels.best_subsets import best_subsets
     from dpsql.kernels.logistic import minimise
     from dpsql.mechanisms.objective_perturbation import objective_perturbation
-    from dpsql.selectors.best_subset import draw_subset
 
     for function in (best_subsets, minimise, objective_perturbation, draw_subset):
         parameters = inspect.signature(function).parameters

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dpsql.accountant import cost_of
 from dpsql.errors import ParameterError
-from dpsql.functions import plan_from_json
-from dpsql.models.linear_regression import RegressionPlan, automatic
-from dpsql.models.pipeline import PipelinePlan
+from dpsql.functions.linear_regression import RegressionPlan, automatic
+from dpsql.functions.pipeline import PipelinePlan
+from dpsql.functions.registry import plan_from_json
+from dpsql.ledger.accountant import cost_of
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 FEATURES = ["a", "b", "c"]

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.accountant import cost_of
 from dpsql.errors import InternalError, ParameterError
-from dpsql.estimate import estimate
-from dpsql.functions import plan_from_json
-from dpsql.mechanisms.gaussian import gaussian_mu
-from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
-from dpsql.selectors.feature_counts import Counts
-from dpsql.selectors.score_filter import (
+from dpsql.functions.estimate import estimate
+from dpsql.functions.feature_counts import Counts
+from dpsql.functions.registry import plan_from_json
+from dpsql.functions.score_filter import (
     ScoreFilterPlan,
     best_cluster,
     draw_features,
@@ -25,6 +22,9 @@ from dpsql.selectors.score_filter import (
     point_scores,
     released_counts,
 )
+from dpsql.ledger.accountant import cost_of
+from dpsql.mechanisms.gaussian import gaussian_mu
+from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
 
 FEATURES = [f"x{j}" for j in range(1000)]

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsql.contract.layout import Layout
+from dpsql.contract.names import dataset_name, source_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier, text
-from dpsql.source import Layout, dataset_name, source_sql
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=20)
 

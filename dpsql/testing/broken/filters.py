@@ -14,10 +14,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from dpsql.functions import feature_counts as feature_lists
+from dpsql.functions import score_filter
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
-from dpsql.selectors import feature_counts as feature_lists
-from dpsql.selectors import score_filter
 from dpsql.statistics import feature_counts
 from dpsql.testing.broken.planting import Fault, planted
 from dpsql.testing.filters import Bits, Noise, comparison_chance, comparison_law, product_law

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.functions import least_squares, linear_regression
+from dpsql.functions import regression_metrics as metrics
+from dpsql.functions import tukey as tukey_model
+from dpsql.functions.linear_regression import RegressionPlan
+from dpsql.functions.pipeline import PipelinePlan
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms import ada_ssp, bounds, quantile, tukey
 from dpsql.mechanisms.gaussian import MU_UNIT, gaussian_mu
 from dpsql.mechanisms.select import select
-from dpsql.models import least_squares, linear_regression
-from dpsql.models import tukey as tukey_model
-from dpsql.models.linear_regression import RegressionPlan
-from dpsql.models.pipeline import PipelinePlan
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics import counts, regression
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.tukey import row_budget
-from dpsql.summaries import metrics
 from dpsql.testing.broken.planting import Fault, Patch, planted
 from dpsql.testing.broken.regression import round_after_clip
 from dpsql.testing.broken.tukey import position_blocks

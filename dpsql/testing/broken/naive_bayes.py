@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.models import naive_bayes
-from dpsql.selectors import feature_counts as collected
+from dpsql.functions import feature_counts as collected
+from dpsql.functions import naive_bayes
 from dpsql.statistics import feature_counts
 from dpsql.statistics.feature_counts import Norms
 from dpsql.testing.broken.planting import Patch, planted

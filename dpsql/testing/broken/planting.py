@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.functions import plan_from_json
+from dpsql.functions.registry import plan_from_json
 
 # What stands where, and what stands in for it.
 Patch = tuple[Any, str, Any]

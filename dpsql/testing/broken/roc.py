@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.functions import roc as summary
 from dpsql.mechanisms import prefix_sums, smooth
 from dpsql.mechanisms.smooth import step_epsilon
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
-from dpsql.summaries import roc as summary
 from dpsql.testing.broken.planting import Patch, planted
 from dpsql.testing.quantile import Cells, Rows, Split
 from dpsql.testing.roc import (

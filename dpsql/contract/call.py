@@ -1,0 +1,533 @@
+"""One running call: the plan, and what the source's column types make of it. Types are public, rows are not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpsql.contract.parameters import bounds_by_feature, fold, show
+from dpsql.contract.plan import Plan
+from dpsql.errors import InternalError, ParameterError, SourceError
+from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector, to_doubles, to_texts
+from dpsql.kernels.identity import has_identity, is_name
+from dpsql.kernels.xty import vectors_to_matrix
+from dpsql.progress import Progress
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
+
+# Numbers of a dense copy of rows: 256 MB.
+_MOST_CELLS = 1 << 25
+# Elements of a vector at most, as many as those of an array have in DuckDB.
+MOST_ELEMENTS = 100_000
+
+# The type that a column has in the probe when the source does not have that column (statements.py).
+_MISSING = "dpsql_missing"
+# Fields of a row of the long layout once its cells are gathered (statements.py).
+LONG_TARGET, LONG_POSITIONS, LONG_VALUES = "dpsql_target", "dpsql_j", "dpsql_values"
+
+
+def _is_missing(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == _MISSING)
+
+
+# So many columns that were left out are named.
+_MOST_NAMED = 20
+
+
+def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
+    """Return the column's type, or say that the source has no such column."""
+    if kind is None or _is_missing(kind):
+        raise SourceError("S002", f"{part} {show(column)} is not a column of the source. Check the name.")
+    return kind
+
+
+def _refuse_lossless(row: pa.StructType) -> None:
+    """Raise when a session setting makes DuckDB hand booleans and HUGEINT over in a form of its own."""
+    for field in row:
+        kind = getattr(field.type, "value_type", field.type)
+        if getattr(kind, "extension_name", None) in ("arrow.bool8", "arrow.opaque"):
+            raise SourceError(
+                "S008", f"column {show(field.name)} has no plain Arrow type. Run SET arrow_lossless_conversion = false."
+            )
+
+
+@dataclass(frozen=True)
+class TargetCode:
+    """How a target column becomes numbers: by bounds or two public levels integers in ``[-S, S]``; else as it is."""
+
+    affine: tuple[float, float] | None = None
+    levels: tuple[Any, Any] | None = None
+
+    @classmethod
+    def resolve(cls, plan: Plan, kind: pa.DataType, column: str) -> TargetCode:
+        """Choose the coding from the arguments and the column's type.
+
+        Raises
+        ------
+        SourceError
+            A text target without levels, or a type that cannot be a target.
+        ParameterError
+            A numeric target without the bounds that the function needs.
+        """
+        of_text = is_text(kind)
+        if not (of_text or is_boolean(kind) or is_numeric(kind)):
+            raise SourceError("S003", f"target {show(column)} is neither numeric, text nor boolean. Cast it in a view.")
+        if "target_levels" not in plan.arguments:
+            if of_text:
+                raise SourceError("S003", f"{show(column)} is text, not numbers. Cast it in a view.")
+            return cls()
+        levels = plan.target_levels
+        if levels is not None:
+            return cls(levels=_levels(levels, kind, of_text, column))
+        if plan.target_is_label and is_numeric(kind):
+            return cls(levels=(0.0, 1.0))
+        if of_text:
+            raise SourceError(
+                "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
+            )
+        if is_boolean(kind) and (plan.target_bounds is None or not plan.target_needs_bounds):
+            return cls(levels=("false", "true"))
+        if not plan.target_needs_bounds:
+            return cls()
+        return cls.of_bounds(plan, column)
+
+    @classmethod
+    def of_bounds(cls, plan: Plan, column: str) -> TargetCode:
+        """Code a numeric target by its public bounds."""
+        if plan.target_bounds is not None:
+            return cls(affine=affine_map(*plan.target_bounds))
+        raise ParameterError(
+            "P004",
+            f"target_lower and target_upper are missing for the numeric target {show(column)}. "
+            "Give them from domain knowledge, not from the table, or give target_levels := [..., ...].",
+        )
+
+    @property
+    def neutral(self) -> float:
+        """What NULL is coded as."""
+        return np.nan if self.affine is None and self.levels is None else 0.0
+
+    def code(self, column: pa.Array) -> NDArray[np.float64]:
+        """Return the target as doubles; integers in ``[-S, S]`` where it is quantised."""
+        if self.affine is not None:
+            return quantise(to_doubles(column), *self.affine)
+        if self.levels is None:
+            return to_doubles(column)
+        out = np.zeros(len(column))
+        comparable = to_doubles(column) if isinstance(self.levels[0], float) else to_texts(column)
+        for level, coded in zip(self.levels, (-FIXED_POINT_ONE, FIXED_POINT_ONE), strict=True):
+            if isinstance(comparable, np.ndarray):
+                out[comparable == level] = coded
+            else:
+                out[pc.fill_null(pc.equal(comparable, level), False).to_numpy(zero_copy_only=False)] = coded
+        return out
+
+
+def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: str) -> tuple[Any, Any]:
+    """Return the two levels in the form in which `TargetCode.code` compares them."""
+    if is_boolean(kind):
+        texts = tuple(str(level).lower() for level in levels)
+        if set(texts) != {"false", "true"}:
+            raise ParameterError("P012", f"target_levels of the boolean target {show(column)} must be false and true.")
+        return texts[0], texts[1]
+    needed, words = (str, "texts") if is_text else (float, "numbers")
+    if not all(isinstance(level, needed) for level in levels):
+        raise ParameterError("P012", f"target_levels of target {show(column)} must be two {words}, as its type is.")
+    if pa.types.is_float32(kind):  # as near to them as the column can be
+        return tuple(float(np.float32(level)) for level in levels)  # type: ignore[return-value]
+    return levels
+
+
+@dataclass(frozen=True)
+class Call(ABC):
+    """A plan joined to the types of its source.
+
+    Attributes
+    ----------
+    plan : Plan
+    features : tuple of str
+        Public names of the features, in the order of the statistic.
+    target : TargetCode
+    positions : tuple of int
+        Where target and features stand in a row's struct.
+    elements : tuple of int or None
+        Where the features stand in a vector; None for all of it.
+    left_out : str
+        Where the call takes every column that it can: which it cannot, and why; else empty.
+    """
+
+    plan: Any
+    features: tuple[str, ...]
+    target: TargetCode
+    positions: tuple[int, ...]
+    elements: tuple[int, ...] | None = None
+    left_out: str = ""
+
+    @classmethod
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Any:
+        """Join a plan to the types of its source.
+
+        Parameters
+        ----------
+        plan : Plan
+        row : pyarrow struct type
+            Types of the columns that hold target and features.
+        others : dict of pyarrow types
+            Types of privacy unit, row id and the long layout's columns, by their part.
+
+        Raises
+        ------
+        SourceError, ParameterError
+            A column that is absent or of the wrong type, or arguments that do not fit the types.
+        """
+        _refuse_lossless(row)
+        layout = plan.layout
+        kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
+        target_position, target_kind = _column(kinds, "target", layout.target)
+        target = TargetCode.resolve(plan, target_kind, layout.target)
+        for part in ("privacy_unit", "row_id", "value"):
+            column = getattr(layout, part)
+            if column is not None and part in others:
+                kind = _require(others[part], part, column)
+                if part != "value" and not has_identity(kind):
+                    raise SourceError(
+                        "S003", f"{part} {show(column)} has a type that identifies nobody. Cast it to text in a view."
+                    )
+                if part == "value" and not (is_numeric(kind) or is_boolean(kind)):
+                    raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
+        names: Sequence[str] = layout.names or ()
+        positions: Sequence[int] = ()
+        elements = None
+        left_out = ""
+        if layout.kind == "long":
+            kind = _require(others["features"], "features", str(layout.features))
+            if not is_name(kind):
+                raise SourceError(
+                    "S003", f"features {show(layout.features)} holds no names. Cast the column to text in a view."
+                )
+        elif layout.kind == "array":
+            position, kind = _column(kinds, "features", str(layout.features))
+            names = _vector_names(str(layout.features), kind, layout.names, layout.n_features)
+            positions = (position,)
+            if layout.chosen is not None:
+                elements = _elements(layout.chosen, names)
+                names = layout.chosen
+        else:
+            names, positions = _wide_columns(plan, kinds)
+            if layout.features is None:
+                left_out = _left_out(plan, kinds, set(positions))
+        call = cls(plan, tuple(names), target, (target_position, *positions), elements, left_out)
+        call.check()
+        return call
+
+    def check(self) -> None:
+        """Raise when the arguments do not fit the features, or a part of the budget cannot be drawn.
+
+        It runs at the gate, before a row is read: nothing that follows may fail because of an argument.
+        """
+        self.plan.check_features(len(self.features))
+        self.plan.check_drawable(len(self.features))
+
+    @cached_property
+    def intervals(self) -> list[tuple[float, float]] | None:
+        """Public bounds of the features, one pair each; None where there are none."""
+        plan = self.plan
+        if plan.lower is None or plan.upper is None:
+            return None
+        return bounds_by_feature(plan.lower, plan.upper, self.features, fold_case=plan.layout.kind == "wide")
+
+    def start(self) -> Collector | None:
+        """Return what is to collect the rows; None where the statistic is summed in SQL."""
+        return None
+
+    @property
+    def statistic_length(self) -> int:
+        """How many numbers the statistic has where it is summed in SQL."""
+        return len(self.features)
+
+    @property
+    def absent(self) -> NDArray[np.int64]:
+        """What each feature counts as where long rows have no cell of it, shape (d,)."""
+        return np.zeros(len(self.features), dtype=np.int64)
+
+    def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
+        """Hand a batch of rows to a collector."""
+        for part in self.read_parts(rows, batch):
+            collector.add(*part)
+
+    def turn(self, collector: Any, progress: Progress) -> Collector:
+        """Draw what the next pass over the rows needs; return its collector.
+
+        Parameters
+        ----------
+        collector : Collector
+            That of the pass before, with every row in it.
+        progress : Progress
+        """
+        following: Collector = collector.turn(progress)
+        return following
+
+    @abstractmethod
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+        """Return the function that draws, after all work that is too long for the ledger's transaction.
+
+        Parameters
+        ----------
+        statistic : ndarray or Collector
+            What was summed in SQL, or the collector of the last pass, with every row in it.
+        progress : Progress
+
+        Returns
+        -------
+        draw : callable or Draw
+            Gives the result as JSON values.
+        """
+
+    @property
+    def levels(self) -> tuple[Any, Any]:
+        """The two levels of a label, as the result of a call names them: the negative one first."""
+        levels = self.target.levels
+        if levels is None:
+            raise InternalError("I032", "a call without levels was asked for them. Report it.")
+        return self.plan.target_levels or ((False, True) if levels == ("false", "true") else levels)
+
+    def coded_target(self, rows: pa.StructArray) -> NDArray[np.float64]:
+        """Return the target of a batch of rows as doubles."""
+        coded = self.target.code(rows.field(self.positions[0]))
+        if rows.null_count:
+            coded[rows.is_null().to_numpy(zero_copy_only=False)] = self.target.neutral
+        return coded
+
+    def parts(self, rows: pa.StructArray) -> Iterator[slice]:
+        """Divide a batch of rows so that a dense copy of each part fits in memory, however wide a row is."""
+        step = max(1, _MOST_CELLS // (1 + len(self.features)))
+        return (slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step))
+
+    def read_parts(
+        self, rows: pa.StructArray, batch: Batch
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], Batch]]:
+        """Return what `Collector.add` takes of a batch of rows, part by part."""
+        for part in self.parts(rows):
+            yield *self.read(rows[part]), batch.part(part)
+
+    def read(self, rows: pa.StructArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a batch of rows as doubles; NaN stands for NULL.
+
+        Returns
+        -------
+        target : ndarray of float64, shape (rows,)
+        features : ndarray of float64, shape (d, rows)
+        """
+        layout = self.plan.layout
+        if layout.kind == "long":
+            return to_doubles(rows.field(LONG_TARGET)), _gathered(rows, len(self.features))
+        target = self.coded_target(rows)
+        positions: Sequence[int] = self.positions[1:]
+        if layout.kind == "array":
+            column = rows.field(positions[0])
+            elements = range(len(self.features)) if self.elements is None else self.elements
+            if not pa.types.is_struct(column.type):
+                matrix = vectors_to_matrix(column, 1 + max(elements))
+                return target, (matrix if self.elements is None else matrix[:, list(elements)]).T.astype(np.float64)
+            rows, positions = column, elements
+        features = np.empty((len(positions), len(rows)))
+        absent = rows.is_null().to_numpy(zero_copy_only=False) if rows.null_count else None
+        for row, position in enumerate(positions):
+            features[row] = to_doubles(rows.field(position))
+        if absent is not None:
+            features[:, absent] = np.nan
+        return target, features
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A draw that costs less than its plan, because what was drawn before told that the rest is of no use.
+
+    Attributes
+    ----------
+    event : dict
+        What was spent: a part of the plan's event.
+    run : callable
+        Gives the result as JSON values.
+    """
+
+    event: dict[str, Any]
+    run: Callable[[], Any]
+
+
+class BoundedCall(Call):
+    """A call whose features have public bounds: they become integers in ``[-S, S]``."""
+
+    def check(self) -> None:
+        """Raise when a feature has no bounds, too."""
+        super().check()
+        _ = self.maps
+
+    @cached_property
+    def maps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Middles and scales of the features' affine maps, each of shape (d,)."""
+        return affine_maps(self.intervals or [])
+
+
+class Collector(ABC):
+    """What a call keeps of its rows, batch by batch, where no sum in SQL will do."""
+
+    @abstractmethod
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Take in a batch of rows; several threads may.
+
+        Parameters
+        ----------
+        target : ndarray of float64, shape (rows,)
+        features : ndarray of float64, shape (d, rows)
+        batch : Batch
+        """
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch of rows carries beside its values.
+
+    Attributes
+    ----------
+    keys : ndarray of uint64, shape (rows,), or None
+        Keyed hash of what decides a row's block, or which of its features count: its privacy unit, or its row id.
+    sizes : ndarray of int64, shape (rows,), or None
+        Rows of the block, where rows come block by block.
+    secret : bytes
+        The call's key, which `keys` are hashed under.
+    """
+
+    keys: NDArray[np.uint64] | None = None
+    sizes: NDArray[np.int64] | None = None
+    secret: bytes = b""
+
+    def part(self, rows: slice) -> Batch:
+        """Return what some of the rows carry."""
+        keys, sizes = self.keys, self.sizes
+        return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows])
+
+
+def _gathered(rows: pa.StructArray, width: int) -> NDArray[np.float64]:
+    """Return the gathered cells of long rows as a dense matrix, shape (width, rows); absent is 0."""
+    positions = rows.field(LONG_POSITIONS)
+    lengths = positions.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    features = np.zeros((width, len(rows)))
+    row = np.repeat(np.arange(len(rows)), lengths)
+    values = to_doubles(rows.field(LONG_VALUES).flatten())
+    features[positions.flatten().to_numpy(zero_copy_only=False) - 1, row] = values
+    return features
+
+
+def _column(kinds: dict[str, tuple[int, pa.Field]], part: str, column: str) -> tuple[int, pa.DataType]:
+    """Return position and type of a column of the row, by its name in any case."""
+    position, field = kinds.get(fold(column), (-1, None))
+    return position, _require(None if field is None else field.type, part, column)
+
+
+def _wide_columns(plan: Plan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[list[str], list[int]]:
+    """Return names and positions of the features of a wide source."""
+    layout = plan.layout
+    names, positions = [], []
+    if layout.features is not None:
+        for column in layout.features:
+            position, kind = _column(kinds, "feature", column)
+            if not (is_numeric(kind) or is_boolean(kind)):
+                hint = (
+                    "Give features := as that column's name alone."
+                    if is_vector(kind)
+                    else "Leave it out, or cast it in a view."
+                )
+                raise SourceError("S003", f"feature {show(column)} is not numeric. {hint}")
+            names.append(column)
+            positions.append(position)
+        return names, positions
+    apart = _apart(plan)
+    for column, (position, field) in kinds.items():
+        if column not in apart and (is_numeric(field.type) or (plan.target_is_label and is_boolean(field.type))):
+            names.append(field.name)
+            positions.append(position)
+    if not names:
+        raise SourceError("S007", "the source has no numeric column besides target and ids. Give features := [...].")
+    return names, positions
+
+
+def _left_out(plan: Plan, kinds: dict[str, tuple[int, pa.Field]], taken: set[int]) -> str:
+    """Say which columns are no features where every numeric column is one, and why; empty when there is none."""
+    apart = _apart(plan)
+    others = [field for column, (place, field) in kinds.items() if column not in apart and place not in taken]
+    if not others:
+        return ""
+    shown = [f"{field.name} ({_why_not(field.type)})" for field in others[:_MOST_NAMED]]
+    more = f", and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    columns = "1 column" if len(others) == 1 else f"{len(others)} columns"
+    return f"left out {columns}: {', '.join(shown)}{more}"
+
+
+def _why_not(kind: pa.DataType) -> str:
+    """Return a word on why a column of this type is not taken for a feature unless it is named."""
+    if is_boolean(kind):
+        return "boolean: cast it to integer, or name it in features"
+    if is_text(kind):
+        return "text"
+    if is_vector(kind):
+        return "vector: give features := its name"
+    return "date or time" if pa.types.is_temporal(kind) else "not a number"
+
+
+def _apart(plan: Plan) -> set[str]:
+    """Return the folded names of the columns that are target or ids."""
+    layout = plan.layout
+    return {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
+
+
+def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+    """Return where the chosen features stand among all names of a vector."""
+    places = {name: position for position, name in enumerate(names)}
+    for name in chosen:
+        if name not in places:
+            raise ParameterError("P040", f"{show(name)} is not one of the vector's features. Check the release's name.")
+    return tuple(places[name] for name in chosen)
+
+
+def _vector_names(
+    column: str, kind: pa.DataType, names: Sequence[str] | None, n_features: int | None
+) -> tuple[str, ...]:
+    """Return the features' names of a vector column: by `names`, or ``x[1]``, ``x[2]``, and so on."""
+    if (
+        pa.types.is_struct(kind)
+        and kind.num_fields
+        and all(is_numeric(field.type) or is_boolean(field.type) for field in kind)
+    ):
+        return tuple(field.name for field in kind)
+    if not is_vector(kind):
+        raise SourceError(
+            "S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns."
+        )
+    length = len(names) if names is not None else n_features
+    if length is not None and length > MOST_ELEMENTS:
+        raise ParameterError(
+            "P026", f"vectors have at most {MOST_ELEMENTS} elements; got {length}. Give long rows, or fewer elements."
+        )
+    if pa.types.is_fixed_size_list(kind):
+        if length is not None and length != kind.list_size:
+            raise ParameterError(
+                "P041",
+                f"the arrays of {show(column)} have {kind.list_size} elements by type; the arguments say {length}. "
+                "Leave n_features out.",
+            )
+        length = kind.list_size
+    if length is None:
+        raise SourceError(
+            "S006",
+            f"features {show(column)} is a list, and the length of a private list is private. "
+            "Give n_features := or names := [...].",
+        )
+    return tuple(names) if names is not None else tuple(f"{column}[{position}]" for position in range(1, length + 1))

@@ -1,0 +1,134 @@
+"""Which columns of a source hold what.
+
+Three layouts (README, "Layouts"): **wide**, a column per feature; **array**, one vector column;
+**long**, one row per (row id, feature, value). Which one it is follows from the arguments alone;
+column types are checked once the query runs, before a row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpsql.contract.parameters import MOST_ITEMS, fold, positive_integer, refuse_duplicates, show, text, text_list
+from dpsql.errors import ParameterError
+
+# Elements of a vector and names of long rows at most: every one of them has a name and a score in memory.
+MOST_FEATURES = MOST_ITEMS
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of the source hold what; public, and fixed by the arguments.
+
+    Attributes
+    ----------
+    kind : {'wide', 'array', 'long'}
+        See the module's text.
+    target : str
+        Column of the target.
+    features : tuple of str, str or None
+        Wide: the columns, None for every numeric one. Array: the vector's column. Long: the column
+        that names the feature.
+    names : tuple of str or None
+        Feature names of the array and long layouts.
+    n_features : int or None
+        Length of the vectors of the array layout, at most `MOST_FEATURES`.
+    value, row_id : str or None
+        Long layout: column of the value (None: presence is 1) and of the row id. In the other
+        layouts `row_id` may name a stored unique id, used to sample rows per privacy unit.
+    privacy_unit : str or None
+        Column of the id of the person protected; None protects one row.
+    chosen : tuple of str or None
+        Array layout: the features that count, by name; None for all.
+    """
+
+    kind: str
+    target: str
+    features: tuple[str, ...] | str | None
+    names: tuple[str, ...] | None
+    n_features: int | None
+    value: str | None
+    row_id: str | None
+    privacy_unit: str | None
+    chosen: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Layout:
+        """Read the layout from the arguments of a call.
+
+        Raises
+        ------
+        ParameterError
+            When the arguments fit no layout, or contradict each other.
+        """
+        get = arguments.get
+        target = text("target", get("target"), hint="Give the name of the target's column.")
+        features, value, row_id = get("features"), get("value"), get("row_id")
+        names, n_features = get("names"), get("n_features")
+        unit = get("privacy_unit")
+        if unit is not None:
+            text("privacy_unit", unit, hint="Give the name of the id's column.")
+        for name, column in (("value", value), ("row_id", row_id)):
+            if column is not None:
+                text(name, column, hint="Give the name of a column.")
+        if names is not None:
+            names = text_list("names", names, hint="Give one name per feature.")
+            refuse_duplicates("names", names, fold_case=False)
+        if n_features is not None:
+            n_features = positive_integer(
+                "n_features", n_features, hint="Give the vectors' length.", most=MOST_FEATURES
+            )
+
+        if features is None or not isinstance(features, str):
+            kind = "wide"
+            if features is not None:
+                features = text_list("features", features, hint="Give the names of the columns.")
+                refuse_duplicates("features", features, fold_case=True)
+            if names is not None or n_features is not None or value is not None:
+                raise ParameterError(
+                    "P010",
+                    "names, n_features and value belong to a vector column or to long rows. "
+                    "Give features as the name of one column, or leave these arguments out.",
+                )
+        else:
+            text("features", features, hint="Give the name of a column.")
+            kind = "long" if row_id is not None and (value is not None or n_features is None) else "array"
+            if kind == "array" and row_id is None and value is not None:
+                raise ParameterError("P046", "value needs row_id. Name the column that says which row a value is of.")
+        if kind == "long" and names is None and get("vocabulary") != "private":
+            paid = " Or pay for a private one: vocabulary := 'private'." if "vocabulary" in arguments else ""
+            raise ParameterError(
+                "P042",
+                "names is missing: in long rows the list of features is private unless you give it. "
+                f"Give names := [...] from a public list, not from the table.{paid}",
+            )
+        if kind == "array" and names is not None and n_features is not None and len(names) != n_features:
+            raise ParameterError(
+                "P041", f"names has {len(names)} names and n_features is {n_features}. Give only one of them."
+            )
+        chosen = get("chosen")
+        layout = cls(kind, target, features, names, n_features, value, row_id, unit, chosen and tuple(chosen))
+        layout._refuse_overlap()
+        return layout
+
+    def _refuse_overlap(self) -> None:
+        """Raise when one column is asked to play two parts."""
+        parts = {"target": self.target, "privacy_unit": self.privacy_unit, "row_id": self.row_id, "value": self.value}
+        seen: dict[str, str] = {}
+        for part, column in parts.items():
+            if column is None:
+                continue
+            other = seen.setdefault(fold(column), part)
+            if other != part and {other, part} != {"privacy_unit", "row_id"}:
+                raise ParameterError(
+                    "P011", f"column {show(column)} is both {other} and {part}. Give different columns."
+                )
+        listed = () if self.features is None else (self.features,) if isinstance(self.features, str) else self.features
+        for column in listed:
+            part_of = seen.get(fold(column))
+            if part_of is not None:
+                raise ParameterError(
+                    "P011", f"column {show(column)} is a feature and the {part_of}. Leave it out of features."
+                )

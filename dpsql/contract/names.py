@@ -1,0 +1,121 @@
+"""One name for a table, however it is spelled.
+
+A table is known by three parts: its database, its schema and its name, folded as DuckDB folds them (A to Z alone, so É
+and é are two). The database part is the identity that a marked database keeps (`dpsql.engines.duckdb.mark`); one that is not marked
+goes by the name it is attached under.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from dpsql.contract.parameters import fold, show
+from dpsql.errors import ParameterError
+from dpsql.rendering import identifier
+
+MARKED = "#"  # begins the database part of a marked database; `identifier` writes no such name without quotes
+
+
+class TableName(NamedTuple):
+    """The identity of a table or view: folded, and never shorter than three parts."""
+
+    database: str
+    schema: str
+    name: str
+
+    @classmethod
+    def of(cls, database: str, schema: str, name: str) -> TableName:
+        """Return the identity of a table from its path."""
+        return cls(fold(database), fold(schema), fold(name))
+
+
+def parts_of(text: str) -> list[str]:
+    """Split a name as SQL does: at dots, a part in double quotes as it stands.
+
+    Raises
+    ------
+    ParameterError
+        P020: it is no name, or has more than three parts.
+    """
+    parts, rest = [], text
+    while True:
+        match = re.match(r'"((?:[^"]|"")+)"(\.|$)|([^."]+)(\.|$)', rest)
+        if match is None:
+            raise ParameterError(
+                "P020", f"source {show(text)} is not a table name. Write parts with dots or quotes as '\"odd.name\"'."
+            )
+        quoted, plain = match.group(1), match.group(3)
+        parts.append(quoted.replace('""', '"') if quoted is not None else plain)
+        rest = rest[match.end() :]
+        if "." not in (match.group(2), match.group(4)):
+            break
+    if len(parts) > 3:
+        raise ParameterError("P020", f"source {show(text)} has more than three parts. Give catalog.schema.table.")
+    return parts
+
+
+def path_of(text: str) -> list[str]:
+    """Split the entries of a search path, which DuckDB gives as ``catalog.schema`` with commas between them."""
+    return [match.group(0).strip() for match in re.finditer(r'(?:"(?:[^"]|"")*"|[^",])+', text)]
+
+
+def display(database: str, schema: str, name: str, main: str) -> str:
+    """Return the shortest spelling that stands for no other table of the main database or of others.
+
+    Parameters
+    ----------
+    database, schema, name : str
+        The table's path.
+    main : str
+        The main database, whose name is left out, and with it the schema main.
+    """
+    parts = [name] if fold(schema) == "main" else [schema, name]
+    if fold(database) != fold(main):
+        parts = [database, schema, name]
+    return ".".join(part if _plain(part) else identifier(part) for part in parts)
+
+
+def _plain(part: str) -> bool:
+    return not re.search(r'[."]', part)
+
+
+_FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
+
+# A frame that Python code passes has no name of its own; it is registered under this and a random suffix.
+FRAME_PREFIX = "dpsql_frame_"
+
+
+def source_sql(source: str) -> str:
+    """Return the FROM item for a source's name.
+
+    The name is read as DuckDB reads one: dots separate catalog, schema and table, and a part in
+    double quotes is taken as it stands (``'"odd.name"'``). A name without dots and quotes, or a path
+    to a data file, is one identifier whatever characters it holds.
+    """
+    return ".".join(identifier(part) for part in source_parts(source))
+
+
+def dataset_name(source: str) -> str:
+    """Return the budget's name for a source: as it is, without needless quotes and without the schema main.
+
+    Were ``t``, ``"t"`` and ``main.t`` three budgets, respelling a table would evade its limit.
+    """
+    parts = source_parts(source) if source else []
+    if len(parts) < 2 and not source.startswith('"'):
+        return source or "default"
+    if len(parts) > 1 and fold(parts[-2]) == "main":
+        del parts[-2]
+    return ".".join(identifier(part) if "." in part or '"' in part else part for part in parts)
+
+
+def is_file(source: str) -> bool:
+    """Whether a source is the path of a data file."""
+    return _FILE.search(source) is not None
+
+
+def source_parts(source: str) -> list[str]:
+    """Split a source's name into catalog, schema and table, of which only the last must be there."""
+    if ("." not in source and not source.startswith('"')) or is_file(source):
+        return [source]
+    return parts_of(source)

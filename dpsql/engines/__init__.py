@@ -1,0 +1,1 @@
+"""What computes statistics over rows; DuckDB is the first."""

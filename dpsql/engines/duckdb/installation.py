@@ -1,0 +1,338 @@
+"""Put dpsql into a DuckDB connection: functions for the instance, macros for the connection.
+
+Macros live in two places. The connection that is installed into gets them as TEMP macros: plain
+``dp_sis(...)``, whatever its search path. Every other connection and cursor of the same instance
+reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis`` after
+``dpsql.install(cursor)``. Nothing is written into the database file but the mark of a database with a budget.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.resources import files
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import finalize, ref
+
+import duckdb
+
+from dpsql.contract.parameters import show
+from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
+from dpsql.errors import LedgerError, ParameterError
+from dpsql.ledger.file import beside
+from dpsql.ledger.location import is_url
+
+if TYPE_CHECKING:
+    from dpsql.engines.duckdb.session import Session
+    from dpsql.udfs.spec import UdfSpec
+
+_instances: dict[str, _Instance] = {}
+_lock = threading.RLock()
+_EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
+_PRIVATE = (
+    "dp/lineage.sql",
+    "dp/exact_xty.sql",
+    "dp/exact_discordant.sql",
+    "dp/dp_sis.sql",
+    "dp/dp_kendall.sql",
+    "dp/dp_two_stage.sql",
+    "dp/dp_best_subset.sql",
+    "dp/dp_score_filter.sql",
+    "dp/dp_linear_regression.sql",
+    "dp/dp_pipeline.sql",
+    "dp/dp_naive_bayes.sql",
+    "dp/dp_logistic_regression.sql",
+    "dp/dp_quantile.sql",
+    "dp/dp_bounds.sql",
+    "dp/dp_regression_metrics.sql",
+    "dp/dp_roc.sql",
+    "dp/dp_auc.sql",
+    "dp/dp_confusion.sql",
+    "dp/models.sql",
+    "dp/budget.sql",
+)
+
+
+def connect(
+    path: str | PathLike[str] = ":memory:",
+    *,
+    ledger: str | PathLike[str] | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB database with dpsql installed.
+
+    Parameters
+    ----------
+    path : path
+        Database file, or ``':memory:'``.
+    ledger : path or URL, optional
+        Where budgets and releases are kept. By default ``x.duckdb.dpsql-ledger`` beside ``x.duckdb``, and in
+        memory for an in-memory database. A ``postgresql://`` URL shares it between machines.
+    strict : bool
+        Refuse every release on a dataset that `dp_protect` never gave a budget.
+    **options
+        Passed on to `duckdb.connect`, such as ``read_only=True``.
+
+    Returns
+    -------
+    connection : duckdb.DuckDBPyConnection
+        An ordinary DuckDB connection. Close it when done.
+
+    Raises
+    ------
+    LedgerError
+        The ledger cannot be opened, or the database belongs to another one.
+    """
+    connection = duckdb.connect(fspath(path), **options)
+    try:
+        install(connection, ledger=ledger, strict=strict)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def install(
+    connection: duckdb.DuckDBPyConnection, *, ledger: str | PathLike[str] | None = None, strict: bool = False
+) -> Session:
+    """Add dpsql to a connection or cursor; a second call on the same instance joins the first.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    ledger : path or URL, optional
+        As for `connect`. An instance has one ledger.
+    strict : bool
+        As for `connect`. Once an instance is strict it stays so.
+
+    Returns
+    -------
+    session : Session
+        What the connections of this instance share.
+
+    Raises
+    ------
+    LedgerError
+        The ledger cannot be opened, the instance already uses another one, or the database belongs to another one.
+    """
+    with _lock:
+        instance = _instance_of(connection)
+        if instance is None:
+            instance = _register(connection)
+        session = instance.session
+        if session is None:
+            session = instance.session = _open_session(connection, ledger, instance)
+        elif ledger is not None and not session.uses(fspath(ledger)):
+            raise LedgerError(
+                "L011",
+                f"this database already uses the ledger {show(session.ledger.location)}. "
+                "Leave ledger out, or close every connection to the database first.",
+            )
+        session.strict = session.strict or strict
+        _run(connection, (*_EXACT, *_PRIVATE), "TEMP MACRO ", instance.catalog)
+        instance.hold(connection)
+    return session
+
+
+class _Instance:
+    """What stays of dpsql in one DuckDB instance: its functions, and the session they find.
+
+    DuckDB forgets a Python function when the connection that registered it closes, though the instance and
+    its other connections still call it (2.0.0 and 1.5.6 then crash). So the functions live here, for as
+    long as the process; they are small. The session goes when no connection that was installed into is left.
+    """
+
+    def __init__(self) -> None:
+        self.identifier = secrets.token_hex(16)
+        self.catalog = ""
+        self.functions: list[Callable[..., Any]] = []
+        self.session: Session | None = None
+        self._connections: dict[int, finalize[..., Any]] = {}
+        self._living: dict[int, ref[duckdb.DuckDBPyConnection]] = {}
+
+    def cursor(self) -> duckdb.DuckDBPyConnection | None:
+        """Return a new connection to the instance, or None when all that were installed into are gone."""
+        for found in list(self._living.values()):
+            connection = found()
+            if connection is not None:
+                with suppress(duckdb.ConnectionException):  # closed, and still alive
+                    return connection.cursor()
+        return None
+
+    def function(self, spec: UdfSpec) -> Callable[..., Any]:
+        """Return the function to register, which finds the session when it is called."""
+
+        def call(*arguments: Any) -> Any:
+            session = self.session
+            if session is None:
+                raise LedgerError(
+                    "L013", "the connection that dpsql was installed on is gone. Run dpsql.install on this connection."
+                ).in_duckdb()
+            return spec.run(session.function(spec.name, spec.bind), arguments)
+
+        def call_without() -> Any:  # DuckDB reads *arguments as one or more
+            return call()
+
+        self.functions.append(call_without if spec.nullary else call)
+        return self.functions[-1]
+
+    def hold(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Keep the session for as long as the connection object lives."""
+        key = id(connection)
+        if key not in self._connections:
+            self._living[key] = ref(connection)
+            self._connections[key] = finalize(connection, self._drop, key, _on_close(connection, self._settle))
+
+    def _settle(self) -> None:
+        session = self.session
+        if session is not None:
+            with suppress(LedgerError):  # whoever closes a connection can do nothing about it
+                session.ledger.settle()
+
+    def _drop(self, key: int, watcher: duckdb.DuckDBPyConnection) -> None:
+        watcher.close()
+        with _lock:
+            self._connections.pop(key, None)
+            self._living.pop(key, None)
+            session = self.session
+            if self._connections or session is None:
+                return
+            self.session = None
+        session.ledger.close()
+
+
+def _on_close(connection: duckdb.DuckDBPyConnection, action: Callable[[], None]) -> duckdb.DuckDBPyConnection:
+    """Let `action` run when the connection is closed; return a cursor of it, which closes with it.
+
+    DuckDB tells nobody that a connection closes, but lets go of the Python functions that its cursors registered.
+    This one is rolled back at once, so that nobody can call it.
+    """
+
+    def nothing() -> str:
+        return ""
+
+    finalize(nothing, action).atexit = False
+    watcher = connection.cursor()
+    watcher.begin()
+    watcher.create_function("dpsql_nothing", nothing, None, "VARCHAR")
+    watcher.rollback()
+    return watcher
+
+
+def session_of(connection: duckdb.DuckDBPyConnection) -> Session | None:
+    """Return the session of a connection's instance, or None where dpsql is not installed."""
+    instance = _instance_of(connection)
+    return None if instance is None else instance.session
+
+
+def _instance_of(connection: duckdb.DuckDBPyConnection) -> _Instance | None:
+    # A cursor, because a failed look-up would abort the caller's transaction.
+    with connection.cursor() as cursor:
+        try:
+            found = cursor.execute("SELECT system.main.dpsql_instance()").fetchall()
+        except duckdb.CatalogException:
+            return None
+    return _instances[found[0][0]]
+
+
+def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
+    """Register functions and macros for the whole instance, whatever becomes of the caller's transaction."""
+    from dpsql.udfs import SPECS
+
+    instance = _Instance()
+    _instances[instance.identifier] = instance
+    with connection.cursor() as cursor:
+        instance.catalog = _attach(cursor)
+        for spec in SPECS:
+            spec.register(cursor, instance.function(spec))
+        _run(cursor, (*_EXACT, *_PRIVATE), f"MACRO {instance.catalog}.main.", instance.catalog)
+
+        def identify() -> str:
+            return instance.identifier
+
+        instance.functions.append(identify)
+        # Registered last: where it is missing, nothing was installed.
+        cursor.create_function("dpsql_instance", identify, None, "VARCHAR", side_effects=True)
+    return instance
+
+
+def _open_session(
+    connection: duckdb.DuckDBPyConnection, ledger: str | PathLike[str] | None, instance: _Instance
+) -> Session:
+    from dpsql.engines.duckdb.lineage.sources import Sources
+    from dpsql.engines.duckdb.session import Session
+    from dpsql.ledger.ledger import Ledger
+
+    location = default_ledger(connection) if ledger is None else fspath(ledger)
+    alias, mark = _mark_of_main(connection)
+    if mark is not None and location is not None and not is_url(location) and not Path(location).exists():
+        raise LedgerError(
+            "L033",
+            f"database {alias!r} keeps its budgets in ledger {mark.ledger}…, and there is no ledger at {location!r}. "
+            "Give ledger := that one, or run dpsql ledger adopt.",
+        )
+    opened = Ledger.open(location)
+    try:
+        if mark is not None:
+            refuse_other(alias, mark, opened.id)
+    except BaseException:
+        opened.close()
+        raise
+    (main,) = connection.execute(
+        "SELECT database_name FROM duckdb_databases() WHERE NOT internal ORDER BY database_oid LIMIT 1"
+    ).fetchone() or ("memory",)
+    return Session(opened, Sources(opened, main, instance.cursor), strict=False, location=location)
+
+
+def _mark_of_main(connection: duckdb.DuckDBPyConnection) -> tuple[str, Mark | None]:
+    """Return the name of the connection's database, and the mark that ties it to a ledger."""
+    with connection.cursor() as cursor:
+        rows = cursor.execute(f"{ROWS} WHERE database_name = system.main.current_database()").fetchall()
+    alias = rows[0][0]
+    return alias, marks(rows).get(alias)
+
+
+def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """Return the ledger file that belongs to the connection's database, None for one in memory."""
+    found = connection.execute(
+        "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+    ).fetchall()
+    path = found[0][0] if found else None
+    if not path or "://" in path:
+        return None
+    return str(beside(path))
+
+
+def _attach(connection: duckdb.DuckDBPyConnection) -> str:
+    """Attach the in-memory catalog of macros; a database that is itself called dpsql keeps its name."""
+    taken = {row[0] for row in connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()}
+    names = ("dpsql", *(f"dpsql_macros{number or ''}" for number in range(len(taken))))
+    name = next(name for name in names if name not in taken)
+    connection.execute(f"ATTACH ':memory:' AS {name} (READ_WRITE)")
+    return name
+
+
+def _run(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], scope: str, catalog: str) -> None:
+    """Create the macros of some SQL files in one scope."""
+    for name in names:
+        text = files("dpsql.sql").joinpath(name).read_text(encoding="utf-8")
+        text = re.sub(
+            r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
+            rf"{catalog}.main.\1(",
+            text,
+        )
+        text = re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", text)
+        connection.execute(text)
+
+
+def refuse_unknown(arguments: dict[str, Any], known: dict[str, Any], function: str) -> None:
+    """Raise when Python code passes an argument that the function does not have."""
+    for name in arguments:
+        if name not in known:
+            raise ParameterError("P016", f"{function} has no argument {show(name)}. It takes: {', '.join(known)}.")

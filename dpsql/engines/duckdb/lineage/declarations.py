@@ -1,0 +1,150 @@
+"""What data owners declared about tables: protected, public, or made from a protected one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpsql.contract.names import TableName, parts_of
+from dpsql.contract.parameters import fold
+from dpsql.engines.duckdb.lineage.stability import PUBLIC, Leaf
+from dpsql.errors import ParameterError
+
+PROTECT, PUBLIC_KIND, DERIVE = "protect", "public", "derive"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One declaration that stands.
+
+    Attributes
+    ----------
+    kind : {'protect', 'public', 'derive'}
+    dataset : str
+        What the ledger calls it: the name of the budget, or the table's shortest spelling.
+    table : TableName or None
+        The table or view; None for a budget of rows that are in no catalog, and for one that was stated before
+        ledgers kept tables: its name stands for every table of that name.
+    base : str or None
+        Of a derived table: what it was made from.
+    unit : str or None
+        Column of the privacy unit.
+    view : str or None
+        Of a view: the digest of its plan when it was declared; ``''`` where DuckDB could not write it down.
+    columns : tuple of str
+        Names of the table's columns when it was declared.
+    """
+
+    kind: str
+    dataset: str
+    table: TableName | None = None
+    base: str | None = None
+    unit: str | None = None
+    view: str | None = None
+    columns: tuple[str, ...] = ()
+    anywhere: bool = False
+
+    @classmethod
+    def of(cls, kind: str, dataset: str, facts: Mapping[str, Any] | None, unit: str | None = None) -> Declaration:
+        """Read a declaration from what the ledger holds."""
+        facts = facts or {}
+        table = facts.get("table")
+        return cls(
+            kind,
+            dataset,
+            TableName(*table) if table else None,
+            facts.get("base"),
+            facts.get("unit", unit),
+            facts.get("view"),
+            tuple(facts.get("columns", ())),
+            anywhere=kind == PROTECT and not facts,
+        )
+
+    def covers(self, table: TableName, alias: str) -> bool:
+        """Whether this is said of a table, which is in a database that is attached under `alias`."""
+        if not self.anywhere:
+            return table == self.table
+        parts = [fold(part) for part in _old_parts(self.dataset)]
+        path = [fold(alias), table.schema, table.name]
+        if len(parts) == 2:
+            return parts in ([table.schema, table.name], [path[0], table.name] if table.schema == "main" else None)
+        return parts == path[-len(parts) :] and (len(parts) != 1 or table.schema == "main")
+
+
+def _old_parts(dataset: str) -> list[str]:
+    try:
+        return parts_of(dataset)
+    except ParameterError:
+        return [dataset]
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """All declarations that hold for a connection.
+
+    Attributes
+    ----------
+    counter : int
+        Number of the ledger's last declaration: another one means that something was declared since.
+    listed : tuple of Declaration
+    """
+
+    counter: int
+    listed: tuple[Declaration, ...]
+
+    @property
+    def governed(self) -> bool:
+        """Whether anything is protected."""
+        return any(one.kind == PROTECT for one in self.listed)
+
+    def about(self, table: TableName, alias: str) -> list[Declaration]:
+        """Return what is declared about a table."""
+        return [one for one in self.listed if one.covers(table, alias)]
+
+    def roots(self, declared: Iterable[Declaration]) -> tuple[str, ...]:
+        """Return the budgets that declarations lead to: of a derived table, those of what it was made from."""
+        found: dict[str, None] = {}
+        open_ones, seen = list(declared), set[str]()
+        while open_ones:
+            one = open_ones.pop(0)
+            if one.kind == PROTECT:
+                found[one.dataset] = None
+            elif one.kind == DERIVE and one.base is not None and one.dataset not in seen:
+                seen.add(one.dataset)
+                open_ones += [base for base in self.listed if base.dataset == one.base and base.kind != PUBLIC_KIND]
+        return tuple(found)
+
+    def leaf(self, table: TableName, alias: str) -> Leaf | None:
+        """Return what a scan of a table stands for; None where nothing is declared."""
+        return self._leaf(self.about(table, alias))
+
+    def _leaf(self, declared: Sequence[Declaration]) -> Leaf | None:
+        datasets = self.roots(declared)
+        if datasets:
+            units = {one.unit for one in declared if one.kind != PUBLIC_KIND}
+            return Leaf(datasets, units.pop() if len(units) == 1 else None)
+        return PUBLIC if any(one.kind == PUBLIC_KIND for one in declared) else None
+
+    def views(self) -> list[Declaration]:
+        """Return the declarations about views."""
+        return [one for one in self.listed if one.view is not None]
+
+    def view_leaf(self, view: Declaration) -> Leaf:
+        """Return what a scan of a declared view stands for."""
+        declared = [one for one in self.listed if one.table == view.table]
+        return self._leaf(declared) or PUBLIC
+
+    def named(self, dataset: str) -> Declaration | None:
+        """Return the declaration that the ledger keeps under a name."""
+        return next((one for one in self.listed if fold(one.dataset) == fold(dataset)), None)
+
+    def unit(self, dataset: str) -> str | None:
+        """Return the privacy unit that a budget states."""
+        found = next((one for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
+        return None if found is None else found.unit
+
+    @property
+    def protected(self) -> list[str]:
+        """The names of all budgets."""
+        return [one.dataset for one in self.listed if one.kind == PROTECT]

@@ -1,0 +1,465 @@
+"""The sources of one DuckDB instance: what is declared about its tables, and where calls on them are charged."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from dpsql.contract.names import TableName, is_file
+from dpsql.contract.parameters import fold, show, text
+from dpsql.contract.placement import Placement
+from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.placing import (
+    Catalog,
+    Path,
+    default_path,
+    digest,
+    is_direct,
+    is_missing,
+    named,
+    pinned,
+    pinned_path,
+    place,
+    place_aggregate,
+    refuse_hidden,
+    source_content,
+    spellings,
+    view_form,
+    words_of,
+)
+from dpsql.errors import BudgetError, ParameterError, SourceError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from dpsql.ledger.ledger import Ledger
+
+Seen = Sequence[tuple[str, str]]
+# Readers of files whose columns' types follow from the rows, unless they are given.
+_SNIFFED = re.compile(
+    r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
+)
+
+
+def _precedence(row: Any) -> tuple[bool, int]:
+    """Order what was declared under a name: a budget stands, whatever came after it; else the last declaration does."""
+    return row.kind != PROTECT, -row.sequence
+
+
+class Sources:
+    """What is known about the tables that calls read.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Keeps the declarations.
+    main : str
+        The main database.
+    cursor : callable
+        Returns a new connection to the instance, or None when there is none any more.
+    """
+
+    def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
+        self._ledger = ledger
+        self._main = main
+        self._cursor = cursor
+        # Of databases without a mark: whoever opens another file under the same name must not inherit them.
+        self._here: dict[str, Declaration] = {}
+        self._known: tuple[Any, Declarations] | None = None
+        # What a statement is bound by: its planner asks twice, and what changed since is seen when it runs.
+        self._bound: tuple[Declarations, Catalog] | None = None
+
+    @property
+    def governed(self) -> bool:
+        """Whether the ledger protects anything."""
+        return not self._ledger.untouched and self.declarations().governed
+
+    def declarations(self) -> Declarations:
+        """Return every declaration that holds here."""
+        found = self._ledger.declarations()
+        key = (found.hash, len(self._here))
+        if self._known is None or self._known[0] != key:
+            listed: list[Declaration] = []
+            for dataset, kinds in found.latest.items():
+                policy = self._ledger.policy(dataset) if PROTECT in kinds else None
+                unit = None if policy is None else policy.privacy_unit
+                standing: dict[TableName | None, Declaration] = {}
+                for row in sorted(kinds.values(), key=_precedence):
+                    facts = row.lineage if row.kind == PROTECT else row.facts
+                    for each in (facts or {}, *(facts or {}).get("others", ())):
+                        one = Declaration.of(row.kind, dataset, each, unit)
+                        standing.setdefault(one.table, one)
+                listed += standing.values()
+            self._known = key, Declarations(found.counter, (*listed, *self._here.values()))
+        return self._known[1]
+
+    def catalog(self) -> Catalog:
+        """Return how databases are called at the moment.
+
+        Raises
+        ------
+        LedgerError
+            L033: an attached database keeps its budgets in another ledger.
+        """
+        from dpsql.engines.duckdb import mark
+
+        cursor = self._cursor()
+        if cursor is None:
+            return Catalog(self._main)
+        with cursor:
+            found = mark.marks(cursor.execute(mark.ROWS).fetchall())
+        for alias, one in found.items():
+            mark.refuse_other(alias, one, self._ledger.id)
+        return Catalog(self._main, {fold(alias): f"#{one.database}" for alias, one in found.items()})
+
+    def look_up(self) -> bool:
+        """Look up what a statement is bound by; return whether the ledger protects anything."""
+        declarations = None if self._ledger.untouched else self.declarations()
+        self._bound = (declarations, self.catalog()) if declarations is not None and declarations.governed else None
+        return self.looked_up
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether anything was protected when it was last looked up."""
+        return self._bound is not None
+
+    def spellings(self, source: str, search_path: str, database: str) -> list[str]:
+        """Return the queries whose plans say where a source's rows come from, see `placing.spellings`."""
+        declarations, catalog = self._bound or (self.declarations(), self.catalog())
+        declared = [one.table for one in declarations.views() if one.table is not None]
+        views = [path for path in map(catalog.path, declared) if path is not None]
+        return spellings(source, search_path, database, list(dict.fromkeys(views)))
+
+    def place(
+        self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
+    ) -> Placement:
+        """Decide whose budgets a source is charged to, see `placing.place`."""
+        declarations, catalog = self._bound or (self.declarations(), self.catalog())
+        return place(
+            source,
+            seen,
+            declarations,
+            catalog,
+            dataset=dataset,
+            privacy_unit=privacy_unit,
+            named=named,
+        )
+
+    def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
+        """Say which table a source is, where nothing is protected: a named release must not mean another one."""
+        own = pinned_path(source, seen)
+        gone = is_missing(seen[0][1])
+        if gone:  # a stored release outlives its table
+            own = default_path(seen)
+        node = None
+        with contextlib.suppress(bound.MissingError, bound.UnreadableError):
+            node = bound.read(seen[0][1])
+        return Placement(
+            self._ledger.declarations().counter,
+            (fold(dataset),),
+            source,
+            source if own is None else pinned(own),
+            seen=node is not None,
+            content="" if node is None else source_content(node, own),
+            direct=gone or (node is not None and is_direct(node, own)),
+            governed=False,
+        )
+
+    def place_aggregate(self, statement: str, dataset: str, *, named: bool) -> Placement:
+        """Decide whether an aggregate's rows belong to the budget that is named, see `placing.place_aggregate`."""
+        governed = self.governed
+        declarations = self.declarations() if governed else Declarations(0, ())
+        return place_aggregate(statement, declarations, self.catalog(), dataset=dataset, governed=governed, named=named)
+
+    def refuse_stale(self, placement: Placement | None) -> None:
+        """Raise when something was declared since a statement was planned."""
+        if self._ledger.untouched:
+            return
+        found = self.declarations()
+        if placement is None or not placement.governed:
+            stale = found.governed
+        else:
+            stale = placement.counter != found.counter
+        if stale:
+            raise BudgetError(
+                "B008", "the owners of the data declared something since the statement was prepared. Prepare it again."
+            )
+
+    def refuse_hidden(self, placement: Placement, texts: Mapping[str, str]) -> str:
+        """Raise where views stand on what no plan shows, see `placing.refuse_hidden`."""
+        return refuse_hidden(placement, texts, self.declarations())
+
+    # What owners declare.
+
+    def protect(
+        self,
+        dataset: str,
+        given: Mapping[str, Any],
+        seen: Seen | None,
+        *,
+        public: Mapping[str, Seen] | None = None,
+        texts: Iterable[str] = (),
+        replace: bool = False,
+        known: Sequence[str] = (),
+        mark: bool = True,
+    ) -> str:
+        """Record a budget and its policy; return what stands, in words.
+
+        Parameters
+        ----------
+        dataset : str
+            A table or view, or with no `seen` the name of rows that are in no catalog.
+        given : mapping
+            The arguments of `Budget.of`; with `replace` what they leave out stays as it was.
+        seen : sequence of (query, plan), or None
+            What DuckDB says that it reads, see `spellings`.
+        public : mapping of str to sequence of (query, plan), optional
+            Tables that tell of nobody, each with what it reads: declared in the same breath, or nothing is.
+        texts : iterable of str
+            CREATE VIEW texts of views of this name.
+        replace : bool
+            Allow it to replace a different budget.
+        known : sequence of str
+            The tables that there are, for a hint.
+        mark : bool
+            Mark the table's database with the ledger.
+
+        Raises
+        ------
+        ParameterError, SourceError, BudgetError
+        """
+        from dpsql.ledger.budget import Budget
+
+        facts: dict[str, Any] = {"table": None, "view": None, "columns": []}
+        name = dataset
+        if seen is not None:
+            own, node = self._resolved("dp_protect", dataset, seen, known)
+            for sql in texts:
+                words = words_of(sql)
+                if _SNIFFED.search(sql) and not words & {"columns", "types", "dtypes"}:
+                    raise SourceError(
+                        "S020",
+                        f"the types of {show(dataset)} follow from the rows of a CSV or JSON file, so an error would "
+                        "tell of them. Give the reader columns := {...} in the view, then protect it.",
+                    )
+            catalog = self.catalog()
+            standing = [one for one in self.declarations().about(catalog.table(own), own[0]) if one.kind == PROTECT]
+            name = standing[0].dataset if standing else catalog.display(own)
+        policy = self._ledger.policy(name)
+        budget = Budget.of(**given) if policy is None or not replace else policy.restated(given)
+        if seen is not None:
+            columns = [] if node is None else bound.output(node) or []
+            unit = budget.privacy_unit
+            if unit is not None and columns and fold(unit) not in map(fold, columns):
+                raise SourceError("S002", f"there is no column {show(unit)} in {show(dataset)}. Check its name.")
+            if policy is not None and policy != budget and not replace:
+                self._ledger.protect(name, budget)  # which refuses, before anything is marked
+            facts = self._facts(own, node, seen, mark=mark)
+        stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
+        tables = [self._public(table, found, known, stands=stands) for table, found in (public or {}).items()]
+        facts = self._with_namesakes(PROTECT, name, facts)
+        self._ledger.protect(name, budget, replace=replace, lineage=facts)
+        for table in tables:
+            self._declare(PUBLIC_KIND, *table)
+        spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
+        left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
+        nothing = "; nothing remains: what was spent counts" if not any(left) else ""
+        if "others" in facts:
+            nothing += "; shared with the tables of this name in other databases of the ledger"
+        listed = f"; public {', '.join(table[0] for table in tables)}" if tables else ""
+        return f"{name}: {budget.policy_text}{nothing}{listed}"
+
+    def public(self, table: str, seen: Seen, *, known: Sequence[str] = (), force: bool = False) -> str:
+        """Record that a table tells of nobody."""
+        name, own, facts = self._public(table, seen, known, force=force)
+        self._declare(PUBLIC_KIND, name, own, facts)
+        return name
+
+    def _public(
+        self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None
+    ) -> tuple[str, Path, dict[str, Any]]:
+        """Return name, path and facts of a table that may be declared public, beside what is about to stand."""
+        own, node = self._resolved("dp_public", table, seen, known)
+        catalog, declarations = self.catalog(), self.declarations()
+        if stands is not None:
+            declarations = Declarations(declarations.counter, (*declarations.listed, stands))
+        name = catalog.display(own)
+        standing = declarations.about(catalog.table(own), own[0])
+        if any(one.kind != PUBLIC_KIND for one in standing):
+            raise BudgetError(
+                "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
+            )
+        facts = self._facts(own, node, seen)
+        if node is not None and not is_direct(node, own):
+            read = {bound.table_of(scan) for scan in bound.scans(node)} - {None}
+            protected = [
+                path for path in read if path and declarations.roots(declarations.about(catalog.table(path), path[0]))
+            ]
+            if protected:
+                raise BudgetError(
+                    "B009",
+                    f"{show(name)} reads {show(catalog.display(protected[0]))}, which has a budget: it is not public.",
+                )
+        columns = set(map(fold, facts["columns"]))
+        for one in declarations.listed:
+            theirs = set(map(fold, one.columns))
+            alike = (one.unit is not None and fold(one.unit) in columns) or (theirs and theirs <= columns)
+            if one.kind == PROTECT and alike and not force:
+                raise BudgetError(
+                    "B009",
+                    f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
+                    f"SELECT dp_derive('{name}', '{one.dataset}', ...). If it tells of nobody: "
+                    f"SELECT dp_public('{name}', force := true).",
+                )
+        return name, own, facts
+
+    def derive(
+        self,
+        table: str,
+        base: str,
+        seen: Seen,
+        *,
+        known: Sequence[str] = (),
+        privacy_unit: str | None = None,
+        own_rows_only: bool = False,
+        one_row_each: bool = False,
+    ) -> str:
+        """Record that a table was made from a protected one."""
+        own, node = self._resolved("dp_derive", table, seen, known)
+        declarations, catalog = self.declarations(), self.catalog()
+        name = catalog.display(own)
+        parent = named(base, declarations, catalog)
+        if parent is None or parent.kind == PUBLIC_KIND:
+            raise BudgetError(
+                "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
+            )
+        standing = declarations.about(catalog.table(own), own[0])
+        if any(one.kind == PROTECT for one in standing):
+            raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
+        facts: dict[str, Any] = {**self._facts(own, node, seen), "base": parent.dataset, "unit": None}
+        shown = not is_direct(node, own) if node is not None else False
+        if parent.unit is not None:
+            unit = parent.unit if privacy_unit is None else privacy_unit
+            if facts["columns"] and fold(unit) not in map(fold, facts["columns"]):
+                raise SourceError(
+                    "S017",
+                    f"{show(name)} has no column {show(unit)}, the privacy unit of {show(parent.dataset)}. Keep it in "
+                    "the table, or give privacy_unit := its name there.",
+                )
+            facts["unit"] = unit
+            if not own_rows_only and not (shown and self._keeps(name, seen, unit)):
+                raise ParameterError(
+                    "P061",
+                    "own_rows_only := true is missing: say that each row is made of rows of its own privacy unit and "
+                    "of public tables alone. A table with means, ranks or encodings over other people is none.",
+                )
+        elif not one_row_each and not (shown and self._keeps(name, seen, None)):
+            raise ParameterError(
+                "P061",
+                f"one_row_each := true is missing: say that one row of {show(parent.dataset)} gives at most one row "
+                "here, made of it alone.",
+            )
+        self._declare(DERIVE, name, own, facts)
+        return name
+
+    def unplaced(self, tables: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
+        """Return the tables of which nothing is declared, each with the lines that declare it."""
+        declarations, catalog = self.declarations(), self.catalog()
+        first = declarations.protected[0] if declarations.protected else "..."
+        out = []
+        for database, schema, name in sorted(tables):
+            path = (database, schema, name)
+            if declarations.about(catalog.table(path), database):
+                continue
+            shown = catalog.display(path).replace("'", "''")
+            out.append(
+                {
+                    "table_name": catalog.display(path),
+                    "if_public": f"SELECT dp_public('{shown}');",
+                    "if_derived": f"SELECT dp_derive('{shown}', '{first}', own_rows_only := true);"
+                    if declarations.unit(first) is not None
+                    else f"SELECT dp_derive('{shown}', '{first}', one_row_each := true);",
+                    "if_protected": f"SELECT dp_protect('{shown}', epsilon := 3.0);",
+                }
+            )
+        return out
+
+    def _keeps(self, name: str, seen: Seen, unit: str | None) -> bool:
+        """Whether the plan of a view shows by itself what the owner would have to say."""
+        try:
+            found = self.place(name, seen, None, unit, named=False)
+        except (SourceError, BudgetError):
+            return False
+        return found.seen and (unit is None or found.unit is not None)
+
+    def _resolved(self, function: str, table: str, seen: Seen, known: Sequence[str]) -> tuple[Path, bound.Node | None]:
+        """Return the path and the plan of a table that an owner names."""
+        text("dataset", table, hint="Give the name of a table or view.")
+        if is_file(table):
+            raise SourceError(
+                "S021",
+                f"{show(table)} is a file, and many paths lead to one. Make a view over it; name that in {function}.",
+            )
+        if is_missing(seen[0][1]):
+            near = get_close_matches(table, known, 1, 0.6)
+            hint = f" Did you mean {show(near[0])}?" if near else ""
+            raise SourceError(
+                "S019",
+                f"there is no table {show(table)}.{hint} For rows that are in no catalog: "
+                "dp_protect(..., source := false).",
+            )
+        own = pinned_path(table, seen)
+        if own is None:
+            raise SourceError(
+                "S018", f"which table {show(table)} stands for cannot be seen. Name its schema: 'main.{table}'."
+            )
+        try:
+            return own, bound.read(seen[0][1])
+        except (bound.MissingError, bound.UnreadableError):
+            return own, None
+
+    def _facts(self, own: Path, node: bound.Node | None, seen: Seen, *, mark: bool = True) -> dict[str, Any]:
+        """Return what is kept of a table with its declaration."""
+        if mark:
+            self._mark(own[0])
+        form = view_form(seen[0][1])
+        view = None if node is not None and is_direct(node, own) else "" if form is None else digest(form)
+        columns = [] if node is None else bound.output(node) or []
+        return {"table": list(self.catalog().table(own)), "view": view, "columns": columns}
+
+    def _mark(self, database: str) -> None:
+        from dpsql.engines.duckdb.mark import write_mark
+
+        cursor = None if self._ledger.in_memory else self._cursor()
+        if cursor is None:
+            return
+        with cursor:
+            found = cursor.execute(
+                "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
+            ).fetchone()
+            if found is not None and found[0] is not None:  # a file: what is in memory does not outlive the process
+                write_mark(cursor, database, self._ledger.id)
+
+    def _with_namesakes(self, kind: str, name: str, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return what is kept under a name: its table's facts, beside those of its namesakes in other databases."""
+        standing = self._ledger.declarations().latest.get(name, {}).get(kind)
+        before = None if standing is None else standing.lineage if kind == PROTECT else standing.facts
+        if not before or not before["table"] or not facts["table"]:
+            return facts
+        first = {key: value for key, value in before.items() if key != "others"}
+        kept = {tuple(one["table"]): one for one in (first, *before.get("others", ()))}
+        kept[tuple(facts["table"])] = facts
+        head, *others = kept.values()
+        return {**head, "others": others} if others else head
+
+    def _declare(self, kind: str, name: str, own: Path, facts: dict[str, Any]) -> None:
+        marked = str(facts["table"][0]).startswith("#")
+        if marked or self._ledger.in_memory:
+            self._ledger.declare(kind, name, self._with_namesakes(kind, name, facts), f"dp_{kind}")
+        else:
+            self._here[name] = Declaration.of(kind, name, facts)
+            self._known = None

@@ -1,0 +1,500 @@
+"""How far one row, or one person, reaches in what a bound plan returns.
+
+Two properties of the rows that an operator returns are carried up a plan (`Rows`):
+
+* **Row level.** Each row comes from one row of one protected table, and each row of that gives at most one. So one row
+  more or fewer in the table is one row more or fewer here, and one row changed is one row changed.
+* **Own rows.** Each row depends only on public rows and on rows of the privacy unit that it carries, as it is, in a
+  known column. So a unit more or fewer changes only rows that carry that unit, and the cap on rows per unit bounds
+  them.
+
+Both follow by induction from the rule of each operator. An operator without a rule keeps neither, and its name
+becomes part of the error. What an unknown operator reads may not even be seen: it is an `UnreadableError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dpsql.contract.parameters import fold
+from dpsql.engines.duckdb.lineage.bound import (
+    Node,
+    UnreadableError,
+    children,
+    function_of,
+    kind,
+    listed,
+    number,
+    output,
+    reference,
+    scanned_columns,
+    scans,
+    table_of,
+)
+
+# Table functions whose rows are made of their arguments alone.
+GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
+# Operators that a view's plan can begin with.
+_VIEW_KINDS = frozenset(("PROJECTION", "DISTINCT", "ORDER_BY", "LIMIT", "UNION", "SECURE_VIEW", "MATERIALIZED_CTE"))
+# Joins that return columns of both sides; and those that return each row of the left side at most once.
+_BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
+_INTEGERS = frozenset(f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
+_LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
+
+
+def is_shown(node: Node) -> bool:
+    """Whether a plan shows all that it reads; DuckDB 1.5 writes down files and frames, too, by their address."""
+    return all(table_of(scan) is not None or function_of(scan) in GENERATORS for scan in scans(node))
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What the data's owner declared about a table.
+
+    Attributes
+    ----------
+    datasets : tuple of str
+        The budgets that its rows belong to; none for a public table.
+    unit : str or None
+        Column that holds the privacy unit; None where one row is protected.
+    """
+
+    datasets: tuple[str, ...] = ()
+    unit: str | None = None
+
+
+PUBLIC = Leaf()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What an operator returns.
+
+    Attributes
+    ----------
+    width : int
+        Number of columns.
+    scans : tuple of str
+        The budgets whose tables were read, each as often as it was read; empty for public rows.
+    unit : frozenset of int
+        Columns that hold the privacy unit as it is.
+    by_unit : bool
+        Every protected table that was read states a privacy unit.
+    row_level, own_rows : str
+        Empty where the property holds, otherwise the operator that broke it.
+    alone : bool
+        There is at most one row.
+    keys : frozenset of int
+        Columns that no two rows have in common, taken together; empty for none known.
+    """
+
+    width: int
+    scans: tuple[str, ...] = ()
+    unit: frozenset[int] = frozenset()
+    by_unit: bool = True
+    row_level: str = ""
+    own_rows: str = ""
+    alone: bool = False
+    keys: frozenset[int] = frozenset()
+
+    @property
+    def public(self) -> bool:
+        """Whether no protected table was read."""
+        return not self.scans
+
+    def broken(self, by: str) -> Rows:
+        """Return these rows without either property, unless they are public."""
+        if self.public:
+            return self
+        return replace(self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset())
+
+    def mixed(self, by: str) -> Rows:
+        """Return these rows where one of them may stand for several of a table, or for none."""
+        return self if self.public else replace(self, row_level=self.row_level or by)
+
+    def columns(self, positions: Sequence[int | None]) -> Rows:
+        """Return these rows with other columns, each one of theirs or, as None, a new one."""
+        places: dict[int, int] = {}
+        for place, position in enumerate(positions):
+            if position is not None:
+                places.setdefault(position, place)
+        unit = frozenset(place for place, position in enumerate(positions) if position in self.unit)
+        kept = all(key in places for key in self.keys)
+        keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
+        return replace(self, width=len(positions), unit=unit, keys=keys)
+
+
+@dataclass
+class _Walk:
+    leaf: Callable[[tuple[str, str, str], bool], Leaf | None]
+    views: Mapping[str, Leaf]
+    normal_form: Callable[[Node], str]
+    definitions: Mapping[int, Node] = field(default_factory=dict)  # of WITH queries outside of what is walked
+    defined: dict[int, Rows] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)  # the scans that were met, by their identity in memory
+    covered: int = 0  # how many declared views stand above
+
+    def rows(self, node: Node) -> Rows:
+        name = kind(node)
+        found = self._view(node, name)
+        if found is not None:
+            return found
+        rule = _RULES.get(name)
+        if rule is None:
+            raise UnreadableError(name)
+        return rule(self, node)
+
+    def all_of(self, node: Node) -> list[Rows]:
+        return [self.rows(child) for child in children(node)]
+
+    def _view(self, node: Node, name: str) -> Rows | None:
+        """Return the rows of a declared view where this operator is the whole of it."""
+        if not self.views or name not in _VIEW_KINDS:
+            return None
+        leaf = self.views.get(self.normal_form(node))
+        if leaf is None:
+            return None
+        self.covered += 1
+        below = _RULES[name](self, node)
+        self.covered -= 1
+        rows = _leaf_rows(leaf, output(node) or [])
+        if below.public:
+            return rows
+        # The view has a budget of its own, and so has what it reads: the rows keep what they keep of both.
+        both = _together([rows, below], rows.width)
+        return replace(both, unit=rows.unit & below.unit)
+
+
+def walk(
+    node: Node,
+    leaf: Callable[[tuple[str, str, str], bool], Leaf | None],
+    views: Mapping[str, Leaf],
+    normal_form: Callable[[Node], str],
+    within: Node | None = None,
+) -> Rows:
+    """Return what a plan returns.
+
+    Parameters
+    ----------
+    node : Node
+        The root of a bound plan.
+    leaf : callable
+        Takes a table's path, and whether a declared view stands above. Says what was declared about the table; a None
+        counts as public here, and whoever was asked refuses the source for it.
+    views : mapping of str to Leaf
+        What was declared about views, by the normal form of their plans.
+    normal_form : callable
+        Makes the normal form.
+    within : Node, optional
+        The whole plan that `node` is a part of.
+
+    Raises
+    ------
+    UnreadableError
+        There is an operator without a meaning here, or a scan where no rows come from.
+    """
+    walking = _Walk(leaf, views, normal_form, {} if within is None else dict(_definitions(within)))
+    rows = walking.rows(node)
+    # A scan inside an expression is read too, though no operator hands its rows on.
+    return rows if {id(scan) for scan in scans(node)} <= walking.seen else rows.broken("SUBQUERY")
+
+
+def _definitions(node: Node) -> Iterator[tuple[int, Node]]:
+    below = children(node)
+    if kind(node) == "MATERIALIZED_CTE" and below:
+        yield number(node, "table_index"), below[0]
+    for child in below:
+        yield from _definitions(child)
+
+
+def _leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
+    unit = frozenset(
+        place
+        for place, name in enumerate(names)
+        if leaf.unit is not None and name is not None and fold(name) == fold(leaf.unit)
+    )
+    return Rows(len(names), leaf.datasets, unit, leaf.unit is not None or not leaf.datasets)
+
+
+def _get(walking: _Walk, node: Node) -> Rows:
+    walking.seen.add(id(node))
+    names = scanned_columns(node)
+    table = table_of(node)
+    if table is not None:
+        if children(node):
+            raise UnreadableError("GET")
+        rows = _leaf_rows(walking.leaf(table, walking.covered > 0) or PUBLIC, names)
+        return rows.broken("rowid") if None in names else rows
+    if function_of(node) not in GENERATORS:
+        raise UnreadableError(function_of(node))
+    below = walking.all_of(node)  # unnest(column) has the rows that it unnests below it
+    width = len(names) + len(listed(node, "projected_input"))
+    return _together(below, width).broken("UNNEST") if below else Rows(width)
+
+
+def _together(parts: Sequence[Rows], width: int) -> Rows:
+    """Return rows that read all that some parts read, and of which nothing else is known."""
+    return Rows(
+        width,
+        sum((part.scans for part in parts), ()),
+        frozenset(),
+        all(part.by_unit for part in parts),
+        next((part.row_level for part in parts if part.row_level), ""),
+        next((part.own_rows for part in parts if part.own_rows), ""),
+    )
+
+
+def _only(walking: _Walk, node: Node) -> Rows:
+    found = walking.all_of(node)
+    if len(found) != 1:
+        raise UnreadableError(kind(node))
+    return found[0]
+
+
+def _projection(walking: _Walk, node: Node) -> Rows:
+    return _only(walking, node).columns([reference(expression) for expression in listed(node, "expressions")])
+
+
+def _same(walking: _Walk, node: Node) -> Rows:
+    """Keep every row as it is, or leave it out by what it holds itself."""
+    rows = _only(walking, node)
+    kept = listed(node, "projection_map")
+    return rows.columns([_position(position) for position in kept]) if kept else rows
+
+
+def _position(value: Any) -> int:
+    if not isinstance(value, int):
+        raise UnreadableError("a projection map")
+    return value
+
+
+def _broken(walking: _Walk, node: Node) -> Rows:
+    found = walking.all_of(node)
+    return _together(found, max((rows.width for rows in found), default=0)).broken(kind(node))
+
+
+def _made_up(walking: _Walk, node: Node) -> Rows:
+    """Return rows out of constants."""
+    for _ in walking.all_of(node):
+        pass
+    expressions = listed(node, "expressions")
+    if not expressions:
+        return Rows(0, alone=kind(node) == "DUMMY_SCAN")
+    return Rows(len(expressions[0]), alone=len(expressions) == 1)
+
+
+def _distinct(walking: _Walk, node: Node) -> Rows:
+    rows = _only(walking, node).mixed("DISTINCT")
+    targets = frozenset(reference(target) for target in listed(node, "distinct_targets"))
+    keys = frozenset(target for target in targets if target is not None)
+    rows = replace(rows, keys=keys if None not in targets else frozenset())
+    return rows if rows.unit & keys else rows.broken("DISTINCT")
+
+
+def _aggregate(walking: _Walk, node: Node) -> Rows:
+    rows = _only(walking, node)
+    groups = [reference(group) for group in listed(node, "groups")]
+    width = len(groups) + len(listed(node, "expressions")) + len(listed(node, "grouping_functions"))
+    found = listed(node, "grouping_sets")
+    sets = [frozenset(one) for one in found] if found else [frozenset(range(len(groups)))]
+    in_all = frozenset.intersection(*sets)
+    unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    one_set = len(sets) == 1
+    out = replace(
+        rows.mixed("AGGREGATE"),
+        width=width,
+        unit=unit,
+        alone=one_set and not groups,
+        keys=frozenset(range(len(groups))) if one_set else frozenset(),
+    )
+    return out if unit else out.broken("AGGREGATE")
+
+
+def _window(walking: _Walk, node: Node) -> Rows:
+    rows, expressions = _only(walking, node), listed(node, "expressions")
+    by_unit = all(
+        any(reference(part) in rows.unit for part in listed(expression, "partitions")) for expression in expressions
+    )
+    out = replace(rows.mixed("WINDOW"), width=rows.width + len(expressions))
+    return out if by_unit else out.broken("WINDOW")
+
+
+def _unnest(walking: _Walk, node: Node) -> Rows:
+    rows = _only(walking, node).mixed("UNNEST")
+    return replace(rows, width=rows.width + len(listed(node, "expressions")), keys=frozenset(), alone=False)
+
+
+def _union(walking: _Walk, node: Node) -> Rows:
+    found = walking.all_of(node)
+    rows = _together(found, max((part.width for part in found), default=0))
+    if rows.public:
+        return rows
+    # A part that is public, or reads the same table again, gives one row of a table a second row here.
+    apart = not any(part.public for part in found) and len(set(rows.scans)) == len(rows.scans)
+    if not (node.get("setop_all") and apart):
+        rows = rows.mixed("UNION")
+    unit = frozenset.intersection(*(part.unit for part in found)) if node.get("setop_all") else frozenset()
+    return replace(rows, unit=unit) if unit or not rows.by_unit else rows.broken("UNION")
+
+
+def _cte(walking: _Walk, node: Node) -> Rows:
+    found = children(node)
+    if len(found) != 2:
+        raise UnreadableError(kind(node))
+    # What is defined counts as read wherever it is referred to.
+    walking.defined[number(node, "table_index")] = walking.rows(found[0])
+    return walking.rows(found[1])
+
+
+def _cte_reference(walking: _Walk, node: Node) -> Rows:
+    index = number(node, "cte_index")
+    if index not in walking.defined:
+        if index not in walking.definitions:
+            raise UnreadableError("CTE_REF")
+        walking.defined[index] = walking.rows(walking.definitions[index])
+    return walking.defined[index]
+
+
+def _recursive(walking: _Walk, node: Node) -> Rows:
+    found = children(node)
+    if len(found) != 2:
+        raise UnreadableError(kind(node))
+    start = walking.rows(found[0]).broken("RECURSIVE_CTE")
+    walking.defined[number(node, "table_index")] = replace(start, keys=frozenset(), alone=False)
+    return _together([start, walking.rows(found[1])], start.width).broken("RECURSIVE_CTE")
+
+
+def _outer_columns(walking: _Walk, node: Node) -> Rows:
+    """Stand for the columns that a correlated subquery takes from outside: the join above it has their rows."""
+    return Rows(len(listed(node, "chunk_types")))
+
+
+def _cross(walking: _Walk, node: Node) -> Rows:
+    left, right = _two(walking, node)
+    rows = _together([left, right], left.width + right.width)
+    if rows.public:
+        return replace(rows, alone=left.alone and right.alone)
+    if not left.public and not right.public:
+        return rows.broken("CROSS_PRODUCT")
+    rows = replace(rows, unit=left.unit | frozenset(left.width + place for place in right.unit))
+    if (right if right.public else left).alone:
+        return rows
+    return rows.mixed("CROSS_PRODUCT")
+
+
+def _join(walking: _Walk, node: Node) -> Rows:
+    left, right = _two(walking, node)
+    name, conditions = str(node.get("join_type", "INNER")), listed(node, "conditions")
+    semi = name in ("SEMI", "ANTI")
+    width = left.width if semi else left.width + (1 if name == "MARK" else right.width)
+    rows = _together([left, right], width)
+    if rows.public:
+        rows = replace(rows, keys=left.keys if name in _LEFT_SIDE else frozenset())
+    elif left.public or right.public:
+        unit = left.unit
+        if name in _BOTH_SIDES:
+            unit = unit | frozenset(left.width + place for place in right.unit)
+        rows = replace(rows, unit=unit)
+        if name not in _BOTH_SIDES | _LEFT_SIDE:
+            rows = rows.broken(f"{name} JOIN")
+        if right.public:
+            once = name in _LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
+        else:
+            once = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
+        if not once:
+            rows = rows.mixed(f"{name} JOIN")
+        if not unit:
+            rows = replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
+    elif rows.by_unit and name in ("INNER", "LEFT") and _same_unit(left, right, conditions):
+        unit = left.unit | (frozenset(left.width + place for place in right.unit) if name == "INNER" else frozenset())
+        rows = replace(rows.mixed(f"{name} JOIN"), unit=unit)
+    else:
+        rows = rows.broken(f"{name} JOIN")
+    return _projected(rows, node, left.width, right.width)
+
+
+def _two(walking: _Walk, node: Node) -> tuple[Rows, Rows]:
+    found = walking.all_of(node)
+    if len(found) != 2:
+        raise UnreadableError(kind(node))
+    return found[0], found[1]
+
+
+def _projected(rows: Rows, node: Node, left: int, right: int) -> Rows:
+    """Return a join's rows with only the columns that its maps keep."""
+    kept = [listed(node, f"{side}_projection_map") for side in ("left", "right")]
+    if not any(kept):
+        return rows
+    first = [_position(place) for place in kept[0]] or list(range(left))
+    if rows.width <= left + 1:  # of the right side, no column or a mark
+        second: list[int] = list(range(left, rows.width))
+    else:
+        second = [left + _position(place) for place in kept[1]] or list(range(left, left + right))
+    return rows.columns([*first, *second])
+
+
+def _at_most_one(rows: Rows, conditions: Sequence[Any], side: str) -> bool:
+    """Whether the conditions fix all that tells rows apart, so that each row of the other side meets one at most."""
+    if rows.alone:
+        return True
+    equal = {
+        _key(condition.get(side))
+        for condition in conditions
+        if isinstance(condition, dict) and condition.get("comparison") == "COMPARE_EQUAL"
+    }
+    return bool(rows.keys) and rows.keys <= equal
+
+
+def _key(expression: Any) -> int | None:
+    """Return the column that an expression is, also through a cast between integers: it keeps different ones apart."""
+    if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
+        below = expression.get("child") or next(iter(listed(expression, "children")), None)
+        kinds = [_type(expression), _type(below)]
+        return reference(below) if all(kind in _INTEGERS for kind in kinds) else None
+    return reference(expression)
+
+
+def _type(expression: Any) -> str:
+    found = expression.get("return_type") if isinstance(expression, dict) else None
+    return str(found.get("id", "")) if isinstance(found, dict) else ""
+
+
+def _same_unit(left: Rows, right: Rows, conditions: Sequence[Any]) -> bool:
+    return any(
+        isinstance(condition, dict)
+        and condition.get("comparison") == "COMPARE_EQUAL"
+        and reference(condition.get("left")) in left.unit
+        and reference(condition.get("right")) in right.unit
+        for condition in conditions
+    )
+
+
+_RULES: Mapping[str, Callable[[_Walk, Node], Rows]] = {
+    "GET": _get,
+    "PROJECTION": _projection,
+    "FILTER": _same,
+    "ORDER_BY": _same,
+    "SECURE_VIEW": _same,
+    "DUMMY_SCAN": _made_up,
+    "EXPRESSION_GET": _made_up,
+    "DISTINCT": _distinct,
+    "AGGREGATE_AND_GROUP_BY": _aggregate,
+    "WINDOW": _window,
+    "UNNEST": _unnest,
+    "UNION": _union,
+    "MATERIALIZED_CTE": _cte,
+    "CTE_REF": _cte_reference,
+    "RECURSIVE_CTE": _recursive,
+    "DELIM_GET": _outer_columns,
+    "CROSS_PRODUCT": _cross,
+    "COMPARISON_JOIN": _join,
+    **dict.fromkeys(
+        (
+            *("LIMIT", "TOP_N", "SAMPLE", "EXCEPT", "INTERSECT", "PIVOT"),
+            *("ANY_JOIN", "ASOF_JOIN", "POSITIONAL_JOIN", "DELIM_JOIN", "DEPENDENT_JOIN"),
+        ),
+        _broken,
+    ),
+}

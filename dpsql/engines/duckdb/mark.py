@@ -1,0 +1,193 @@
+"""Which ledger a DuckDB database belongs to: the name of an empty schema in it says so.
+
+``dpsql_ledger_<ledger>_<database>``: the first 16 hexadecimal digits of the ledger's id, and 16 random ones of the
+database's own. A schema's name survives copies of the file, EXPORT and COPY FROM DATABASE; a copy shares the budget.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import LedgerError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from dpsql.ledger.ledger import Ledger
+
+_digits = 16
+_schema = re.compile(r"dpsql_ledger_([0-9a-f]{16})_([0-9a-f]{16})")
+_marking = threading.Lock()
+ROWS = "SELECT database_name, schema_name FROM system.main.duckdb_schemas()"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The mark of a database.
+
+    Attributes
+    ----------
+    ledger : str
+        The first 16 digits of its ledger's id.
+    database : str
+        The 16 digits of the database.
+    """
+
+    ledger: str
+    database: str
+
+    @property
+    def schema(self) -> str:
+        """The name of the schema that is the mark."""
+        return f"dpsql_ledger_{self.ledger}_{self.database}"
+
+    def is_of(self, ledger_id: str) -> bool:
+        """Whether it is the mark of this ledger."""
+        return self.ledger == ledger_id[:_digits]
+
+
+def new_mark(ledger_id: str) -> Mark:
+    """Return the mark of a database that has none yet."""
+    return Mark(ledger_id[:_digits], secrets.token_hex(_digits // 2))
+
+
+def parse(schema: str) -> Mark | None:
+    """Return the mark that a schema's name is, or None."""
+    found = _schema.fullmatch(schema)
+    return None if found is None else Mark(*found.groups())
+
+
+def marks(rows: Iterable[Sequence[Any]]) -> dict[str, Mark]:
+    """Return the mark of every marked database, by its alias.
+
+    Parameters
+    ----------
+    rows : iterable
+        Database and schema of `duckdb_schemas()`, as `ROWS` selects them.
+
+    Raises
+    ------
+    LedgerError
+        L034: a database has two marks.
+    """
+    found: dict[str, Mark] = {}
+    for database, schema, *_ in rows:
+        mark = parse(schema)
+        if mark is None:
+            continue
+        if found.setdefault(database, mark) != mark:
+            raise LedgerError(
+                "L034",
+                f"database {database!r} is marked twice, as {found[database].schema} and {mark.schema}. "
+                "Drop the schema that is not its own; dpsql ledger shows the id of a ledger.",
+            )
+    return found
+
+
+def refuse_other(alias: str, mark: Mark | None, ledger_id: str) -> None:
+    """Raise when a database is marked with another ledger.
+
+    Raises
+    ------
+    LedgerError
+        L033.
+    """
+    if mark is not None and not mark.is_of(ledger_id):
+        raise LedgerError(
+            "L033",
+            f"database {alias!r} keeps its budgets in ledger {mark.ledger}…; the ledger opened is "
+            f"{ledger_id[:_digits]}…. Give ledger := that one, or run dpsql ledger adopt.",
+        )
+
+
+def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: str) -> str | None:
+    """Mark a database with its ledger, whatever becomes of the caller's transaction.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+        A cursor of it writes the mark.
+    database : str
+        The database's alias.
+    ledger_id : str
+
+    Returns
+    -------
+    database_id : str or None
+        Of the mark that stands now; None where the database is read-only and has none.
+
+    Raises
+    ------
+    LedgerError
+        L033: the database is marked with another ledger. L034: it is marked twice.
+    """
+    with _marking, connection.cursor() as cursor:
+        mark = marks(cursor.execute(f"{ROWS} WHERE database_name = ?", [database]).fetchall()).get(database)
+        refuse_other(database, mark, ledger_id)
+        if mark is None:
+            if _is_read_only(cursor, database):
+                return None
+            mark = new_mark(ledger_id)
+            cursor.execute(f"CREATE SCHEMA {_quoted(database)}.{mark.schema}")
+        return mark.database
+
+
+def change_mark(
+    connection: duckdb.DuckDBPyConnection,
+    database: str,
+    ledger_id: str,
+    record: Callable[[Mark | None, Mark], object],
+) -> tuple[Mark | None, Mark]:
+    """Mark a database with another ledger, in one transaction; it keeps its own digits.
+
+    Parameters
+    ----------
+    connection, database, ledger_id : optional
+        As in `write_mark`.
+    record : callable
+        Is told the marks before and after, while the change can still be undone.
+
+    Returns
+    -------
+    before, after : Mark
+        `before` is None where there was none.
+    """
+    with _marking, connection.cursor() as cursor:
+        before = marks(cursor.execute(f"{ROWS} WHERE database_name = ?", [database]).fetchall()).get(database)
+        after = new_mark(ledger_id) if before is None else Mark(ledger_id[:_digits], before.database)
+        if before == after:
+            return before, after
+        cursor.begin()
+        cursor.execute(f"CREATE SCHEMA {_quoted(database)}.{after.schema}")
+        if before is not None:
+            cursor.execute(f"DROP SCHEMA {_quoted(database)}.{before.schema}")
+        record(before, after)
+        cursor.commit()
+        return before, after
+
+
+def adopt(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> tuple[Mark | None, Mark]:
+    """Tie a connection's database to a ledger, and record it there; return the marks before and after."""
+
+    def record(before: Mark | None, after: Mark) -> None:
+        facts = {"database": after.database, "before": None if before is None else before.ledger}
+        ledger.declare("adopt", f"database {after.database}", facts, "dpsql ledger adopt")
+
+    database = connection.execute("SELECT system.main.current_database()").fetchall()[0][0]
+    return change_mark(connection, database, ledger.id, record)
+
+
+def _is_read_only(connection: duckdb.DuckDBPyConnection, database: str) -> bool:
+    found = connection.execute(
+        "SELECT readonly FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
+    ).fetchone()
+    return found is not None and bool(found[0])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

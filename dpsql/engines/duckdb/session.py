@@ -1,0 +1,551 @@
+"""What every connection of one DuckDB instance shares: the ledger, and the calls that are running.
+
+Functions registered in DuckDB belong to the whole instance, so their state does too. A call lives
+from its gate, where types and budget are checked, to its release; in between, its parts find each
+other by a ticket.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpsql.contract.call import Call, Collector, Draw
+from dpsql.contract.names import dataset_name
+from dpsql.contract.parameters import show, text
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.lineage.sources import Sources
+from dpsql.errors import BudgetError, InternalError, ParameterError
+from dpsql.functions.registry import CURVES, EXACT, MODELS, SELECTORS, function_of
+from dpsql.ledger.accountant import cost_of
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.ledger import Entry, Ledger
+from dpsql.ledger.location import is_url
+from dpsql.ledger.rows import StoredRelease
+from dpsql.progress import Progress, listen
+from dpsql.released.model import LinearModel
+from dpsql.released.shapes import NOT_RELEASED
+
+# Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
+# are releases whose statement may still ask for them.
+_MOST_CALLS = 4096
+# Seconds without a new batch after which a call that holds rows is taken for dead, once another call begins.
+_DEAD_AFTER = 3600.0
+FAILED = (
+    "failed after it read the table. A charge stands, and nothing was released. "
+    "Report it with the versions that `dpsql doctor` shows."
+)
+Result = TypeVar("Result")
+
+
+@dataclass
+class RunningCall:
+    """A call between its gate and its release."""
+
+    call: Any  # of the function's own kind
+    function: str
+    number: int
+    collector: Collector | None
+    charged: bool = False
+    entry: Entry | None = None
+    batches: int = 0
+    passed: int = 0  # passes over the rows that are over
+    center: int | None = None  # the private mean of the target, once it is drawn
+    # Keys the choice among the features of a row, which every call makes anew.
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    touched: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    turning: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Session:
+    """The shared state of one DuckDB instance.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Where charges go.
+    sources : Sources
+        Whose budgets the tables of the instance belong to.
+    strict : bool
+        Refuse datasets that were never protected.
+    location : str, optional
+        The ledger's location as it was given.
+    """
+
+    def __init__(self, ledger: Ledger, sources: Sources, *, strict: bool, location: str | None = None) -> None:
+        self.ledger = ledger
+        self.sources = sources
+        self._location = location
+        self.strict = strict
+        # Keys the hash that samples rows and privacy units, and sorts them into blocks; secret, new in every session.
+        self.sampling_key = secrets.token_bytes(16)
+        self._calls: OrderedDict[int, RunningCall] = OrderedDict()
+        self._models: dict[tuple[Any, str | None], LinearModel] = {}
+        self._released: OrderedDict[int, Entry] = OrderedDict()
+        self._opened = 0
+        self._lock = threading.Lock()
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def function(self, name: str, bind: Callable[[Session], Callable[..., Any]]) -> Callable[..., Any]:
+        """Return a SQL function bound to this session."""
+        found = self._functions.get(name)
+        return self._functions.setdefault(name, _silent(bind(self))) if found is None else found
+
+    def uses(self, location: str) -> bool:
+        """Whether a location names the ledger of this session."""
+        mine = self._location
+        if mine is None or location == ":memory:" or is_url(mine) or is_url(location):
+            return location == (mine or ":memory:")
+        return Path(location).resolve() == Path(mine).resolve()
+
+    def plan(
+        self,
+        function: str,
+        source: Any,
+        arguments: Mapping[str, Any],
+        *,
+        seen: Sequence[tuple[str, str]] | None = None,
+        aggregate: bool = False,
+    ) -> Any:
+        """Check a call's public arguments, with the owner's policy for the dataset filled in.
+
+        Parameters
+        ----------
+        function : str
+        source : str
+            The source's name; ``''`` in the aggregate form.
+        arguments : mapping
+        seen : sequence of (query, plan), optional
+            What DuckDB says that the source reads, see `Sources.spellings`; missing where nothing is protected.
+        aggregate : bool
+
+        Returns
+        -------
+        plan : Plan
+            Of the function's own kind.
+
+        Raises
+        ------
+        ParameterError
+            An argument that does not fit.
+        SourceError, BudgetError
+            The source cannot be placed.
+        """
+        listen()
+        if not aggregate:
+            source = text("source", source, hint="Give the name of a table, view or registered frame.")
+        given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
+        governed = function not in EXACT and (self.sources.looked_up if seen else self.sources.governed)
+        if governed and aggregate and given is None:
+            raise ParameterError(
+                "P013",
+                "dataset is missing: the ledger protects data, so name the budget of the rows: dataset := "
+                f"'{self.sources.declarations().protected[0]}'.",
+            )
+        placement = None
+        if seen and not aggregate:
+            if governed:
+                if given is not None:
+                    text("dataset", given, hint="Give the name of a budget.")
+                placement = self.sources.place(
+                    source,
+                    seen,
+                    given,
+                    unit if isinstance(unit, str) else None,
+                    named=arguments.get("release") is not None,
+                )
+            elif function not in EXACT:
+                placement = self.sources.identified(source, seen, self._dataset_of(source) if given is None else given)
+        elif governed and not aggregate:
+            raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
+        dataset = given if given is not None else self._dataset_of(source)
+        if placement is not None:
+            dataset, source = placement.charged[0], placement.source
+        text("dataset", dataset, hint="Give the name of the budget to charge.")
+        features = arguments.get("features")
+        if isinstance(features, Mapping) and set(features) == {"release"}:
+            arguments = {**arguments, **self._chosen(dataset, arguments)}
+        policy = self.ledger.policy(dataset)
+        if aggregate and policy is not None and policy.privacy_unit is not None:
+            raise BudgetError(
+                "B011",
+                f"dataset {show(dataset)} protects all rows of one {policy.privacy_unit}, and the aggregate form "
+                f"protects single rows. Use the table form: FROM {function}('{dataset}', ...).",
+            )
+        stated = {} if policy is None else _stated(policy, aggregate)
+        if placement is not None and placement.unit is not None:
+            stated["privacy_unit"] = placement.unit
+        plan = function_of(function).plan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
+        return plan if placement is None else replace(plan, placement=placement)
+
+    def gate(self, plan: Plan, texts: Mapping[str, str]) -> Plan:
+        """Check a call once more when it is run; return its plan with the digest of the views that it stands on."""
+        self.sources.refuse_stale(plan.placement)
+        self.sources.catalog()  # which refuses a database that belongs to another ledger, protected or not here
+        placement = plan.placement
+        if placement is not None and not placement.direct:
+            plan = replace(plan, placement=replace(placement, views=self.sources.refuse_hidden(placement, texts)))
+        return plan
+
+    def admit(self, plan: Plan, statement: str) -> Plan:
+        """Check a call of the aggregate form when it is run; return its plan with where its rows come from."""
+        placement = self.sources.place_aggregate(statement, plan.dataset, named=plan.release is not None)
+        plan = replace(plan, dataset=placement.charged[0], placement=placement)
+        self.check(plan)
+        return plan
+
+    def _dataset_of(self, source: str) -> str:
+        """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
+        plain = dataset_name(source)
+        return source if plain != source and source and self.ledger.policy(source) is not None else plain
+
+    def _chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the features that an earlier release chose, with the layout that it read them from."""
+        key = arguments["features"].get("release")
+        found = self._releases_of(SELECTORS, dataset, key)
+        if not found:
+            raise ParameterError(
+                "P030",
+                f"no selection on dataset {show(dataset)} was released as {show(key)}. "
+                "Give release := a name when you select, then features := release('that name').",
+            )
+        selected = function_of(found[-1].function).shape.features
+        layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
+        if not names:
+            raise ParameterError(
+                "P053", f"release {show(key)} selected no feature. Select again, with a lower threshold."
+            )
+        taken = {
+            part: layout[part]
+            for part in ("n_features", "names", "row_id", "value")
+            if arguments.get(part) is None and part in layout
+        }
+        if layout["kind"] == "wide":
+            return {"features": names}
+        if layout["kind"] == "long":
+            return {**taken, "features": layout["features"], "names": names}
+        return {**taken, "features": layout["features"], "chosen": names}
+
+    def model(self, key: Any, dataset: str | None = None) -> LinearModel:
+        """Return a released model.
+
+        Parameters
+        ----------
+        key : str or int
+            Name of the release, or its number in the ledger.
+        dataset : str, optional
+            The budget that it was charged to, where two datasets have a release of that name.
+
+        Raises
+        ------
+        ParameterError
+            P030, P053, P055: there is no such model, nothing was released, or there is more than one.
+        """
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            raise ParameterError("P013", f"a model must be the name or the number of a release; got {show(key)}.")
+        found = self._models.get((key, dataset))
+        if found is None:
+            released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
+            # A name, once released, keeps its model.
+            found = self._models[(key, dataset)] = LinearModel.read(released)
+        return found
+
+    def curve(self, key: Any, dataset: str | None, view: Callable[[Any], Result]) -> Result:
+        """Return a view of a released ROC curve; `key` and errors as for `model`."""
+        return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
+
+    def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: Any) -> list[StoredRelease]:
+        """Return what was released under a name, or has a number in the ledger; nothing for what is neither."""
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            return []
+        return self.ledger.releases(functions, dataset, key)
+
+    def _one_release(
+        self, functions: tuple[str, ...], dataset: str | None, key: Any, what: str, step: str
+    ) -> StoredRelease:
+        """Return the one release of a name or number, or say that there is none, or more than one."""
+        found = self._releases_of(functions, dataset, key)
+        if not found:
+            raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
+        if len(found) > 1:
+            raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
+        return found[0]
+
+    def models(self) -> list[dict[str, Any]]:
+        """Return one row per model in the ledger, oldest first."""
+        rows = []
+        for entry in self.ledger.releases(MODELS):
+            released = entry.result["coefficients"] is not None
+            rows.append(
+                {
+                    "model": entry.name,
+                    "ledger_id": entry.sequence,
+                    "dataset": entry.dataset,
+                    "function": entry.function,
+                    "method": entry.result["method"],
+                    "target": entry.arguments["layout"]["target"],
+                    "features": entry.result["terms"][1:],
+                    "status": "released" if released else f"{NOT_RELEASED}: {entry.result['reason']}",
+                    "guarantee": entry.guarantee,
+                    "recorded_at": entry.recorded_at,
+                    "json": LinearModel.read(entry).to_json() if released else None,
+                }
+            )
+        return rows
+
+    def check(self, plan: Plan) -> None:
+        """Raise when the budgets do not allow the call now; charges nothing."""
+        if plan.release is not None and self.replay(plan) is not None:
+            return
+        for dataset in plan.charged:
+            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **_protection(plan))
+
+    def replay(self, plan: Plan) -> Entry | None:
+        """Return the stored result of a named release, if there is one."""
+        if plan.release is None:
+            return None
+        fingerprint = self.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
+        return self.ledger.replay(plan.dataset, plan.release, fingerprint, self._older(plan))
+
+    def stored(self, plan: Plan, texts: Mapping[str, str]) -> Entry:
+        """Return the stored result of a named release, and note in the ledger that it was asked for again."""
+        plan = self.gate(plan, texts)
+        entry = self.replay(plan)
+        if entry is None:
+            raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
+        views = (entry.lineage or {}).get("views", "")
+        if plan.placement is not None and not plan.placement.seen and views and views != plan.placement.views:
+            raise ParameterError(
+                "P014",
+                f"release {show(plan.release)} holds the result of another text of the views that it reads: "
+                "`dpsql show` tells which. Give this call another name.",
+            )
+        self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
+        return entry
+
+    def _older(self, plan: Plan) -> str:
+        """Return the fingerprint that a call had before the ledger kept what its source means."""
+        arguments = {**plan.public_arguments}
+        arguments.pop("content", None)
+        if plan.placement is not None and "source" in arguments:
+            arguments["source"] = plan.placement.written
+        return self.ledger.fingerprint(plan.dataset, plan.function, arguments)
+
+    def open_call(self, call: Call, function: str) -> int:
+        """Start a call; return its ticket."""
+        ticket = secrets.randbits(62)  # a number: it travels beside every row
+        with self._lock:
+            self._forget_the_dead()
+            self._opened += 1
+            self._calls[ticket] = RunningCall(call, function, self._opened, call.start())
+            if len(self._calls) > _MOST_CALLS:
+                self._calls.popitem(last=False)
+        return ticket
+
+    def _forget_the_dead(self) -> None:
+        """Free the rows of calls whose statement DuckDB aborted without telling."""
+        latest = time.monotonic() - _DEAD_AFTER
+        for ticket, found in list(self._calls.items()):
+            if (
+                found.collector is not None
+                and found.touched < latest
+                and not (found.lock.locked() or found.turning.locked())
+            ):
+                del self._calls[ticket]
+
+    def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
+        """Return the call that a ticket stands for.
+
+        Parameters
+        ----------
+        ticket : int
+        private : bool, optional
+            Refuse the ticket of a call that is not private (True), or that is (False).
+        """
+        with self._lock:
+            found = self._calls.get(ticket)
+        if found is None or (private is not None and private != found.function.startswith("dp_")):
+            raise InternalError("I002", "the call is no longer running. Run the statement again.")
+        return found
+
+    def close_call(self, ticket: int) -> None:
+        """Forget a call that has released or failed."""
+        with self._lock:
+            self._calls.pop(ticket, None)
+
+    def release_once(self, ticket: int, work: Callable[[RunningCall], Entry]) -> Entry:
+        """Return the release of a call, made by `work` the first time.
+
+        DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery):
+        it is the same release, so it is neither drawn nor charged anew.
+        """
+        with self._lock:
+            entry = self._released.get(ticket)
+        if entry is not None:
+            return entry
+        running = self.running(ticket, private=True)
+        with running.lock:
+            if running.entry is not None:
+                return running.entry
+            try:
+                entry = running.entry = work(running)
+            finally:
+                self.close_call(ticket)
+            with self._lock:
+                self._released[ticket] = entry
+                if len(self._released) > _MOST_CALLS:
+                    self._released.popitem(last=False)
+            return entry
+
+    def finish(self, ticket: int, running: RunningCall, statistic: Any) -> Entry:
+        """Release a call whose statistic is complete: the long work, then charge and draw in one transaction."""
+        call = running.call
+
+        def prepare(_: RunningCall) -> Draw:
+            with Progress(running.function) as progress:
+                draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
+                return draw if isinstance(draw, Draw) else Draw(call.plan.event, draw)
+
+        return self.release(call.plan, running.function, self.guarded(ticket, prepare), call.left_out)
+
+    def turn(self, ticket: int, number: int, complete: Callable[[RunningCall], Collector]) -> None:
+        """End a pass over the rows, once: draw what the next one needs.
+
+        Parameters
+        ----------
+        ticket : int
+        number : int
+            Of the pass that ends, from 1.
+        complete : callable
+            Returns the collector of the pass, once it has every row.
+        """
+
+        def work(running: RunningCall) -> None:
+            with running.turning:
+                if running.passed >= number:  # DuckDB evaluates a function again where it likes
+                    return
+                with Progress(running.function) as progress:
+                    collector = running.call.turn(complete(running), progress)
+                running.collector, running.batches, running.passed = collector, 0, number
+                running.touched = time.monotonic()
+
+        self.guarded(ticket, work)
+
+    @property
+    def opened(self) -> int:
+        """How many calls have passed their gate so far."""
+        return self._opened
+
+    def fail_open_calls(self, plan: Plan, since: int) -> bool:
+        """Charge, without a result, the calls of a plan whose statement DuckDB aborted; say whether there was one."""
+        with self._lock:
+            dead = [
+                (ticket, found)
+                for ticket, found in self._calls.items()
+                if found.number > since and found.call.plan == plan
+            ]
+        for ticket, found in dead:
+            self._charge_failure(found)
+            self.close_call(ticket)
+        return bool(dead)
+
+    def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
+        """Run a part of a call that reads rows; should it fail, the charge is committed without a result.
+
+        Raises
+        ------
+        InternalError
+            In place of any exception, without its text: the gate has refused what public values can tell, so
+            whatever fails here may depend on rows.
+        """
+        running = self.running(ticket, private=private)
+        try:
+            return work(running)
+        except BaseException as failure:
+            self._charge_failure(running)
+            if not isinstance(failure, Exception):
+                raise
+            raise InternalError("I001", f"{running.function} {FAILED}") from None
+
+    def release(self, plan: Plan, function: str, draw: Draw, remark: str = "") -> Entry:
+        """Charge and draw in one durable transaction; `remark` stands in the receipt, after the guarantee."""
+        entry = self.ledger.charge(
+            plan.dataset,
+            event=draw.event,
+            function=function,
+            arguments=plan.public_arguments,
+            draw=draw.run,
+            name=plan.release,
+            strict=self.strict,
+            row=_row_text(plan),
+            remark=remark,
+            lineage=plan.lineage,
+            also=plan.charged[1:],
+            traced=plan.traced,
+            older=self._older(plan),
+            **_protection(plan),
+        )
+        if function in MODELS:
+            self._models.clear()  # a name without a dataset may stand for two models from now on
+        return entry
+
+    def _charge_failure(self, running: RunningCall) -> None:
+        with self._lock:  # several threads read rows of one call; it is charged once
+            first, running.charged = not running.charged, True
+        if first and running.function.startswith("dp_"):
+            plan = running.call.plan
+            self.ledger.charge_failure(
+                plan.dataset,
+                event=plan.event,
+                function=running.function,
+                arguments=plan.public_arguments,
+                name=plan.release,
+                row=_row_text(plan),
+                lineage=plan.lineage,
+                also=plan.charged[1:],
+                **_protection(plan),
+            )
+
+
+def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a SQL function without NumPy's warnings: on stderr one would tell about rows."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+
+    return call
+
+
+def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:
+    """Return what the owner stated, by the names of a call's arguments."""
+    stated: dict[str, Any] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
+    if not aggregate:
+        stated |= {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
+    return stated
+
+
+def _protection(plan: Plan) -> dict[str, Any]:
+    """Return what the call protects, as the ledger's arguments."""
+    unit = plan.layout.privacy_unit
+    return {
+        "neighbours": plan.neighbours,
+        "privacy_unit": unit,
+        "max_rows_per_unit": plan.max_rows_per_unit if unit is not None else None,
+    }
+
+
+def _row_text(plan: Plan) -> str:
+    """Return what counts as one row: in the long layout, all rows of one row id."""
+    return f"all rows of one {plan.layout.row_id}" if plan.layout.kind == "long" else "one row"

@@ -1,0 +1,531 @@
+"""The SQL that a call runs in the caller's own session: bound, aggregate, release.
+
+A statement is the same whatever the rows hold, grows only with the names of the columns, and draws
+nothing: the functions inside it that read rows or draw are volatile, so EXPLAIN, DESCRIBE and
+PREPARE run none of them. `dpsql_gate` checks types and budget before any row is read: every scan
+waits for its ticket.
+
+What a source holds crosses into a statement in one place, `Statement._input`, and is looked at in three ways only:
+
+- *Identities* (privacy units, row ids, names of features, labels) become a number or bytes (`identity`) before anything
+  is joined, grouped, partitioned or hashed. Neither has a collation.
+- *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash under a secret key
+  of identities and contents.
+- *Values* are judged by dpsql's own functions over Arrow, which DuckDB cannot look into. A predicate on a column is not
+  safe: DuckDB decides it while planning from the minimum and maximum that a Parquet file states, and these leave NaN
+  out. The one exception, scores, adds a zero that only the gate knows (`_histogram`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+
+from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
+from dpsql.contract.names import source_sql
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.rendering import call, cast, coalesce, concatenated, double, element, field, identifier, plus, struct, text
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+
+# Types that DuckDB compares as numbers; the others compare as bytes.
+_NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+
+
+def release_sql(plan: Plan, function: str) -> str:
+    """Return the statement whose one value is the release: its ledger sequence and its rows."""
+    return Statement(plan, function).release()
+
+
+def statistic_sql(plan: Plan, function: str) -> str:
+    """Return the statement whose one value is the exact statistic, a list. Not private."""
+    statement = Statement(plan, function)
+    return f"{statement.definitions()}\nSELECT {statement.statistic} AS statistic"
+
+
+def exact_sql(plan: Plan, function: str) -> str:
+    """Return the statement of the exact statistic, one row per feature. Not private."""
+    statement = Statement(plan, function)
+    rows = call(f"dpsql_{function}", statement.ticket, statement.statistic)
+    entry = call("unnest", "entry")  # entry.* is a struct_extract that a caller's macro replaces
+    return f"{statement.definitions()}\nSELECT {entry} FROM (SELECT {call('unnest', rows)} AS entry)"
+
+
+def stored_sql(plan: Plan) -> str:
+    """Return the statement that reads a named release back from the ledger; no table is touched."""
+    shape = FUNCTIONS[plan.function].shape.name
+    return f"SELECT {call(f'dpsql_stored_{shape}', text(plan.to_json()), view_texts(plan))} AS release"
+
+
+def view_texts(plan: Plan) -> str:
+    """Return the texts of all views, where the source is more than a table or may be."""
+    if plan.placement is None or plan.placement.direct:
+        return "NULL"
+    rows = call("list", struct({"name": "view_name", "sql": "sql"}))
+    return f"(SELECT {rows} FROM {call('duckdb_views')} WHERE NOT internal)"
+
+
+def rows_sql(release: str) -> str:
+    """Return the rows of the result out of a release statement."""
+    entries = call("unnest", field("release", "entries"))
+    return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
+
+
+def admit_sql(plan: Plan) -> str:
+    """Return the statement whose one value is the aggregate form's checked plan; it fails when the budget does.
+
+    What is aggregated stands in the statement around it, whose plan DuckDB writes down before a row is read.
+    """
+    statement = cast(call("json_serialize_plan", call("current_query")), "VARCHAR")
+    return f"SELECT {call('dpsql_admit', text(plan.to_json()), statement)} AS plan"
+
+
+def identity(column: str) -> tuple[str, str]:
+    """Return whose a value is, as a number and as bytes: integers are numbers, and everything else is bytes.
+
+    Values of one column are the same identity exactly when both are equal; neither is NULL where the value is not. The
+    type of a column is known when a statement is planned, so what is not needed is planned away. Texts are their UTF-8
+    bytes; the bytes of other types are made by `dpsql.kernels.identity`.
+    """
+    kind = call("typeof", column)
+    numeric = f"{kind} IN ({', '.join(map(text, _NUMBERS))})"
+    number = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
+    other = f"WHEN {kind} = 'VARCHAR' THEN {_text_bytes(column)} ELSE {call('dpsql_identity', column)}"
+    return number, f"CASE WHEN {numeric} THEN ''::BLOB {other} END"
+
+
+def _text_bytes(column: str) -> str:
+    """Return a value's text as bytes, which no collation concerns."""
+    return call("encode", cast(column, "VARCHAR"))
+
+
+def place(*parts: tuple[str, str] | str) -> str:
+    """Return a 128-bit hash under the session's key, of identities and of 16 bytes of contents.
+
+    What is hashed tells its parts apart: behind each identity's number and the length of its bytes stands a colon.
+    """
+    out = [f"(SELECT {call('dpsql_sampling_key')})"]
+    for part in parts:
+        if isinstance(part, str):
+            out.append(part)
+        else:
+            number, data = part
+            length = cast(call("octet_length", data), "VARCHAR")
+            out += [call("encode", concatenated(cast(number, "VARCHAR"), "':'", length, "':'")), data]
+    return call("md5_number", concatenated(*out))
+
+
+def block_hash(*parts: tuple[str, str] | str) -> str:
+    """Return the 64 bits of a place that decide a block."""
+    return cast(call(">>", place(*parts), "64"), "UBIGINT")
+
+
+def _first(rows: str, most: int, *places: str, partition: str = "") -> str:
+    """Return the first rows by their places, of each part where they are partitioned.
+
+    Places are columns before they are compared: DuckDB 2.0 takes nothing volatile in a window's order.
+    """
+    names = [f"place{number}" for number in range(1, len(places) + 1)]
+    known = ", ".join(f"{expression} AS {name}" for expression, name in zip(places, names, strict=True))
+    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
+    within = f"PARTITION BY {partition} " if partition else ""
+    return (
+        f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {known} FROM ({rows})) "
+        f"QUALIFY {call('row_number')} OVER ({within}ORDER BY {order}) <= {most}"
+    )
+
+
+class Statement:
+    """The SQL of one call.
+
+    Parameters
+    ----------
+    plan : Plan
+    function : str
+        The SQL function that the statistic is for, such as ``'dp_sis'``.
+
+    Attributes
+    ----------
+    ticket, zero : str
+        SQL of what the gate gives the call: its ticket, and the number 0.
+    statistic : str
+        SQL of the statistic: a list of exact sums, or of the numbers of the batches that were collected.
+    """
+
+    def __init__(self, plan: Any, function: str) -> None:
+        self.plan = plan
+        self.function = function
+        # Names that no source or column of the caller's can have, whatever it is called: drawn anew for each statement.
+        self._suffix = secrets.token_hex(8)
+        gate = self._name("gate")
+        self.ticket, self.zero = (f"(SELECT {field('gate', part)} FROM {gate})" for part in ("ticket", "zero"))
+        # The direction is written out: default_order is the caller's to set.
+        self.statistic = f"(SELECT {call('list', 's ORDER BY j ASC NULLS LAST')} FROM {self._name('statistic')})"
+
+    def definitions(self) -> str:
+        """Return the WITH clause that defines the gate and the statistic."""
+        steps = {
+            XTY: self._xty,
+            HISTOGRAM: self._histogram,
+            FEATURE_COUNTS: self._feature_counts,
+            COLLECTED: self._collected,
+        }
+        return "WITH " + ",\n".join([self._gate(), *steps[self.plan.statistic]()])
+
+    def release(self) -> str:
+        """Return the whole statement of a release."""
+        shape = FUNCTIONS[self.function].shape.name
+        released = call(f"dpsql_release_{shape}", self.ticket, self.statistic)
+        return f"{self.definitions()}\nSELECT {released} AS release"
+
+    def _name(self, step: str) -> str:
+        return f"__dpsql__{step}_{self._suffix}"
+
+    def _step(self, step: str, query: str, *, kept: bool = False) -> str:
+        """Name a query; `kept` has DuckDB run it once and keep its rows."""
+        return f"{self._name(step)} AS {'MATERIALIZED ' if kept else ''}({query})"
+
+    # Where rows come from.
+
+    def _input(self) -> str:
+        """Return the FROM item that names the columns by their part, and lets an absent one show as such.
+
+        It stands wherever rows are read and not once as a CTE: DuckDB 1.5.6 crashes on a frame that it finds
+        as a Python variable inside a CTE that is not materialized and is read twice.
+
+        A column that the source lacks resolves to the outer relation and shows there as a type that no
+        column of interest has; the gate then refuses it with our own message. ``SELECT *`` around the source
+        keeps DuckDB's pseudo-columns out (rowid, file_row_number): they are places, not contents, and shift
+        when another row goes.
+        """
+        layout = self.plan.layout
+        named: list[str] = []
+
+        def column(name: str | None) -> str:
+            if name is None:
+                return "NULL::BOOLEAN"
+            named.append(identifier(name))
+            return identifier(name)
+
+        whole = self._name("source")
+        row = call("struct_pack", f"*COLUMNS({whole}.*)")  # a row named as such is a struct_pack that a macro replaces
+        if layout.kind != "wide" or layout.features is not None:
+            columns = [layout.target]
+            if layout.kind == "array":
+                columns.append(str(layout.features))
+            elif layout.kind == "wide":
+                columns += layout.features or ()
+            row = struct({name: column(name) for name in columns})
+        parts = [row, column(layout.privacy_unit), column(layout.row_id)]
+        if layout.kind == "long":
+            parts += [column(str(layout.features)), column(layout.value)]
+        parts = [f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)]
+        absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+        source = source_sql(self.plan.source)
+        return (
+            f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
+            f"LATERAL (SELECT {', '.join(parts)} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
+            "AS found) AS input"
+        )
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """Names of the columns of `_input`."""
+        parts = ("dpsql_row", "dpsql_unit", "dpsql_row_id")
+        return (*parts, "dpsql_feature", "dpsql_value") if self.plan.layout.kind == "long" else parts
+
+    def _gate(self) -> str:
+        plan = text(self.plan.to_json())
+        probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._input()} LIMIT 0)"
+        return self._step(
+            "gate",
+            f"SELECT {call('dpsql_gate', text(self.function), plan, probe, view_texts(self.plan))} AS gate",
+            kept=True,
+        )
+
+    # Which rows count, and in what block they are.
+
+    def _rows(self, *more: str, ticket: str = "") -> str:
+        """Return the rows, those of each privacy unit capped; ties are rows that read alike."""
+        plan, layout = self.plan, self.plan.layout
+        columns = ", ".join(("dpsql_row", *more))
+        scan = f"FROM {self._input()} WHERE {ticket or self.ticket} IS NOT NULL"
+        rows = f"SELECT {columns} {scan}"
+        if layout.privacy_unit is not None:
+            number, data = identity("dpsql_unit")
+            known = f"{columns}, {number} AS unit_number, {data} AS unit_bytes, dpsql_row_id AS own_id"
+            contents = call("dpsql_contents", self.ticket, "dpsql_row")
+            # Rows of one id are told apart by what they hold; rows that read alike may stand for each other.
+            order = (place(contents),) if layout.row_id is None else (place(identity("own_id")), contents)
+            owned = f"SELECT {known} {scan} AND dpsql_unit IS NOT NULL"
+            rows = f"SELECT {columns} FROM ({self._capped(owned, *order)})"
+        if plan.most_rows is not None:
+            # Rows that are alike must not stay or go together, so each has numbers of its own; not DuckDB's, whose seed
+            # is the caller's to set.
+            draw = call("dpsql_random", self.ticket)
+            rows = _first(rows, plan.most_rows, draw, draw)
+        return f"({rows})"
+
+    def _capped(self, rows: str, *places: str) -> str:
+        """Return the rows of each unit which come first by their places."""
+        return _first(rows, self.plan.max_rows_per_unit, *places, partition="unit_number, unit_bytes")
+
+    def _block_key(self) -> str:
+        """Return 64 bits of the place of what decides a row's block: its unit, its row id, its contents, or nothing.
+
+        Contents, and no random number, where a row must be in the same block in every pass.
+        """
+        layout = self.plan.layout
+        if layout.privacy_unit is not None:
+            return block_hash(self._owner("unit"))
+        contents = block_hash(call("dpsql_contents", self.ticket, "dpsql_row"))
+        if layout.row_id is not None:
+            key = block_hash(self._owner("row"))
+            return coalesce(key, contents) if layout.kind != "long" else key  # a row may lack an id
+        return contents if self.plan.in_blocks else "NULL::UBIGINT"
+
+    def _owner(self, part: str) -> tuple[str, str]:
+        """Return the identity of the unit or row of what is at hand: of cells it is there already."""
+        if self.plan.layout.kind == "long":
+            return f"{part}_number", f"{part}_bytes"
+        return identity("dpsql_unit" if part == "unit" else "dpsql_row_id")
+
+    # Long rows.
+
+    @property
+    def _document(self) -> str:
+        """The columns that say which row, and whose, a cell of the long layout is of."""
+        parts = ("row",) if self.plan.layout.privacy_unit is None else ("unit", "row")
+        return ", ".join(f"{part}_number, {part}_bytes" for part in parts)
+
+    def _cells(self, *more: str) -> str:
+        """Read the cells of long rows once and keep them, so that no join can be planned around the gate."""
+        columns, condition = [], "dpsql_row_id IS NOT NULL"
+        if self.plan.layout.privacy_unit is not None:
+            condition += " AND dpsql_unit IS NOT NULL"
+            columns.append(("unit", identity("dpsql_unit")))
+        columns.append(("row", identity("dpsql_row_id")))
+        owners = [f"{number} AS {part}_number, {data} AS {part}_bytes" for part, (number, data) in columns]
+        parts = [*owners, *more, f"{call('dpsql_target', self.ticket, 'dpsql_row')} AS target"]
+        return self._step(
+            "cells",
+            f"SELECT {', '.join(parts)} FROM {self._input()} WHERE {self.ticket} IS NOT NULL AND {condition}",
+            kept=True,
+        )
+
+    def _features(self) -> str:
+        """Name the public features by their position."""
+        listed = call("unnest", call("dpsql_features", self.ticket))
+        parts = (
+            f"{field('f', 'j')} AS j, {call('encode', field('f', 'name'))} AS name, {field('f', 'absent')} AS absent"
+        )
+        return self._step("features", f"SELECT {parts} FROM (SELECT {listed} AS f)", kept=True)
+
+    def _documents(self) -> list[str]:
+        """One row per (unit, row id): of several targets the largest counts."""
+        value = "NULL" if self.plan.layout.value is None else call("dpsql_value", self.ticket, "dpsql_value")
+        targets = f"SELECT {self._document}, {call('max', 'target')} AS target FROM {self._name('cells')} GROUP BY ALL"
+        return [
+            self._cells(f"{_text_bytes('dpsql_feature')} AS name", f"{value} AS value"),
+            self._step("documents", self._capped_documents(targets), kept=True),
+        ]
+
+    def _capped_documents(self, rows: str) -> str:
+        return rows if self.plan.layout.privacy_unit is None else self._capped(rows, place(self._owner("row")))
+
+    def _present(self) -> str:
+        """One row per cell that is present: of duplicates the largest value counts."""
+        value = "1::DOUBLE" if self.plan.layout.value is None else call("max", "value")
+        joined = f"{self._name('cells')} JOIN {self._name('features')} USING (name)"
+        return self._step("present", f"SELECT {self._document}, j, {value} AS value FROM {joined} GROUP BY ALL")
+
+    # One kind of statistic each.
+
+    def _xty(self) -> list[str]:
+        """Sum the features' products with the target."""
+        if self.plan.layout.kind == "long":
+            return [*self._documents(), *self._center(), *self._long_products()]
+        mean = f"(SELECT mean FROM {self._name('center')})"
+        part = call("dpsql_xty", self.ticket, mean, "dpsql_row")
+        positions = call("range", "1", plus(call("len", "part"), "1"))
+        parts, cells = self._name("parts"), self._name("cells")
+        return [
+            *self._center(),
+            self._step("parts", f"SELECT {part} AS part FROM {self._rows()}"),
+            self._step("cells", f"SELECT {call('unnest', 'part')} AS s, {call('unnest', positions)} AS j FROM {parts}"),
+            self._step("statistic", f"SELECT j, {call('sum', 's')} AS s FROM {cells} GROUP BY j"),
+        ]
+
+    def _center(self) -> list[str]:
+        """Name the centre of the target: 0, or the private mean that is drawn here from the first scan."""
+        if self.plan.center == "public":
+            return [self._step("center", "SELECT 0::BIGINT AS mean", kept=True)]
+        one = str(FIXED_POINT_ONE)
+        if self.plan.layout.kind == "long":
+            target, rows = cast("target", "BIGINT"), self._name("documents")
+            terms = [plus(one, target), call("-", one, target)]
+        else:
+            sums = call("dpsql_target_sums", self.ticket, "dpsql_row")
+            terms, rows = [element("part", 1), element("part", 2)], f"(SELECT {sums} AS part FROM {self._rows()})"
+        totals = call("list_value", *(coalesce(call("sum", term), "0::HUGEINT") for term in terms))
+        drawn = call("dpsql_center", self.ticket, f"(SELECT sums FROM {self._name('target_sums')})")
+        return [
+            self._step("target_sums", f"SELECT {totals} AS sums FROM {rows}"),
+            self._step("center", f"SELECT {drawn} AS mean", kept=True),
+        ]
+
+    def _long_products(self) -> list[str]:
+        """Sum over present cells what they add to an absent one, plus what absence alone gives."""
+        centred = call("dpsql_centred", f"(SELECT mean FROM {self._name('center')})", "target")
+        product = call("dpsql_product", self.ticket, "j", "value", "target")
+        everything = f"(SELECT {coalesce(call('sum', 'target'), '0')} FROM {self._name('centred')})"
+        present = f"{self._name('present')} JOIN {self._name('centred')} USING ({self._document})"
+        total = plus(coalesce("s", "0"), call("*", "absent", everything))
+        joined = f"{self._name('features')} LEFT JOIN {self._name('sums')} USING (j)"
+        return [
+            self._features(),
+            self._step(
+                "centred", f"SELECT {self._document}, {centred} AS target FROM {self._name('documents')}", kept=True
+            ),
+            self._present(),
+            self._step("sums", f"SELECT j, {call('sum', product)} AS s FROM {present} GROUP BY j"),
+            self._step("statistic", f"SELECT j, {total} AS s FROM {joined}"),
+        ]
+
+    def _histogram(self) -> list[str]:
+        """Count rows by label and cell of the score; cells without rows are there too.
+
+        Rows meet as few functions as can be: they are grouped by the label, and labels are judged by group. Where the
+        levels are texts, labels may be, and these are grouped by their bytes, too: no collation brings two of them into
+        one group.
+
+        The gate's zero is added to every score. It leaves the score as it is (-0.0 becomes 0.0), and as it comes out of
+        a volatile function at run time, DuckDB has no statistics of the sum: no comparison with it can be decided while
+        the statement is planned. Every function of the column alone can be, even `isnan`, where a Parquet file states
+        that minimum and maximum are equal.
+        """
+        plan, layout = self.plan, self.plan.layout
+        label, score = (field("dpsql_row", name) for name in (layout.target, layout.features[0]))
+        cells, count = plan.cells, plan.cells.count
+        lower, upper = double(plan.lower), double(plan.upper)
+        lowest, highest, missing = cells.of(np.array([plan.lower, plan.upper, plan.missing_score]))
+        cell = (
+            f"CASE WHEN score BETWEEN {lower} AND {upper} THEN {cells.sql('score')} WHEN score < {lower} THEN {lowest} "
+            f"WHEN score > {upper} AND NOT {call('isnan', 'score')} THEN {highest} ELSE {missing} END"
+        )
+        opaque = plus(f"TRY_CAST({score} AS DOUBLE)", self.zero)
+        texts = isinstance((plan.target_levels or (None,))[0], str)
+        exact = f"{_text_bytes('label')} AS exact, " if texts else ""
+        target = call("dpsql_target", self.ticket, struct({layout.target: "label"}))
+        bounded = call("least", "cell", str(count - 1))
+        j = f"CASE WHEN target > 0 THEN {plus(bounded, str(count))} WHEN target < 0 THEN {bounded} END"
+        places = f"{call('range', str(2 * count))} AS places(j)"
+        return [
+            self._step("scored", f"SELECT {label} AS label, {opaque} AS score FROM {self._rows()}"),
+            self._step(
+                "groups",
+                f"SELECT label, {exact}{cell} AS cell, {call('count_star')} AS s FROM {self._name('scored')} "
+                "GROUP BY ALL",
+            ),
+            self._step("judged", f"SELECT {target} AS target, cell, s FROM {self._name('groups')}"),
+            self._step("counts", f"SELECT {j} AS j, {call('sum', 's')} AS s FROM {self._name('judged')} GROUP BY 1"),
+            self._step(
+                "statistic",
+                f"SELECT places.j, {coalesce('s', '0')}::HUGEINT AS s FROM {places} "
+                f"LEFT JOIN {self._name('counts')} USING (j)",
+            ),
+        ]
+
+    def _feature_counts(self) -> list[str]:
+        """Hand long rows to the collector: the label of each row id, and which features it has."""
+        plan, cells = self.plan, self._name("cells")
+        name, features = _text_bytes("dpsql_feature"), [self._features()]
+        if plan.layout.value is not None:
+            name = f"CASE WHEN {call('dpsql_present', self.ticket, 'dpsql_value')} THEN {name} END"
+        if plan.draws_vocabulary:
+            # Names are numbered in any order: the numbers stand for them, and decide nothing.
+            listed = call("list", f"{struct({'j': 'j', 'name': 'name'})} ORDER BY j ASC NULLS LAST")
+            known = call("dpsql_vocabulary", self.ticket, f"(SELECT {listed} FROM {self._name('names')})")
+            distinct = f"SELECT name FROM {cells} WHERE name IS NOT NULL GROUP BY name"
+            features = [
+                self._step("names", f"SELECT name, {call('row_number')} OVER () AS j FROM ({distinct})", kept=True),
+                self._step(
+                    "features",
+                    f"SELECT j, name FROM {self._name('names')} WHERE (SELECT {known}) IS NOT NULL",
+                    kept=True,
+                ),
+            ]
+        label = coalesce(f"{call('max', 'target')} FILTER (WHERE target <> 0)", "0")
+        rows = (
+            f"SELECT {self._document}, {label} AS target, {call('list', 'j')} FILTER (WHERE j IS NOT NULL) AS js "
+            f"FROM {cells} LEFT JOIN {self._name('features')} USING (name) GROUP BY {self._document}"
+        )
+        rows = self._capped_documents(rows)
+        if plan.most_rows is not None:
+            parts = ("row",) if plan.layout.privacy_unit is None else ("unit", "row")
+            rows = _first(rows, plan.most_rows, place(*map(self._owner, parts)))
+        gathered = self._step("gathered", rows, kept=plan.passes > 1)
+        return [self._cells(f"{name} AS name"), *features, gathered, *self._passes()]
+
+    def _collected(self) -> list[str]:
+        """Hand every row, with what decides its block, to the call's collector; once in each pass."""
+        if self.plan.layout.kind != "long":
+            return self._passes()
+        cells = ", ".join(
+            f"{call('list', column)} FILTER (WHERE j IS NOT NULL) AS {name}"
+            for column, name in (("j", "js"), ("value", "vs"))
+        )
+        document = self._document
+        joined = f"{self._name('documents')} LEFT JOIN {self._name('present')} USING ({document})"
+        return [
+            *self._documents(),
+            self._features(),
+            self._present(),
+            self._step(
+                "gathered",
+                f"SELECT {document}, target, {cells} FROM {joined} GROUP BY {document}, target",
+                kept=self.plan.passes > 1,
+            ),
+            *self._passes(),
+        ]
+
+    def _passes(self) -> list[str]:
+        """Read the rows as often as the call asks for; every pass but the first waits for the turn before it."""
+        steps, ticket = [], self.ticket
+        for number in range(1, self.plan.passes):
+            batches = f"(SELECT {call('list', 's')} FROM {self._name(f'parts{number}')})"
+            turn = call("dpsql_turn", self.ticket, str(number), batches)
+            steps += [*self._pass(ticket, number), self._step(f"turn{number}", f"SELECT {turn} AS ticket", kept=True)]
+            ticket = f"(SELECT ticket FROM {self._name(f'turn{number}')})"
+        last = self.plan.passes
+        return [
+            *steps,
+            *self._pass(ticket, last),
+            self._step("statistic", f"SELECT s, s AS j FROM {self._name(f'parts{last}')}"),
+        ]
+
+    def _pass(self, ticket: str, number: int) -> list[str]:
+        """Return the numbers of the batches of one pass over the rows, which waits for its ticket."""
+        plan, key = self.plan, self._block_key()
+        if plan.layout.kind == "long":
+            parts = {LONG_TARGET: "target", LONG_POSITIONS: "js"}
+            if plan.statistic == COLLECTED:
+                parts[LONG_VALUES] = "vs"
+            gathered = f"{self._name('gathered')} WHERE {ticket} IS NOT NULL"
+            rows = f"(SELECT {struct(parts)} AS dpsql_row, {key} AS key FROM {gathered})"
+        else:
+            columns = [name for name in ("dpsql_unit", "dpsql_row_id") if name in key]
+            rows = f"(SELECT dpsql_row, {key} AS key FROM {self._rows(*columns, ticket=ticket)})"
+        size = "NULL::BIGINT"
+        if plan.block_by_block is not None:
+            block = call("%", "key", f"{plan.block_by_block}::UBIGINT")
+            rows = f"(SELECT dpsql_row, {block} AS key FROM {rows})"
+            size = f"{call('count_star')} OVER (PARTITION BY key)"
+        keyed = self._name(f"keyed{number}")
+        collect = call("dpsql_collect", self.ticket, str(number), "dpsql_row", "key", "size")
+        return [
+            self._step(f"keyed{number}", f"SELECT dpsql_row, key, {size} AS size FROM {rows}"),
+            self._step(f"parts{number}", f"SELECT s FROM (SELECT {collect} AS s FROM {keyed}) WHERE s IS NOT NULL"),
+        ]

@@ -1,0 +1,1 @@
+"""One file per SQL function: its arguments, its statistic, its draw and its result."""

@@ -1,0 +1,98 @@
+"""dp_auc: a private area under the ROC curve, with noise that follows the smaller level (`dpsql.mechanisms.smooth`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import Quantity
+from dpsql.functions.column import COLUMN_PROTECTION
+from dpsql.functions.roc import grid_cells
+from dpsql.functions.score_histogram import (
+    SCORE_BOUNDS,
+    SCORED,
+    EvenCells,
+    ScoreCall,
+    ScoreCells,
+    ScorePlan,
+)
+from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, smooth_area, step_epsilon
+from dpsql.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class AucPlan(ScorePlan):
+    """The checked public arguments of one ``dp_auc`` call.
+
+    Attributes
+    ----------
+    grid : int
+        Cells of equal width that scores are counted in; two scores of a cell are a tie.
+    """
+
+    grid: int
+
+    function: ClassVar[str] = "dp_auc"
+    arguments: ClassVar[dict[str, Any]] = {
+        **SCORED,
+        "epsilon": None,
+        "cells": 4096,
+        **SCORE_BOUNDS,
+        **COLUMN_PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        return {**super()._own(given, layout), "grid": grid_cells(given["cells"])}
+
+    @cached_property
+    def cells(self) -> ScoreCells:
+        """Cells of equal width between the bounds."""
+        return EvenCells(self.lower, self.upper, self.grid)
+
+    @property
+    def row_epsilon(self) -> Fraction:
+        """Epsilon of one added, removed or replaced row."""
+        return step_epsilon(self.epsilon, self.neighbours, self.max_rows_per_unit, replaces=True)
+
+    def check_drawable(self, count: int) -> None:
+        """Raise when epsilon is too small for the constants of the noise."""
+        one = min(self.row_epsilon, Fraction(1))
+        cauchy_scale(one, default_beta(one))
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: noise by smooth sensitivity."""
+        return {"mechanism": "smooth_sensitivity", "epsilon": str(self.epsilon)}
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the area would be, were the levels even; without n_rows nothing can be said."""
+        if n_rows is None:
+            return [("auc_median_error", 1.0, "median size of the noise on the area at worst; give n_rows for more")]
+        error = area_noise(n_rows // 2, self.epsilon, self.neighbours, self.max_rows_per_unit)
+        return [("auc_median_error", error, "median size of the noise on the area, were levels even")]
+
+
+class AucCall(ScoreCall):
+    """A dp_auc call joined to its source's types."""
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the area."""
+        plan: AucPlan = self.plan
+        negative, positive = self.counts(statistic)
+
+        def draw() -> dict[str, Any]:
+            area = smooth_area(
+                negative,
+                positive,
+                epsilon=plan.epsilon,
+                neighbours=plan.neighbours,
+                max_rows_per_unit=plan.max_rows_per_unit,
+            )
+            return {"auc": float(area), "levels": list(self.levels)}
+
+        return draw

@@ -1,0 +1,281 @@
+"""dp_best_subset: one of all k-subsets by its constrained least squares fit, under the exponential mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, BoundedCall, Collector
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import Side
+from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
+from dpsql.kernels.gram import GramAccumulator
+from dpsql.progress import Progress
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.gram import score_sensitivity, utility_range
+
+METHODS = ("exact", "top_r")
+# The products of so many columns still fit in memory, 16 bytes each.
+MOST_FEATURES = 5000
+# So many listed subsets do, with their scores.
+MOST_LISTED = 1_000_000
+# Beyond these the coefficients are all zero, or the noise drowns any table; the score's integers stay short.
+_RADII = (Fraction(1, 10**6), Fraction(10**6))
+_LARGEST_RIDGE = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestSubsetPlan(SelectionPlan):
+    """The checked public arguments of one ``dp_best_subset`` call.
+
+    Attributes
+    ----------
+    lower, upper : float, tuple of float or dict of float
+        Public bounds of the features, by their order or their names.
+    radius : Fraction
+        Radius of the ball of coefficients, in [1e-6, 1e6]: in half widths of the target's bounds per half width of a
+        feature's.
+    ridge : Fraction
+        Weight of the squared coefficients in the score, in [0, 1e12], in squared half widths of the target's bounds.
+    intercept : bool
+        Fit an intercept in every subset, inside the ball.
+    method : {'exact', 'top_r'}
+        The exponential mechanism over all subsets, or over the best ones with one score for the rest.
+    list_size : int or None
+        Subsets that are listed, at most `MOST_LISTED`; None for ``k (d - k) + 2``.
+    gap : Fraction or None
+        'top_r': scores count up to this much above the best one.
+    node_limit : int
+        'exact': nodes after which the search for the listed subsets ends, at most 1e9.
+    """
+
+    lower: Side
+    upper: Side
+    radius: Fraction
+    ridge: Fraction
+    intercept: bool
+    method: str
+    list_size: int | None
+    gap: Fraction | None
+    node_limit: int
+
+    function: ClassVar[str] = "dp_best_subset"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "method": METHODS}
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "k": None,
+        "epsilon": None,
+        **BOUNDS,
+        "radius": 1.1,
+        "ridge": 0,
+        "intercept": False,
+        "method": "exact",
+        "list_size": None,
+        "gap": None,
+        "node_limit": 20_000_000,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        own = {
+            **super()._own(given, layout),
+            **feature_bounds(given),
+            "radius": _radius(given["radius"]),
+            "ridge": _ridge(given["ridge"]),
+            "intercept": parameters.boolean("intercept", given["intercept"]),
+            "method": parameters.choice("method", given["method"], METHODS),
+            "list_size": given["list_size"],
+            "gap": given["gap"],
+            "node_limit": parameters.positive_integer(
+                "node_limit", given["node_limit"], hint="Give a public number of nodes, or leave it out."
+            ),
+        }
+        if own["list_size"] is not None:
+            own["list_size"] = parameters.positive_integer(
+                "list_size",
+                own["list_size"],
+                hint="Give a public number of subsets, or leave it out.",
+                most=MOST_LISTED,
+            )
+        if own["gap"] is not None:
+            own["gap"] = parameters.positive_number(
+                "gap", own["gap"], hint="Give a public gap of scores, or leave it out."
+            )
+            if own["method"] != "top_r":
+                raise ParameterError("P045", "gap belongs to method := 'top_r'. Leave it out.")
+        return own
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: one exponential mechanism over subsets."""
+        return {"mechanism": "subset_exponential", "k": self.k, "epsilon": str(self.epsilon), "method": self.method}
+
+    @property
+    def columns(self) -> int:
+        """Columns of a fit: the subset, and the intercept where there is one."""
+        return self.k + self.intercept
+
+    @cached_property
+    def sensitivity(self) -> Fraction:
+        """How far one row moves a score, in squared half widths of the target's bounds."""
+        return score_sensitivity(self.columns, self.radius)
+
+    def listed(self, features: int) -> int:
+        """Return the number of subsets to list out of those of some features; public."""
+        asked = self.k * (features - self.k) + 2 if self.list_size is None else self.list_size
+        return min(asked, math.comb(features, self.k))
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be; scores are sums of squares in half widths of the target's bounds."""
+        spread = utility_range(
+            self.neighbours,
+            self.columns,
+            self.radius,
+            width=Fraction(0),
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
+        scale = float(spread / self.epsilon)
+        gap = scale * log_of_other_subsets(n_features, self.k, (1 - CONFIDENCE) / CONFIDENCE)
+        out: list[Quantity] = [
+            ("score_sensitivity", float(self.sensitivity), "most that one row can move one score"),
+            ("noise_scale", scale, "difference of scores that makes a subset e times as likely"),
+            ("score_gap", gap, "gap between the best and every other subset that gives the best one in 95 % of calls"),
+        ]
+        if n_rows is not None:
+            out.append(("score_gap_share", gap / n_rows, "that gap as a share of the largest score, n_rows"))
+        return out
+
+
+def _radius(given: Any) -> Fraction:
+    found = parameters.positive_number("radius", given, hint="1.1 is usual.")
+    parameters.within("radius", found, *_RADII, hint="1.1 is usual.")
+    return found
+
+
+def _ridge(given: Any) -> Fraction:
+    found = parameters.number_from_zero("ridge", given, hint="0 is the usual value.")
+    parameters.within("ridge", found, None, _LARGEST_RIDGE, hint="0 is the usual value.")
+    return found
+
+
+class BestSubsetCall(BoundedCall):
+    """A dp_best_subset call joined to its source's types."""
+
+    def check(self) -> None:
+        """Raise when there are too many features, too."""
+        super().check()
+        if len(self.features) > MOST_FEATURES:
+            raise ParameterError(
+                "P026",
+                f"dp_best_subset takes at most {MOST_FEATURES} features; got {len(self.features)}. "
+                "Select some with dp_sis first, and name them in features.",
+            )
+
+    def start(self) -> Collector:
+        """Return an empty Gram matrix."""
+        return Gram(self)
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+        """Draw a subset; the search and the rejections are too long for the ledger's transaction."""
+        names = [self.features[position] for position in draw_subset(self.plan, statistic.total(), progress.tick)]
+        return lambda: names
+
+
+class Gram(Collector):
+    """Exact products of all columns, the target's last and the intercept's first."""
+
+    def __init__(self, call: BestSubsetCall) -> None:
+        self._maps = call.maps
+        self._intercept = bool(call.plan.intercept)
+        self._sums = GramAccumulator(len(call.features) + 1 + self._intercept)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows."""
+        middle, scale = self._maps
+        matrix = np.empty((len(target), len(features) + 1 + self._intercept))
+        matrix[:, self._intercept : -1] = quantise(features.T.copy(), middle, scale)
+        matrix[:, -1] = target
+        if self._intercept:
+            matrix[:, 0] = FIXED_POINT_ONE
+        self._sums.add(matrix)
+
+    def total(self) -> NDArray[Any]:
+        """Return the products of all rows, in units of ``S**2``."""
+        return self._sums.total()
+
+
+def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], tick: Callable[[], object]) -> tuple[int, ...]:
+    """Draw a subset's positions, ascending.
+
+    Parameters
+    ----------
+    plan : BestSubsetPlan
+    products : ndarray of integers, shape (q, q)
+        Exact products of intercept (if any), features and target, in units of ``S**2``.
+    tick : callable
+        Called now and then; what it raises ends the work. Told nothing: how long the search is depends on the rows.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``; epsilon-bounded range, hence ``epsilon**2 / 8`` under zCDP.
+    - **Sensitivity**: `dpsql.statistics.gram.utility_range`; scores rise with every row, which saves a factor of two
+      under add_remove.
+    - **Does not protect**: running time.
+    """
+    from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
+    from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
+    from dpsql.kernels.subset_strata import subset_strata
+    from dpsql.mechanisms.subset_exponential import Strata, subset_exponential, top_r_exponential
+
+    forced = int(plan.intercept)
+    features = len(products) - 1 - forced
+    gram, cross, total = products[:-1, :-1], products[:-1, -1], int(products[-1, -1])
+    spread = utility_range(
+        plan.neighbours,
+        plan.columns,
+        plan.radius,
+        width=SCORE_WIDTH + (LIST_WIDTH if plan.method == "top_r" else 0),
+        max_rows_per_unit=plan.max_rows_per_unit,
+    )
+    found = best_subsets(
+        gram,
+        cross,
+        total,
+        size=plan.k,
+        count=plan.listed(features),
+        radius=plan.radius,
+        ridge=plan.ridge,
+        forced=forced,
+        node_limit=plan.node_limit if plan.method == "exact" else None,
+        tick=tick,
+    )
+    common: dict[str, Any] = {
+        "n_candidates": features,
+        "utility_range": spread / SCORE_UNIT,
+        "epsilon": plan.epsilon,
+        "progress": lambda rounds: tick(),
+    }
+    if plan.method == "top_r":
+        gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)
+        return top_r_exponential(found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
+    problem = BallLeastSquares(gram, cross, total, radius=plan.radius, ridge=plan.ridge, forced=forced)
+    return subset_exponential(
+        found.subsets,
+        found.scores,
+        found.lower_bound,
+        score=problem.scores,
+        floor=lambda subsets: score_floors(problem, subsets),
+        strata=lambda: Strata(*subset_strata(problem, found)),
+        **common,
+    )

@@ -1,0 +1,98 @@
+"""dp_bounds: a private interval that holds the bulk of one column, for which nothing need be known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import Quantity
+from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
+from dpsql.kernels.cells import COARSE_CELLS, MagnitudeCounts
+from dpsql.mechanisms.bounds import laplace_bounds
+from dpsql.progress import Progress
+from dpsql.statistics.counts import l1_sensitivity
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundsPlan(ColumnPlan):
+    """The checked public arguments of one ``dp_bounds`` call.
+
+    Attributes
+    ----------
+    failure : Fraction
+        Chance, at most, that the interval reaches out to where no row is, in (0, 1).
+    """
+
+    failure: Fraction
+
+    function: ClassVar[str] = "dp_bounds"
+    arguments: ClassVar[dict[str, Any]] = {"target": None, "epsilon": None, "failure": 0.001, **COLUMN_PROTECTION}
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        hint = "0.001 is the usual value."
+        return {"failure": parameters.open_unit_interval("failure", given["failure"], hint=hint)}
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: noise on two histograms of one column."""
+        return {"mechanism": "discrete_laplace", "epsilon": str(self.epsilon)}
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise on a count."""
+        return (self.scale,)
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the noise on a count; coarse and fine counts have half of epsilon each."""
+        return 2 * l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit) / self.epsilon
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be."""
+        rows = float(self.scale) * math.log(COARSE_CELLS / self.failure)
+        out: list[Quantity] = [("threshold", rows, "rows that a magnitude must hold to be inside the interval")]
+        if n_rows is not None:
+            out.append(("threshold_share", rows / n_rows, "that as a share of the rows"))
+        return out
+
+
+class BoundsCall(Call):
+    """A dp_bounds call joined to its source's types."""
+
+    def start(self) -> Collector:
+        """Return empty cells."""
+        return Magnitudes()
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the interval."""
+        plan: BoundsPlan = self.plan
+        return lambda: list(
+            laplace_bounds(
+                statistic.cells.counts[0],
+                epsilon=plan.epsilon,
+                neighbours=plan.neighbours,
+                max_rows_per_unit=plan.max_rows_per_unit,
+                failure=plan.failure,
+            )
+        )
+
+
+class Magnitudes(Collector):
+    """Rows per cell of a public logarithmic scale."""
+
+    def __init__(self) -> None:
+        self.cells = MagnitudeCounts(1)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        self.cells.add(target[np.newaxis])

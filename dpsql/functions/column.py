@@ -1,0 +1,26 @@
+"""What the functions of one column share: the column is the target, and there are no features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import NOT_STATED, PROTECTION, Plan
+
+# Who is protected, in a table whose rows stand side by side: long rows have no place here.
+COLUMN_PROTECTION = {name: default for name, default in PROTECTION.items() if name != "value"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnPlan(Plan):
+    """The plan of a function of one numeric column."""
+
+    target_needs_bounds: ClassVar[bool] = False
+    stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
+
+    @classmethod
+    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+        """Return the layout of a table of which one column counts."""
+        return replace(Layout.from_arguments({**given, "features": None}), features=())

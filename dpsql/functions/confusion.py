@@ -1,0 +1,102 @@
+"""dp_confusion: private confusion matrices at public thresholds.
+
+Rows of either level are counted between the thresholds, and the counts are added up from the largest score down, as for
+dp_roc (`dpsql.functions.roc`). Thresholds are given, so all of epsilon goes to the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from dpsql.contract import parameters
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import Quantity
+from dpsql.errors import ParameterError
+from dpsql.functions.column import COLUMN_PROTECTION
+from dpsql.functions.roc import CurvePlan
+from dpsql.functions.score_histogram import (
+    SCORE_BOUNDS,
+    SCORED,
+    CutCells,
+    ScoreCall,
+    ScoreCells,
+)
+from dpsql.progress import Progress
+
+_MOST_THRESHOLDS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionPlan(CurvePlan):
+    """The checked public arguments of one ``dp_confusion`` call.
+
+    Attributes
+    ----------
+    thresholds : tuple of float
+        Strictly ascending, between the bounds. A row counts as predicted positive when its score is at least that.
+    """
+
+    thresholds: tuple[float, ...]
+
+    function: ClassVar[str] = "dp_confusion"
+    arguments: ClassVar[dict[str, Any]] = {
+        **SCORED,
+        "thresholds": 0.5,
+        "epsilon": None,
+        "delta": None,
+        "curve": "auto",
+        **SCORE_BOUNDS,
+        **COLUMN_PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        own = super()._own(given, layout)
+        return {**own, "thresholds": _thresholds(given["thresholds"], own["lower"], own["upper"])}
+
+    @cached_property
+    def cells(self) -> ScoreCells:
+        """Cells between the thresholds."""
+        return CutCells(self.thresholds)
+
+    @property
+    def counted(self) -> int:
+        """Cells that the counts are between."""
+        return len(self.thresholds) + 1
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: noise on counts."""
+        return self.count_event
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the cumulative counts would be."""
+        return self.count_noise(self.counted, n_rows)
+
+
+class ConfusionCall(ScoreCall):
+    """A dp_confusion call joined to its source's types."""
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the counts."""
+        plan: ConfusionPlan = self.plan
+        negative, positive = self.counts(statistic)
+        return lambda: {
+            **plan.draw_counts(negative, positive, plan.cells.edges).to_record(),
+            "levels": list(self.levels),
+        }
+
+
+def _thresholds(given: Any, lower: float, upper: float) -> tuple[float, ...]:
+    hint = "Give ascending numbers between lower and upper, such as [0.25, 0.5, 0.75]."
+    items = parameters.list_items(given, most=_MOST_THRESHOLDS)
+    items = (given,) if items is None else items
+    found = tuple(parameters.finite_float("a threshold", item, hint=hint) for item in items)
+    inside = all(lower <= threshold <= upper for threshold in found)
+    if not 1 <= len(found) <= _MOST_THRESHOLDS or not inside or any(a >= b for a, b in pairwise(found)):
+        raise ParameterError("P032", f"thresholds must be 1 to {_MOST_THRESHOLDS} ascending numbers. {hint}")
+    return found

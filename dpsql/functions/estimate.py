@@ -1,0 +1,118 @@
+"""What a call would cost and how noisy it would be, from public numbers alone."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dpsql.contract.layout import MOST_FEATURES
+from dpsql.contract.parameters import choice, optional, positive_integer
+from dpsql.contract.plan import MOST_ROWS
+from dpsql.errors import ParameterError
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.accountant import cost_of
+
+# Every argument of dp_estimate after the function, in the order of the SQL macro.
+ESTIMATE_ARGUMENTS: dict[str, None] = dict.fromkeys(
+    (
+        "n_features",
+        "k",
+        "epsilon",
+        "delta",
+        "n_rows",
+        "neighbours",
+        "mechanism",
+        "gamma",
+        "center",
+        "center_share",
+        "split",
+        "blocks",
+        "rows_per_block",
+        "count_share",
+        "radius",
+        "intercept",
+        "method",
+        "selector",
+        "selection_share",
+        "selection_blocks",
+        "lower",
+        "upper",
+        "target_lower",
+        "target_upper",
+        "row_norm",
+        "rounds",
+        "bounds_share",
+        "scale_share",
+        "quantiles",
+        "cells",
+        "error_bound",
+        "score",
+        "threshold",
+        "max_features_per_row",
+        "n_max",
+        "cutoff",
+        "false_positives",
+        "clusters",
+        "vocabulary",
+        "vocabulary_share",
+        "regularization",
+        "thresholds",
+        "n_thresholds",
+        "threshold_share",
+        "curve",
+        "max_rows_per_unit",
+    )
+)
+
+
+def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **arguments: Any) -> list[dict[str, Any]]:
+    """Return cost and noise of a call.
+
+    Parameters
+    ----------
+    function : str
+        A function that spends, such as ``'dp_sis'``.
+    n_features : int
+        Number of features, from 1 to `MOST_FEATURES`; not for functions of one column.
+    n_rows : int, optional
+        A public guess of the number of rows, at most `MOST_ROWS`, to put the noise in proportion.
+    **arguments
+        As of the function; those that do not change its noise are left out.
+
+    Returns
+    -------
+    rows : list of dict
+        ``quantity``, ``value``, ``meaning``.
+    """
+    name = choice("function", function, tuple(FUNCTIONS))
+    kind = FUNCTIONS[name].plan
+    for argument in arguments:
+        if argument not in kind.arguments:
+            raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")
+    if "features" not in kind.arguments and n_features is None:
+        n_features = 1
+    count = positive_integer("n_features", n_features, hint="Give the number of features.", most=MOST_FEATURES)
+    rows = optional(partial(positive_integer, most=MOST_ROWS), "n_rows", n_rows, hint="Give a public number of rows.")
+    given: dict[str, Any] = {
+        argument: value for argument, value in kind.stand_ins.items() if argument in kind.arguments
+    }
+    if arguments.get("max_rows_per_unit") is not None:
+        given["privacy_unit"] = "unit"
+    elif arguments.get("blocks") is not None:
+        given["row_id"] = "id"
+    if "n_features" in kind.arguments:
+        given["n_features"] = count
+    # A row id and one column of features are long rows; an array of so many features is as good here.
+    plan = kind.from_arguments("source", {**given, **arguments})
+    plan.check_features(count)
+    plan.check_drawable(count)
+    cost = cost_of(plan.event)
+    quantities: list[tuple[str, float, str]] = [
+        ("epsilon", float(cost.epsilon or plan.epsilon), "privacy loss charged, basic composition")
+    ]
+    if cost.delta:
+        quantities.append(("delta", float(cost.delta), "chance that the guarantee fails"))
+    if cost.rho is not None:
+        quantities.append(("rho", float(cost.rho), "the same loss under zCDP"))
+    quantities += plan.noise(count, rows)
+    return [{"quantity": quantity, "value": value, "meaning": meaning} for quantity, value, meaning in quantities]

@@ -1,0 +1,376 @@
+"""dp_linear_regression: a linear model under differential privacy, by one of three methods."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Call, Collector, Draw
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import Side
+from dpsql.contract.plan import BOUNDS, COLUMNS, MOST_ROWS, PROTECTION, Plan, Quantity, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.functions import least_squares, tukey
+from dpsql.kernels.cells import GridCounts
+from dpsql.mechanisms.ada_ssp import SPLITS
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_event, gaussian_mu, share_of_mu, usable_mu
+from dpsql.mechanisms.quantile import halving_levels, quantile_event
+from dpsql.mechanisms.tukey import LARGEST_MODELS
+from dpsql.progress import Progress
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
+from dpsql.statistics.regression import row_radius
+from dpsql.statistics.tukey import models_needed, row_budget
+
+METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
+_public_hint = "Give a public number, not one from the table."
+# Products of this many columns are held at once, several times.
+MOST_FEATURES = 2000
+_MOST_ROUNDS = 100_000
+_LARGEST_MODEL_EPSILON = Fraction(200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionPlan(Plan):
+    """The checked public arguments of one ``dp_linear_regression`` call.
+
+    Attributes
+    ----------
+    delta : Fraction
+        With `epsilon`: the whole call is (epsilon, delta)-DP; in (0, 1).
+    method : {'ada_ssp', 'boosted_ada_ssp', 'tukey'}
+        The method; what 'auto' stands for is settled here, from public arguments alone.
+    lower, upper : float, tuple of float, dict of float or None
+        Public bounds of the features, by their order or their names; None to draw private ones, or to do without.
+    row_norm : float or None
+        Longest row of features that counts in full, in half widths of their bounds; None for all.
+    rounds : int
+        Rounds of boosting, from 1 to 100,000.
+    split : {'even', 'thirds'}
+        How boosting shares its budget: alike, or a third each to the products, the ridge and all rounds.
+    blocks : int or None
+        Public number of blocks of the Tukey mechanism; None to derive it from the number of rows.
+    n_rows : int or None
+        Public lower bound on the number of rows, at most `MOST_ROWS`.
+    bounds_share : Fraction
+        Share of mu squared that private bounds cost, in (0, 1).
+    scale_share : Fraction
+        Share of epsilon that the private median and quartiles of the target cost, in (0, 1).
+    count_share : Fraction
+        Share of epsilon that a private number of rows costs, in (0, 1).
+    count_failure : Fraction
+        Chance that this number exceeds the true one, in (0, 1).
+    """
+
+    delta: Fraction
+    method: str
+    lower: Side | None
+    upper: Side | None
+    row_norm: float | None
+    rounds: int
+    split: str
+    blocks: int | None
+    n_rows: int | None
+    bounds_share: Fraction
+    scale_share: Fraction
+    count_share: Fraction
+    count_failure: Fraction
+
+    function: ClassVar[str] = "dp_linear_regression"
+    target_needs_bounds: ClassVar[bool] = False
+    stand_ins: ClassVar[Mapping[str, Any]] = {"target": "target", "features": "features"}
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**Plan.choices, "method": METHODS, "split": SPLITS}
+    # What every function that fits a linear model takes beside columns, budget, bounds and protection.
+    fitting: ClassVar[dict[str, Any]] = {
+        "row_norm": None,
+        "rounds": 10,
+        "split": "even",
+        "blocks": None,
+        "n_rows": None,
+        "bounds_share": 0.25,
+        "scale_share": 0.05,
+        "count_share": 0.05,
+        "count_failure": 0.0001,
+    }
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "epsilon": None,
+        "delta": None,
+        "method": "auto",
+        **BOUNDS,
+        **fitting,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        own = {
+            "delta": parameters.delta(given["delta"]),
+            "method": parameters.choice("method", given["method"], METHODS),
+            "lower": None,
+            "upper": None,
+            "row_norm": given["row_norm"],
+            "rounds": parameters.positive_integer(
+                "rounds", given["rounds"], hint="10 is the usual value.", most=_MOST_ROUNDS
+            ),
+            "split": parameters.choice("split", given["split"], SPLITS),
+            **{
+                name: parameters.optional(
+                    partial(parameters.positive_integer, most=most), name, given[name], hint=_public_hint
+                )
+                for name, most in (("blocks", LARGEST_MODELS), ("n_rows", MOST_ROWS))
+            },
+            **{
+                name: parameters.open_unit_interval(name, given[name], hint="0.05 is usual.")
+                for name in ("bounds_share", "scale_share", "count_share", "count_failure")
+            },
+        }
+        if given["lower"] is not None or given["upper"] is not None:
+            own |= feature_bounds(given)
+        if own["row_norm"] is not None:
+            hint = "Give the longest row of features that is to count in full, or leave it out."
+            own["row_norm"] = parameters.positive_float("row_norm", own["row_norm"], hint=hint)
+        if own["method"] == "auto":
+            own["method"] = automatic(
+                cls._columns(given, layout),
+                own["blocks"],
+                own["n_rows"],
+                parameters.epsilon(given["epsilon"]),
+                own["delta"],
+            )
+        return own
+
+    @classmethod
+    def _columns(cls, given: Mapping[str, Any], layout: Layout) -> int | None:
+        """Return how many features the call is known to fit before the types are; None where only they tell."""
+        if "n_fitted" in given:  # a pipeline says how many it will have selected
+            return int(given["n_fitted"])
+        listed = layout.features if isinstance(layout.features, tuple) else layout.chosen or layout.names
+        return len(listed) if listed else layout.n_features
+
+    def check_features(self, count: int) -> None:
+        """Raise when there are too many features, or not as many bounds as features."""
+        if count > MOST_FEATURES:
+            raise ParameterError(
+                "P026",
+                f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
+                "Select some first, and give features := release('the name of that release').",
+            )
+        if self.method == "tukey" and self.blocks is None:
+            models_needed(count + 1, *self.model_budget)  # raises where no number of blocks would do
+        if self.target_bounds is not None:
+            affine_map(*self.target_bounds)
+        if self.method == "boosted_ada_ssp" and self.target_bounds is not None:
+            GridCounts(*self.target_bounds, least_squares.CELLS)  # raises where they are too narrow for the cells
+        if self.method != "tukey" and least_squares.released_numbers(self, count) > MOST_COORDINATES:
+            raise ParameterError(
+                "P026",
+                f"{count} features in {self.rounds} rounds are more noisy numbers than one call releases. "
+                "Give bounds, or take fewer features or rounds.",
+            )
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise on a private number of rows."""
+        return (self.max_rows_per_unit / self.count_epsilon,) if self.draws_count else ()
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the parts of mu of the private bounds and of the least of the releases of the fit."""
+        if self.method == "tukey":
+            return ()
+        fit = share_of_mu(least_squares.least_share(self), self.fit_mu)
+        parts = (self.bounds_mu, fit) if self.draws_bounds else (fit,)
+        return (part / self.max_rows_per_unit for part in parts)
+
+    @property
+    def target_is_bounded(self) -> bool:
+        """Whether the call says between what bounds the target lies."""
+        return self.target_bounds is not None or self.target_levels is not None
+
+    @property
+    def draws_bounds(self) -> bool:
+        """Whether some bounds are private."""
+        return self.method != "tukey" and (self.lower is None or not self.target_is_bounded)
+
+    @property
+    def draws_count(self) -> bool:
+        """Whether the number of blocks comes from a private number of rows."""
+        return self.method == "tukey" and self.blocks is None and self.n_rows is None
+
+    @property
+    def passes(self) -> int:
+        """How often the rows are read."""
+        if self.method == "tukey":
+            return 1 + self.draws_count + (self.lower is None or not self.target_is_bounded)
+        return 1 + self.draws_bounds
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether every row has a block of its own choosing."""
+        return self.method == "tukey"
+
+    @cached_property
+    def scale_epsilon(self) -> Fraction:
+        """The part of epsilon that the target's median and quartiles cost; 0 where they are not needed."""
+        needed = self.method == "boosted_ada_ssp" and self.target_levels is None
+        return self.epsilon * self.scale_share if needed else Fraction(0)
+
+    @cached_property
+    def count_epsilon(self) -> Fraction:
+        """The part of epsilon that the number of rows costs; 0 where it is public or not needed."""
+        return self.epsilon * self.count_share if self.draws_count else Fraction(0)
+
+    @cached_property
+    def mu(self) -> Fraction:
+        """Gaussian privacy loss of all Gaussian releases together."""
+        return usable_mu(self.epsilon - self.scale_epsilon, self.delta)
+
+    @cached_property
+    def bounds_mu(self) -> Fraction:
+        """The part of `mu` that private bounds cost: parts add up in squares."""
+        return share_of_mu(self.bounds_share, self.mu) if self.draws_bounds else Fraction(0)
+
+    @cached_property
+    def fit_mu(self) -> Fraction:
+        """The part of `mu` that is left for the fit."""
+        return share_of_mu(1 - self.bounds_share, self.mu) if self.draws_bounds else self.mu
+
+    @cached_property
+    def model_budget(self) -> tuple[Fraction, Fraction]:
+        """The (epsilon, delta) of the Tukey mechanism when one of its models is replaced."""
+        # It draws the deepest point long before the cap, which keeps its integers short; to use less is no loss.
+        epsilon = min(self.epsilon - self.count_epsilon, _LARGEST_MODEL_EPSILON)
+        return row_budget(self.neighbours, epsilon, self.delta)
+
+    @cached_property
+    def count_event(self) -> dict[str, Any]:
+        """What the private number of rows costs."""
+        return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: the mechanisms and their parameters."""
+        if self.method == "tukey":
+            rest = self.epsilon - self.count_epsilon
+            model = {
+                "mechanism": "approximate",
+                "method": "tukey",
+                "epsilon": str(rest),
+                "delta": str(self.delta),
+            }
+            return {"mechanism": "composed", "events": [self.count_event, model]} if self.draws_count else model
+        gaussian = gaussian_event(self.mu, self.epsilon - self.scale_epsilon, self.delta)
+        if not self.scale_epsilon:
+            return gaussian
+        levels = halving_levels(len(least_squares.QUARTILES))
+        return {
+            "mechanism": "composed",
+            "events": [quantile_event(self.scale_epsilon, levels, self.neighbours), gaussian],
+        }
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be."""
+        if self.method == "tukey":
+            return tukey.noise(self, n_features, n_rows)
+        return least_squares.noise(self, n_features, n_rows)
+
+    def radii(self, n_features: int) -> tuple[int | None, int]:
+        """Return the longest row of features, None for no limit, and of all columns; in units of ``S``."""
+        if self.row_norm is not None and self.row_norm < math.sqrt(n_features):
+            radius = max(1, math.floor(self.row_norm * FIXED_POINT_ONE))
+            return radius, row_radius(radius)
+        return None, math.isqrt((n_features + 1) * FIXED_POINT_ONE**2 - 1) + 1
+
+
+def automatic(
+    n_features: int | None, blocks: int | None, n_rows: int | None, epsilon: Fraction, delta: Fraction
+) -> str:
+    """Return the method that 'auto' stands for: a rule on public arguments alone.
+
+    Parameters
+    ----------
+    n_features : int or None
+        None where only the types of the source tell.
+    blocks : int or None
+        Whoever gives them means the Tukey mechanism.
+    n_rows : int or None
+        Public lower bound on the number of rows.
+    epsilon, delta : Fraction
+
+    Notes
+    -----
+    Boosting is the most accurate where noise matters (`benchmarks/papers/dp_kendall.py`), and holds the rows in memory.
+    Where the noise on a sum of squares is surely below a thousandth of the rows it gains nothing: then AdaSSP, which
+    reads the rows once and states its errors.
+    """
+    if blocks is not None:
+        return "tukey"
+    if n_rows is not None and n_features is not None:
+        noise = math.sqrt(3) / float(gaussian_mu(epsilon, delta)) * (n_features + 1)
+        if noise < n_rows / 1000:
+            return "ada_ssp"
+    return "boosted_ada_ssp"
+
+
+class RegressionCall(Call):
+    """A dp_linear_regression call joined to its source's types."""
+
+    def check(self) -> None:
+        """Raise when a feature has no bounds, too, where some have."""
+        super().check()
+        affine_maps(self.intervals or [])
+
+    def start(self) -> Collector:
+        """Return the collector of the first pass."""
+        start = tukey.start if self.plan.method == "tukey" else least_squares.start
+        return start(self)
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+        """Fit the model; the work is too long for the ledger's transaction."""
+        drawn: Callable[[], Any] | Draw = statistic.draw(progress)
+        return drawn
+
+    @property
+    def bounded_target(self) -> tuple[float, float] | None:
+        """Between what public bounds the target lies as this call reads it; None when they are not known."""
+        levels = (-float(FIXED_POINT_ONE), float(FIXED_POINT_ONE))
+        bounds: tuple[float, float] | None = self.plan.target_bounds
+        return levels if self.target.levels is not None else bounds
+
+    def result(self, coefficients: Any, std_errors: Any = None, bounds: Any = None, **more: Any) -> dict[str, Any]:
+        """Return what the ledger keeps of a fit, as JSON values: a model that `dpsql.released.model` reads back.
+
+        Parameters
+        ----------
+        coefficients, std_errors : ndarray or None
+            The intercept first.
+        bounds : list of pairs, optional
+            Public or private bounds of the features: values outside count as the bound, here and in predictions.
+        """
+        plan: RegressionPlan = self.plan
+        return {
+            "kind": "linear_regression",
+            "method": plan.method,
+            "terms": ["intercept", *self.features],
+            "elements": None if self.elements is None else list(self.elements),
+            "coefficients": None if coefficients is None else _finite(coefficients),
+            # What overflowed says nothing: its error is as large as can be.
+            "std_errors": None if std_errors is None else _finite(std_errors, unknown=sys.float_info.max),
+            "bounds": None if bounds is None else [[float(low), float(high)] for low, high in bounds],
+            **more,
+        }
+
+    @property
+    def target_unit(self) -> float:
+        """What one unit of the target is in the collected numbers: levels are coded -1 and 1."""
+        return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
+
+
+def _finite(values: Any, unknown: float = 0.0) -> list[float]:
+    import numpy as np
+
+    return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64), nan=unknown)]

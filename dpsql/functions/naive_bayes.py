@@ -1,0 +1,266 @@
+"""dp_naive_bayes: Bernoulli naive Bayes from two counts per feature and the two numbers of rows.
+
+The model needs nothing but how many rows of each level have a feature, and how many rows each level has; rows without
+a feature follow by subtraction. So a row moves one number of rows and at most r counts of features, where r is how
+many of its features count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity
+from dpsql.errors import ParameterError
+from dpsql.functions.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, share_of_mu, usable_mu
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.progress import Progress
+from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
+from dpsql.statistics.feature_counts import Norms, released_norms
+
+_MOST_SMOOTHING = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaiveBayesPlan(FeatureCountsPlan):
+    """The checked public arguments of one ``dp_naive_bayes`` call.
+
+    Attributes
+    ----------
+    delta : Fraction or None
+        With it the noise is Gaussian, without it Laplace.
+    count_share : Fraction
+        Share of the loss that the numbers of rows cost, in (0, 1): of epsilon, or of mu squared.
+    smoothing : float
+        Rows with and rows without each feature that are added to each level, in (0, 1e9].
+    shrink : bool
+        Draw the rates of the two levels together as far as the noise alone would have them apart.
+    """
+
+    delta: Fraction | None
+    count_share: Fraction
+    smoothing: float
+    shrink: bool
+
+    function: ClassVar[str] = "dp_naive_bayes"
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "epsilon": None,
+        "delta": None,
+        "max_features_per_row": 10,
+        "present_above": None,
+        "count_share": 0.1,
+        "smoothing": 1.0,
+        "shrink": True,
+        "target_levels": None,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        return {
+            **super()._own(given, layout),
+            "delta": parameters.optional(parameters.delta, given["delta"]),
+            "count_share": parameters.open_unit_interval("count_share", given["count_share"], hint="0.1 is usual."),
+            "smoothing": _smoothing(given["smoothing"]),
+            "shrink": parameters.boolean("shrink", given["shrink"]),
+        }
+
+    def check_features(self, count: int) -> None:
+        """Raise when there are more numbers than a call releases."""
+        if 2 * count > MOST_COORDINATES:
+            raise ParameterError("P026", f"{count} features are more than one call releases. Select some first.")
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of Laplace noise."""
+        return self.scales(count) if self.delta is None else ()
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the parts of mu of Gaussian noise."""
+        shares = () if self.delta is None else self.shares
+        return (share_of_mu(share, self.mu) / self.max_rows_per_unit for share in shares)
+
+    @cached_property
+    def mu(self) -> Fraction:
+        """Gaussian privacy loss of the whole call; 0 where the noise is Laplace."""
+        return Fraction(0) if self.delta is None else usable_mu(self.epsilon, self.delta)
+
+    @property
+    def shares(self) -> tuple[Fraction, Fraction]:
+        """What parts of the loss the numbers of rows and the counts of features cost."""
+        return self.count_share, 1 - self.count_share
+
+    def norms(self, count: int) -> tuple[Norms, Norms]:
+        """Return how far the numbers of rows, and the counts of so many features, move between neighbouring tables."""
+        unit = self.max_rows_per_unit
+        return (
+            Norms(
+                l1_sensitivity(self.neighbours, max_rows_per_unit=unit),
+                squared_l2_sensitivity(self.neighbours, max_rows_per_unit=unit),
+            ),
+            released_norms(
+                "counts",
+                self.neighbours,
+                max_features_per_row=self.max_features_per_row,
+                n_features=count,
+                max_rows_per_unit=unit,
+            ),
+        )
+
+    def scales(self, count: int) -> tuple[Fraction, ...]:
+        """Scales of the Laplace noise on a number of rows and on a count of a feature."""
+        pairs = zip(self.norms(count), self.shares, strict=True)
+        return tuple(norms.l1 / (self.epsilon * share) for norms, share in pairs)
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: noise on numbers of rows, and on counts of features."""
+        if self.delta is not None:
+            return gaussian_event(self.mu, self.epsilon, self.delta)
+        parts = [self.epsilon * share for share in self.shares]
+        return {
+            "mechanism": "composed",
+            "events": [{"mechanism": "discrete_laplace", "epsilon": str(part)} for part in parts],
+        }
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the counts would be."""
+        rows, feature = self.deviations(n_features)
+        return [
+            ("count_std_error", feature, "standard deviation of the noise on the rows that have a feature"),
+            ("rows_std_error", rows, "standard deviation of the noise on the rows of a level"),
+        ]
+
+    def deviations(self, count: int) -> tuple[float, ...]:
+        """Return the standard deviations of the noise on a number of rows and on a count of a feature."""
+        if self.delta is None:
+            return tuple(map(laplace_deviation, self.scales(count)))
+        pairs = zip(self.norms(count), self.shares, strict=True)
+        return tuple(math.sqrt(norms.squared_l2 / share) / float(self.mu) for norms, share in pairs)
+
+
+def _smoothing(value: Any) -> float:
+    found = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
+    parameters.within("smoothing", found, None, _MOST_SMOOTHING, hint="1 is usual.")
+    return found
+
+
+class NaiveBayesCall(FeatureCountsCall):
+    """A dp_naive_bayes call joined to its source's types."""
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the model."""
+        counts = self.counts(statistic)
+        return lambda: self.draw(counts)
+
+    def draw(self, counts: Counts) -> dict[str, Any]:
+        """Draw the counts and derive the model.
+
+        Notes
+        -----
+        - **Guarantee**: pure epsilon-DP with Laplace noise, (epsilon, delta)-DP and mu-GDP with Gaussian noise.
+        - **Neighbouring relation**: that of the plan.
+        - **Sensitivity**: an added row counts in one of two numbers of rows, and in at most r of 2 d counts: L1 and
+          squared L2 are 1 and r. A replaced row is removed and added, and may change its level: 2 and 2 r. The counts
+          are those of `dpsql.statistics.feature_counts`.
+        - **Assumes**: at most `max_features_per_row` features of a row were counted, each once.
+        """
+        plan: NaiveBayesPlan = self.plan
+        rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
+        features = np.concatenate([counts.negative, counts.positive])
+        if plan.delta is None:
+            noisy_rows, noisy = (
+                (part + discrete_laplace(scale, len(part))).astype(np.float64)
+                for part, scale in zip((rows, features), plan.scales(len(self.features)), strict=True)
+            )
+        else:
+            noisy_rows, noisy = (
+                gaussian_counts(
+                    part, squared_sensitivity=norms.squared_l2, squared_mu=share_of_mu(share, plan.mu) ** 2
+                ).values
+                for part, norms, share in zip(
+                    (rows, features), plan.norms(len(self.features)), plan.shares, strict=True
+                )
+            )
+        noisy = noisy.reshape(2, -1)
+        if plan.shrink:
+            noisy = shrunk(noisy, noisy_rows, plan.deviations(len(self.features))[1])
+        weights = log_odds(noisy, noisy_rows, plan.smoothing)
+        return {
+            "kind": "naive_bayes",
+            "method": "gaussian" if plan.delta is not None else "laplace",
+            "terms": ["intercept", *self.features],
+            "elements": None if self.elements is None else list(self.elements),
+            "coefficients": weights.tolist(),
+            "std_errors": None,
+            "bounds": None,
+            "levels": list(self.levels),
+            "binary": True,
+            "present_above": plan.present_above,
+        }
+
+
+def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """Return counts whose differences between the levels are as large as they are beyond the noise: post-processing.
+
+    Noise has a rare feature in a share of both levels, and in a larger one of the smaller level. So the two rates are
+    drawn to the rate of all rows, by the factor ``1 - variance / difference**2``, or wholly where that is negative
+    (James and Stein). Without noise nothing changes.
+
+    Parameters
+    ----------
+    present : ndarray of float64, shape (2, d)
+        Rows of the negative and of the positive level that have a feature, with noise.
+    rows : ndarray of float64, shape (2,)
+        Rows of each level, with noise; below one they count as one.
+    deviation : float
+        Standard deviation of the noise on `present`.
+
+    Returns
+    -------
+    counts : ndarray of float64, shape (2, d)
+    """
+    shares = np.maximum(rows, 1.0) / np.maximum(rows, 1.0).sum()
+    both = present.sum(axis=0)
+    difference = present[1] - shares[1] * both
+    variance = deviation**2 * np.square(shares).sum()
+    squares = np.square(difference)
+    # Where the noise explains all of it, nothing is kept: the quotient is at most 1.
+    kept = difference * (1 - variance / np.maximum(squares, variance) if variance > 0 else 1.0)
+    return np.stack([shares[0] * both - kept, shares[1] * both + kept])
+
+
+def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]:
+    """Return the log odds of the positive level as a linear model of features 0 and 1: post-processing.
+
+    Parameters
+    ----------
+    present : ndarray of float64, shape (2, d)
+        Rows of the negative and of the positive level that have a feature, with noise.
+    rows : ndarray of float64, shape (2,)
+        Rows of each level, with noise; below one they count as one.
+    smoothing : float
+        > 0.
+
+    Returns
+    -------
+    weights : ndarray of float64, shape (1 + d,)
+        The intercept first. Without noise they are those of scikit-learn's ``BernoulliNB(alpha=smoothing)``.
+    """
+    rows = np.maximum(rows, 1.0)
+    counts, total = np.clip(present, 0.0, rows[:, np.newaxis]), np.log(rows[:, np.newaxis] + 2 * smoothing)
+    log_present = np.log(counts + smoothing) - total
+    log_absent = np.log(rows[:, np.newaxis] - counts + smoothing) - total
+    weights = (log_present[1] - log_absent[1]) - (log_present[0] - log_absent[0])
+    intercept = np.log(rows[1]) - np.log(rows[0]) + (log_absent[1] - log_absent[0]).sum()
+    return np.concatenate([[intercept], weights])

@@ -1,0 +1,292 @@
+"""dp_pipeline: select features, then fit a linear model to them, under one budget and with one receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, Call, Collector, Draw, TargetCode
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import Side
+from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, SelectionPlan
+from dpsql.errors import ParameterError
+from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
+from dpsql.functions.kendall import KendallCall, KendallPlan
+from dpsql.functions.linear_regression import METHODS, RegressionCall, RegressionPlan
+from dpsql.functions.sis import CollectedSisCall, SisPlan
+from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
+from dpsql.mechanisms.ada_ssp import SPLITS
+from dpsql.progress import Progress
+from dpsql.statistics.fixed_point import affine_maps, quantise
+
+
+@dataclass(frozen=True)
+class _Selector:
+    plan: type[SelectionPlan]
+    call: type[Call]
+    fixed: Mapping[str, Any]
+
+
+SELECTORS: dict[str, _Selector] = {
+    "kendall": _Selector(KendallPlan, KendallCall, {}),
+    "two_stage": _Selector(TwoStagePlan, TwoStageCall, {}),
+    "best_subset": _Selector(BestSubsetPlan, BestSubsetCall, {"intercept": True}),
+    "sis": _Selector(SisPlan, CollectedSisCall, {"center": "target"}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelinePlan(Plan):
+    """The checked public arguments of one ``dp_pipeline`` call.
+
+    Attributes
+    ----------
+    k : int
+        Features to select.
+    delta : Fraction
+        As of ``dp_linear_regression``; the selection needs none.
+    selector : {'kendall', 'two_stage', 'best_subset', 'sis'}
+        Which function selects.
+    method : str
+        As of ``dp_linear_regression``.
+    selection_share : Fraction
+        Share of epsilon that the selection costs, in (0, 1).
+    selection_blocks : int
+        Public number of blocks of the two-stage selection, from 1 to `MOST_BLOCKS`.
+    fitting : dict
+        The other arguments of the fit, as they were given.
+    """
+
+    k: int
+    delta: Fraction
+    selector: str
+    method: str
+    selection_share: Fraction
+    selection_blocks: int
+    lower: Side | None
+    upper: Side | None
+    fitting: dict[str, Any]
+
+    function: ClassVar[str] = "dp_pipeline"
+    target_needs_bounds: ClassVar[bool] = False
+    stand_ins: ClassVar[Mapping[str, Any]] = RegressionPlan.stand_ins
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **Plan.choices,
+        "selector": tuple(SELECTORS),
+        "method": METHODS,
+        "split": SPLITS,
+    }
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "k": None,
+        "epsilon": None,
+        "delta": None,
+        "selector": "kendall",
+        "method": "auto",
+        "selection_share": 0.05,
+        "selection_blocks": 1000,
+        **BOUNDS,
+        **RegressionPlan.fitting,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def from_arguments(cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> Any:
+        """Check the arguments of a call, those of both parts too; see `Plan.from_arguments`."""
+        plan = super().from_arguments(source, arguments, stated)
+        _ = plan.selection, plan.regression
+        return plan
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        selection = SelectionPlan._own(given, layout)
+        fit = RegressionPlan._own({**given, "n_fitted": selection["k"]}, layout)
+        return {
+            **selection,
+            **{name: fit[name] for name in ("delta", "method", "lower", "upper")},
+            "selector": parameters.choice("selector", given["selector"], tuple(SELECTORS)),
+            "selection_share": parameters.open_unit_interval(
+                "selection_share", given["selection_share"], hint="0.05 is the usual value."
+            ),
+            "selection_blocks": parameters.positive_integer(
+                "selection_blocks",
+                given["selection_blocks"],
+                hint="1000 is the usual value.",
+                most=MOST_BLOCKS,
+            ),
+            "fitting": {
+                name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
+                for name in RegressionPlan.fitting
+            },
+        }
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """What both parts are given."""
+        layout = self.layout
+        bounds = self.target_bounds or (None, None)
+        return {
+            **{name: getattr(layout, name) for name in ("target", "features", "n_features", "names", "chosen")},
+            **{name: getattr(layout, name) for name in ("privacy_unit", "row_id", "value")},
+            **{"lower": self.lower, "upper": self.upper, "target_lower": bounds[0], "target_upper": bounds[1]},
+            "target_levels": self.target_levels,
+            "neighbours": self.neighbours,
+            "max_rows_per_unit": self.max_rows_per_unit if layout.privacy_unit is not None else None,
+            "dataset": self.dataset,
+        }
+
+    @cached_property
+    def selection(self) -> SelectionPlan:
+        """The plan of the selection."""
+        selector = SELECTORS[self.selector]
+        own = {"k": self.k, "epsilon": self.epsilon * self.selection_share, "blocks": self.selection_blocks}
+        given = {**self._shared, **own, **selector.fixed}
+        if self.selector == "kendall":
+            del given["blocks"]
+        plan: SelectionPlan = selector.plan.from_arguments(self.source, given)
+        return plan
+
+    @cached_property
+    def regression(self) -> RegressionPlan:
+        """The plan of the fit; its shares are of the whole epsilon, as those of the call."""
+        rest = 1 - self.selection_share
+        given = {name: value for name, value in self.fitting.items() if value is not None}
+        for name in ("count_share", "scale_share"):
+            given[name] = Fraction(given[name]) / rest
+            if not given[name] < 1:
+                raise ParameterError("P051", f"{name} and selection_share must be below 1 together. Lower one of them.")
+        for name in ("bounds_share", "count_failure"):
+            given[name] = Fraction(given[name])
+        own = {"epsilon": self.epsilon * rest, "delta": self.delta, "method": self.method}
+        plan: RegressionPlan = RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
+        return plan
+
+    @property
+    def passes(self) -> int:
+        """How often the rows are read."""
+        return self.selection.passes + self.regression.passes
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether every row has a block of its own choosing."""
+        return self.regression.in_blocks or self.selection.in_blocks
+
+    def check_features(self, count: int) -> None:
+        """Raise when the arguments of either part do not fit the number of features."""
+        self.selection.check_features(count)
+        self.regression.check_features(self.k)
+
+    def check_drawable(self, count: int) -> None:
+        """Raise unless every part of both budgets can be drawn."""
+        self.selection.check_drawable(count)
+        self.regression.check_drawable(self.k)
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: the selection, then the fit."""
+        return {"mechanism": "composed", "events": [self.selection.event, self.regression.event]}
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy both parts would be."""
+        return [*self.selection.noise(n_features, n_rows), *self.regression.noise(self.k, n_rows)]
+
+
+class PipelineCall(Call):
+    """A dp_pipeline call joined to its source's types."""
+
+    @cached_property
+    def selection(self) -> Call:
+        """The selection joined to the same types."""
+        plan: PipelinePlan = self.plan
+        target = self.target
+        if plan.selection.target_needs_bounds and target.levels is None:
+            target = TargetCode.of_bounds(plan.selection, plan.layout.target)
+        return SELECTORS[plan.selector].call(plan.selection, self.features, target, self.positions, self.elements)
+
+    def check(self) -> None:
+        """Raise when the arguments of either part do not fit the types."""
+        super().check()
+        affine_maps(self.intervals or [])  # every feature has bounds, selected or not
+        self.selection.check()
+
+    def start(self) -> Collector:
+        """Return the collector of the selection."""
+        collector = self.selection.start()
+        assert collector is not None  # noqa: S101
+        return _Selecting(self, collector, 1)
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+        """Fit the model to the selected features."""
+        draw = statistic.draw(progress)
+        if isinstance(draw, Draw):  # the fit was not worth its price, but the selection was paid for
+            return Draw({"mechanism": "composed", "events": [self.plan.selection.event, draw.event]}, draw.run)
+        return draw  # type: ignore[no-any-return]
+
+    def fit(self, names: list[str]) -> tuple[list[int], RegressionCall]:
+        """Return the places of the selected features, and the fit to them."""
+        places = {name: place for place, name in enumerate(self.features)}
+        picks = [places[name] for name in names]
+        plan = self.plan.regression
+        sides = {
+            side: tuple(bounds[pick] for pick in picks)
+            for side in ("lower", "upper")
+            if isinstance(bounds := getattr(plan, side), tuple)
+        }
+        elements = None
+        if self.plan.layout.kind == "array":
+            elements = tuple(pick if self.elements is None else self.elements[pick] for pick in picks)
+        return picks, RegressionCall(replace(plan, **sides), tuple(names), self.target, (), elements)
+
+
+class _Selecting(Collector):
+    """A pass of the selection."""
+
+    def __init__(self, call: PipelineCall, collector: Collector, number: int) -> None:
+        self._call = call
+        self._collector = collector
+        self._number = number
+        self._affine = call.selection.target.affine
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Take in a batch of rows, the target coded as the selection reads it."""
+        coded = target if self._affine is None else quantise(target.copy(), *self._affine)
+        self._collector.add(coded, features, batch)
+
+    def turn(self, progress: Progress) -> Collector:
+        """Go on with the selection, or draw it and begin the fit."""
+        selection = self._call.selection
+        if self._number < self._call.plan.selection.passes:
+            return _Selecting(self._call, selection.turn(self._collector, progress), self._number + 1)
+        draw = selection.prepare(self._collector, progress)
+        names = draw.run() if isinstance(draw, Draw) else draw()
+        picks, fit = self._call.fit(names)
+        collector = fit.start()
+        return _Fitting(picks, collector)
+
+
+class _Fitting(Collector):
+    """A pass of the fit, over the selected features alone."""
+
+    def __init__(self, picks: list[int], collector: Any) -> None:
+        self._picks = picks
+        self._collector = collector
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Take in a batch of rows."""
+        self._collector.add(target, features[self._picks], batch)
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Go on with the fit."""
+        return _Fitting(self._picks, self._collector.turn(progress))
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Any] | Draw:
+        """Draw the model."""
+        drawn: Callable[[], Any] | Draw = self._collector.draw(progress)
+        return drawn

@@ -1,0 +1,146 @@
+"""dp_quantile: private quantiles of one column within public bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
+from dpsql.kernels.cells import GridCounts
+from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell, quantile_event, tied_quantiles
+from dpsql.progress import Progress
+from dpsql.statistics.counts import rank_utility_range
+
+_MOST_CELLS = 1 << 20
+_MOST_QUANTILES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantilePlan(ColumnPlan):
+    """The checked public arguments of one ``dp_quantile`` call.
+
+    Attributes
+    ----------
+    quantiles : tuple of str
+        Ascending exact rationals, each in (0, 1).
+    lower, upper : float
+        Public bounds of the column.
+    cells : int
+        Cells of equal width between them, at most ``2**20``; quantiles are middles of cells.
+    """
+
+    quantiles: tuple[str, ...]
+    lower: float
+    upper: float
+    cells: int
+
+    function: ClassVar[str] = "dp_quantile"
+    arguments: ClassVar[dict[str, Any]] = {
+        "target": None,
+        "quantiles": 0.5,
+        "epsilon": None,
+        "lower": None,
+        "upper": None,
+        "cells": 1024,
+        **COLUMN_PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        bounds = feature_bounds(given)
+        if not all(isinstance(side, float) for side in bounds.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
+        cells = parameters.positive_integer("cells", given["cells"], hint="1024 is the usual value.", most=_MOST_CELLS)
+        return {**bounds, "cells": cells, "quantiles": _quantiles(given["quantiles"])}
+
+    @cached_property
+    def levels(self) -> int:
+        """Rounds of halving; each costs the same share of epsilon."""
+        return halving_levels(len(self.quantiles))
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: an exponential mechanism per level."""
+        return quantile_event(self.epsilon, self.levels, self.neighbours)
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be, in ranks: how many rows a quantile may be off."""
+        # A cell that is r ranks off is exp(-c r) times as likely; 95 % of the time none beyond log(20 cells) / c wins.
+        spread = rank_utility_range(
+            Fraction(self.quantiles[len(self.quantiles) // 2]),
+            self.neighbours,
+            whole=True,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
+        candidates = self.cells * parts_of_a_cell(self.cells, len(self.quantiles))
+        ranks = math.log(20 * candidates) * float(spread * self.levels / self.epsilon)
+        out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
+        if n_rows is not None:
+            out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
+        return out
+
+
+class QuantileCall(Call):
+    """A dp_quantile call joined to its source's types."""
+
+    def start(self) -> Collector:
+        """Return empty cells."""
+        return Grid(self.plan)
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the quantiles."""
+        plan: QuantilePlan = self.plan
+        return lambda: draw_quantiles(plan, statistic.cells)
+
+
+class Grid(Collector):
+    """Rows per cell."""
+
+    def __init__(self, plan: QuantilePlan) -> None:
+        self.cells = GridCounts(plan.lower, plan.upper, plan.cells)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        self.cells.add(target)
+
+
+def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
+    """Draw the quantiles; pairs of quantile and value.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
+    """
+    found = tied_quantiles(
+        cells.counts,
+        at=[Fraction(quantile) for quantile in plan.quantiles],
+        epsilon=plan.epsilon,
+        neighbours=plan.neighbours,
+        max_rows_per_unit=plan.max_rows_per_unit,
+    )
+    shares = [float(Fraction(quantile)) for quantile in plan.quantiles]
+    return [[share, cells.middle(cell)] for share, cell in zip(shares, found, strict=True)]
+
+
+def _quantiles(given: Any) -> tuple[str, ...]:
+    """Return the quantiles as exact decimals, ascending."""
+    items = parameters.list_items(given, most=_MOST_QUANTILES)
+    items = (given,) if items is None else items
+    hint = "0.5 is the median; give ascending numbers such as [0.25, 0.5, 0.75]."
+    checked = [parameters.open_unit_interval("a quantile", item, hint=hint) for item in items]
+    if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in pairwise(checked)):
+        raise ParameterError("P029", f"quantiles must be 1 to {_MOST_QUANTILES} ascending numbers. {hint}")
+    return tuple(str(quantile) for quantile in checked)

@@ -1,0 +1,108 @@
+"""Every function that reads a table: its plan and its call, under its SQL name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dpsql.contract.call import Call
+from dpsql.contract.plan import Plan
+from dpsql.functions.auc import AucCall, AucPlan
+from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
+from dpsql.functions.bounds import BoundsCall, BoundsPlan
+from dpsql.functions.confusion import ConfusionCall, ConfusionPlan
+from dpsql.functions.kendall import KendallCall, KendallPlan
+from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
+from dpsql.functions.logistic_regression import LogisticCall, LogisticPlan
+from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
+from dpsql.functions.pipeline import PipelineCall, PipelinePlan
+from dpsql.functions.quantile import QuantileCall, QuantilePlan
+from dpsql.functions.regression_metrics import MetricsCall, MetricsPlan
+from dpsql.functions.roc import RocCall, RocPlan
+from dpsql.functions.score_filter import ScoreFilterCall, ScoreFilterPlan
+from dpsql.functions.sis import SisCall, SisPlan
+from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
+from dpsql.released.shapes import (
+    AREA,
+    COEFFICIENTS,
+    CONFUSION,
+    FILTERED,
+    INTERVAL,
+    METRICS,
+    QUANTILES,
+    RANKED,
+    ROC,
+    Shape,
+)
+
+
+@dataclass(frozen=True)
+class Function:
+    """What stands behind one SQL function.
+
+    Attributes
+    ----------
+    plan : type
+        Its public arguments.
+    call : type
+        Its statistic and its draw.
+    shape : Shape
+        The rows that it returns.
+    """
+
+    plan: type[Plan]
+    call: type[Call]
+    shape: Shape
+
+
+FUNCTIONS: dict[str, Function] = {
+    "dp_sis": Function(SisPlan, SisCall, RANKED),
+    "dp_kendall": Function(KendallPlan, KendallCall, RANKED),
+    "dp_two_stage": Function(TwoStagePlan, TwoStageCall, RANKED),
+    "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall, RANKED),
+    "dp_score_filter": Function(ScoreFilterPlan, ScoreFilterCall, FILTERED),
+    "dp_linear_regression": Function(RegressionPlan, RegressionCall, COEFFICIENTS),
+    "dp_pipeline": Function(PipelinePlan, PipelineCall, COEFFICIENTS),
+    "dp_naive_bayes": Function(NaiveBayesPlan, NaiveBayesCall, COEFFICIENTS),
+    "dp_logistic_regression": Function(LogisticPlan, LogisticCall, COEFFICIENTS),
+    "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES),
+    "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL),
+    "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS),
+    "dp_roc": Function(RocPlan, RocCall, ROC),
+    "dp_auc": Function(AucPlan, AucCall, AREA),
+    "dp_confusion": Function(ConfusionPlan, ConfusionCall, CONFUSION),
+}
+SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
+MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
+CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
+# The exact statistic of a function, by a function of its own that is not private.
+EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
+
+
+def function_of(name: str) -> Function:
+    """Return what stands behind a SQL function, exact forms included."""
+    return FUNCTIONS[EXACT.get(name, name)]
+
+
+@lru_cache(maxsize=256)
+def plan_from_json(text: str) -> Plan:
+    """Read back what `Plan.to_json` wrote."""
+    record = json.loads(text)
+    plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
+    return plan
+
+
+# What data owners declare: the arguments after the table, with their defaults.
+DECLARATIONS: dict[str, dict[str, Any]] = {
+    "dp_protect": {
+        **dict.fromkeys(("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit")),
+        **dict.fromkeys(
+            ("lower", "upper", "target_lower", "target_upper", "target_levels", "keys", "accountant", "public")
+        ),
+        **{"mark": True, "source": True, "replace": False},
+    },
+    "dp_public": {"force": False},
+    "dp_derive": {"privacy_unit": None, "own_rows_only": False, "one_row_each": False},
+}

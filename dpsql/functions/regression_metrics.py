@@ -1,0 +1,249 @@
+"""dp_regression_metrics: how good predictions are, from five exact sums over held-out rows.
+
+Units: target t and prediction p are integers in ``[-S, S]`` (`fixed_point`) by the same public bounds; the error
+``e = t - p`` is clipped to ``[-B, B]``, with B at most ``2 S``. One row moves the five sums by at most
+
+==========  ==========  ====================  ================
+sum         add_remove  replace               share of epsilon
+==========  ==========  ====================  ================
+rows        1           0, its noise as 1     1/13
+t           S           2 S                   2/13
+t squared   S²          S²                    2/13
+e squared   B²          B²                    5/13
+size of e   B           B                     3/13
+==========  ==========  ====================  ================
+
+and by that many times the rows that a privacy unit may have: each sum gets Laplace noise at its share of epsilon, and
+the shares add up to epsilon. The squares and the size of an error are not negative, so replacing a row moves them by no
+more than adding one. Under replace a privacy unit may be replaced by one with fewer rows, so the number of rows gets
+noise too.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import Plan, Quantity, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.functions.column import COLUMN_PROTECTION
+from dpsql.noise.discrete import discrete_laplace
+from dpsql.progress import Progress
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
+
+SUMS = ("rows", "t", "t2", "e2", "abs_e")
+SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))
+# All intervals hold at once with this chance.
+_CONFIDENCE = 0.95
+# Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
+_WIDEST = 1 << 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsPlan(Plan):
+    """The checked public arguments of one ``dp_regression_metrics`` call.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Public bounds of target and prediction.
+    error_bound : float or None
+        Largest error that counts, in the unit of the target; None for the whole width.
+    """
+
+    lower: float
+    upper: float
+    error_bound: float | None
+
+    function: ClassVar[str] = "dp_regression_metrics"
+    target_needs_bounds: ClassVar[bool] = False
+    stated_as: ClassVar[Mapping[str, str | None]] = {
+        "lower": None,
+        "upper": None,
+        "target_lower": "lower",
+        "target_upper": "upper",
+    }
+    arguments: ClassVar[dict[str, Any]] = {
+        "target": None,
+        "prediction": None,
+        "epsilon": None,
+        "lower": None,
+        "upper": None,
+        "error_bound": None,
+        **COLUMN_PROTECTION,
+    }
+
+    @classmethod
+    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+        """Return the layout: the prediction is the one feature."""
+        hint = "Give the column that holds the predictions."
+        prediction = parameters.text("prediction", given["prediction"], hint=hint)
+        return Layout.from_arguments({**given, "features": [prediction]})
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        own = feature_bounds(given)
+        if not all(isinstance(side, float) for side in own.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: they bound target and prediction.")
+        bound = given["error_bound"]
+        if bound is not None:
+            hint = "Give the largest error that is to count, in the unit of the target, or leave it out."
+            bound = parameters.positive_float("error_bound", bound, hint=hint)
+        return {**own, "error_bound": bound}
+
+    def check_drawable(self, count: int) -> None:
+        """Raise when the noise on the number of rows would be wider than the sampler draws."""
+        if self.scales[0] > _WIDEST:
+            raise ParameterError("P038", "epsilon is too small for so many rows per privacy unit. Raise it.")
+
+    @cached_property
+    def half_width(self) -> float:
+        """Half the width of the bounds: one unit of t."""
+        return self.upper / 2 - self.lower / 2
+
+    @cached_property
+    def largest_error(self) -> int:
+        """The bound B of an error, in units of ``S``; at least one."""
+        if self.error_bound is None:
+            return 2 * FIXED_POINT_ONE
+        return int(min(2.0, max(self.error_bound / self.half_width, 2.0**-20)) * FIXED_POINT_ONE)
+
+    @cached_property
+    def scales(self) -> tuple[Fraction, ...]:
+        """Scales of the Laplace noise on the five sums."""
+        one, bound = FIXED_POINT_ONE, self.largest_error
+        doubled = 2 if self.neighbours == "replace" else 1
+        moves = (1, doubled * one, one**2, bound**2, bound)
+        pairs = zip(moves, SHARES, strict=True)
+        return tuple(self.max_rows_per_unit * move / (self.epsilon * share) for move, share in pairs)
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: noise on five sums."""
+        parts = [{"mechanism": "discrete_laplace", "epsilon": str(self.epsilon * share)} for share in SHARES]
+        return {"mechanism": "composed", "events": parts}
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be, in the unit where the bounds are 2 wide."""
+        squares = float(self.scales[3]) / FIXED_POINT_ONE**2
+        out: list[Quantity] = [("squares_noise_scale", squares, "scale of the noise on the sum of squared errors")]
+        if n_rows is not None:
+            out.append(("mean_square_noise", squares / n_rows, "that over n_rows: noise on the mean squared error"))
+        return out
+
+
+class MetricsCall(Call):
+    """A dp_regression_metrics call joined to its source's types."""
+
+    def start(self) -> Collector:
+        """Return empty sums."""
+        return ErrorSums(self.plan)
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the metrics."""
+        plan: MetricsPlan = self.plan
+        sums = statistic.sums()
+        return lambda: draw_metrics(plan, sums)
+
+
+class ErrorSums(Collector):
+    """The five sums, as exact integers."""
+
+    def __init__(self, plan: MetricsPlan) -> None:
+        self._map = affine_map(plan.lower, plan.upper)
+        self._bound = plan.largest_error
+        self._sums = [0] * len(SUMS)
+        self._lock = threading.Lock()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows; NULL counts as the middle of the bounds."""
+        coded = quantise(target.copy(), *self._map).astype(np.int64)
+        error = np.clip(coded - quantise(features[0].copy(), *self._map).astype(np.int64), -self._bound, self._bound)
+        parts = [len(coded), *(int(part.sum()) for part in (coded, coded**2, error**2, np.abs(error)))]
+        with self._lock:
+            self._sums = [total + part for total, part in zip(self._sums, parts, strict=True)]
+
+    def sums(self) -> list[int]:
+        """Return rows, t, t², e², abs(e)."""
+        return list(self._sums)
+
+
+def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
+    """Draw the sums and derive the metrics; rows of name, value, lower and upper end of an interval.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``: five sums, each with discrete Laplace noise at its share.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: L1 of each sum, see the module's text.
+    - **Assumes**: exact integer sums.
+    - **Interval**: it holds the metric of these rows, clipped as the bounds say, with a chance of at least 95 % for all
+      metrics at once: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
+      nothing about other rows.
+    """
+    epsilons = [plan.epsilon * share for share in SHARES]
+    noisy = [_noisy(total, *given) for total, *given in zip(sums, plan.scales, epsilons, strict=True)]
+    units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
+    middle = [value / unit for (value, _), unit in zip(noisy, units, strict=True)]
+    reach = [by / unit for (_, by), unit in zip(noisy, units, strict=True)]
+    low = [value - by for value, by in zip(middle, reach, strict=True)]
+    high = [value + by for value, by in zip(middle, reach, strict=True)]
+    bound = plan.largest_error / FIXED_POINT_ONE
+    rows, fewest, most = (max(1.0, side[0]) for side in (middle, low, high))
+    return [
+        ["r2", *_share_explained(middle, low, high, (rows, fewest, most))],
+        *(
+            [
+                name,
+                *(
+                    plan.half_width * form(min(bound**power, max(0.0, total / count)))
+                    for total, count in ((middle[at], rows), (low[at], most), (high[at], fewest))
+                ),
+            ]
+            for name, at, power, form in (("rmse", 3, 2, math.sqrt), ("mae", 4, 1, float))
+        ),
+        ["rows", max(0.0, middle[0]), max(0.0, low[0]), max(0.0, high[0])],
+    ]
+
+
+def _noisy(total: int, scale: Fraction, epsilon: Fraction) -> tuple[int, float]:
+    """Return a sum with Laplace noise of at least a scale, and how far it is off, but for a chance of 1 %.
+
+    Notes
+    -----
+    - **Guarantee**: pure ``epsilon``-DP.
+    - **Sensitivity**: ``scale * epsilon``; of the sum in units, rounded down, one over the unit of that, plus one.
+    """
+    unit = 1 << (math.floor(scale) // _WIDEST).bit_length()
+    if unit > 1:
+        scale = scale / unit + 1 / epsilon
+    noisy = total // unit + int(discrete_laplace(scale, 1)[0])
+    reach = 1 + float(scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
+    return noisy * unit, reach * unit + (unit - 1)
+
+
+def _share_explained(
+    middle: list[float], low: list[float], high: list[float], rows: tuple[float, float, float]
+) -> tuple[float | None, float | None, float]:
+    """Return R² with its interval; None where the noise leaves no spread of the target to explain."""
+    count, fewest, most = rows
+    closest = 0.0 if low[1] <= 0 <= high[1] else min(abs(low[1]), abs(high[1]))
+    farthest = max(abs(low[1]), abs(high[1]))
+    spread = middle[2] - middle[1] ** 2 / count
+    least, largest = low[2] - farthest**2 / fewest, high[2] - closest**2 / most
+    return (
+        1 - max(0.0, middle[3]) / spread if spread > 0 else None,
+        1 - max(0.0, high[3]) / least if least > 0 else None,
+        1 - max(0.0, low[3]) / largest if largest > 0 else 1.0,
+    )

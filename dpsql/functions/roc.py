@@ -1,0 +1,353 @@
+"""dp_roc: a private ROC curve from counts of positives and negatives between thresholds.
+
+First some of epsilon chooses thresholds, then the rest counts the rows of either level between them. Every row is in
+one cell of one of two histograms, so both are counted with the whole of what is left (`prefix_sums`). What is stored
+are noisy cumulative counts; the curve, precision and recall, and calibration are read off them (`estimators.roc`).
+
+==============  =====================================================================  ===========================
+thresholds      how                                                                    spends on them
+==============  =====================================================================  ===========================
+recursive       quantiles of all scores by recursive halving (`quantile`), out of 256  threshold_share of epsilon
+                candidates at most
+fixed           even steps between the bounds                                          nothing
+smooth_medians  medians of all scores and of halves by smooth sensitivity (`smooth`)   threshold_share of epsilon
+==============  =====================================================================  ===========================
+
+Few candidates are better than many: the exponential mechanism is off by ``log(candidates) / epsilon`` ranks, and where
+many rows share a score the halves beside it still get thresholds of their own. With scores that are calibrated
+probabilities, fixed thresholds are better still; recursive ones depend less on the scale of the scores. Two scores of
+one cell cannot be told apart: where scores crowd at 0 and 1, as those of naive Bayes do, log odds and wider bounds show
+more of the curve than probabilities.
+
+With delta the noise on counts is Gaussian. It takes less rho from a zCDP budget for the same error; at the same
+epsilon it is wider: 9.3 rows instead of 5.1 for 15 thresholds, epsilon = 1 and delta = 1e-6. Under replace, with an
+epsilon of 1 or less, it is narrower from about a hundred thresholds on.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import Plan, Quantity
+from dpsql.errors import ParameterError
+from dpsql.functions.column import COLUMN_PROTECTION
+from dpsql.functions.score_histogram import (
+    SCORE_BOUNDS,
+    SCORED,
+    EvenCells,
+    ScoreCall,
+    ScoreCells,
+    ScorePlan,
+)
+from dpsql.mechanisms.gaussian import gaussian_event, usable_mu
+from dpsql.mechanisms.prefix_sums import (
+    STRATEGIES,
+    PrefixStrategy,
+    gaussian_deviation,
+    laplace_scale,
+    noisy_prefix_sums,
+    prefix_strategy,
+)
+from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
+from dpsql.mechanisms.smooth import cauchy_scale, default_beta, smooth_medians, step_epsilon
+from dpsql.noise.discrete import laplace_deviation
+from dpsql.progress import Progress
+from dpsql.released.curves import RocCounts
+
+THRESHOLDS = ("recursive", "fixed", "smooth_medians")
+CURVES = ("auto", *STRATEGIES)
+_MOST_CELLS = 1 << 16
+_MOST_THRESHOLDS = 255
+_CANDIDATES = 256
+
+
+def grid_cells(given: Any) -> int:
+    """Return the checked number of cells that scores are counted in."""
+    cells = parameters.positive_integer("cells", given, hint="4096 is the usual value.")
+    parameters.within("cells", cells, None, _MOST_CELLS, hint="4096 is the usual value.")
+    return cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePlan(ScorePlan):
+    """The plan of a function that releases cumulative counts of either level.
+
+    Attributes
+    ----------
+    delta : Fraction or None
+        With it the noise on counts is Gaussian, without it Laplace.
+    curve : {'auto', 'identity', 'tree', 'wavelet', 'toeplitz'}
+        Strategy of the prefix sums.
+    """
+
+    delta: Fraction | None
+    curve: str
+
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**Plan.choices, "curve": CURVES}
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        delta = parameters.optional(parameters.delta, given["delta"])
+        curve = parameters.choice("curve", given["curve"], CURVES)
+        if curve == "toeplitz" and delta is None:
+            raise ParameterError("P046", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
+        return {**super()._own(given, layout), "delta": delta, "curve": curve}
+
+    @property
+    def count_epsilon(self) -> Fraction:
+        """Epsilon that the counts cost."""
+        return self.epsilon
+
+    @cached_property
+    def mu(self) -> Fraction | None:
+        """Gaussian privacy loss of the counts; None for Laplace noise."""
+        return None if self.delta is None else usable_mu(self.count_epsilon, self.delta)
+
+    @property
+    def count_event(self) -> dict[str, Any]:
+        """What the ledger records of the counts."""
+        if self.delta is None or self.mu is None:
+            return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
+        return gaussian_event(self.mu, self.count_epsilon, self.delta)
+
+    def strategy(self, cells: int) -> PrefixStrategy:
+        """Return the strategy for so many cells."""
+        return prefix_strategy(cells, name=self.curve, noise="laplace" if self.delta is None else "gaussian")
+
+    @property
+    @abstractmethod
+    def counted(self) -> int:
+        """Cells that the counts are between."""
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of Laplace noise on the counts."""
+        if self.mu is not None:
+            return ()
+        strategy = self.strategy(self.counted)
+        return (laplace_scale(strategy, self.count_epsilon, self.neighbours, self.max_rows_per_unit),)
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the part of mu of Gaussian noise on the counts."""
+        return () if self.mu is None else (self.mu / self.max_rows_per_unit,)
+
+    def count_noise(self, cells: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the cumulative counts of so many cells would be."""
+        strategy = self.strategy(cells)
+        unit = (self.neighbours, self.max_rows_per_unit)
+        if self.mu is None:
+            deviation = laplace_deviation(laplace_scale(strategy, self.count_epsilon, *unit))
+        else:
+            deviation = gaussian_deviation(strategy, self.mu, *unit)
+        rows = deviation * 2.0**-strategy.bits * math.sqrt(float(strategy.unit_variances.mean()))
+        meaning = "standard deviation of the noise on the rows of a level from a threshold on"
+        out: list[Quantity] = [("count_std_error", rows, meaning)]
+        if n_rows is not None:
+            out.append(("rate_std_error", rows / (n_rows / 2), "that over half of n_rows: a rate, were levels even"))
+        return out
+
+    def draw_counts(
+        self, negative: NDArray[np.int64], positive: NDArray[np.int64], edges: NDArray[np.float64]
+    ) -> RocCounts:
+        """Draw cumulative counts.
+
+        Parameters
+        ----------
+        negative, positive : ndarray of int64, shape (m,)
+            Exact rows of either level between thresholds, in ascending order of the score.
+        edges : ndarray of float64, shape (m - 1,)
+            The thresholds between them, ascending; public, or released before.
+
+        Notes
+        -----
+        - **Guarantee**: pure DP at `count_epsilon`; with delta, (`count_epsilon`, delta)-DP and mu-GDP. See
+          `dpsql.mechanisms.prefix_sums.noisy_prefix_sums`.
+        - **Neighbouring relation**: that of the plan.
+        """
+        released = noisy_prefix_sums(
+            np.stack([negative[::-1], positive[::-1]]),
+            strategy=self.strategy(len(negative)),
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+            epsilon=self.count_epsilon if self.mu is None else None,
+            mu=self.mu,
+        )
+        return RocCounts(
+            thresholds=(*edges[::-1].tolist(), self.lower),
+            negatives=tuple(released.sums[0].tolist()),
+            positives=tuple(released.sums[1].tolist()),
+            std_error=tuple(released.std_error.tolist()),
+            covariance=tuple(released.covariance.tolist()),
+            upper=self.upper,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RocPlan(CurvePlan):
+    """The checked public arguments of one ``dp_roc`` call.
+
+    Attributes
+    ----------
+    thresholds : {'recursive', 'fixed', 'smooth_medians'}
+        How thresholds are chosen.
+    n_thresholds : int
+        In [1, 255]; thresholds that coincide become one.
+    threshold_share : Fraction
+        Share of epsilon that thresholds cost, in (0, 1); fixed ones cost nothing.
+    grid : int
+        Cells of equal width that scores are counted in.
+    """
+
+    thresholds: str
+    n_thresholds: int
+    threshold_share: Fraction
+    grid: int
+
+    function: ClassVar[str] = "dp_roc"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**CurvePlan.choices, "thresholds": THRESHOLDS}
+    arguments: ClassVar[dict[str, Any]] = {
+        **SCORED,
+        "epsilon": None,
+        "delta": None,
+        "thresholds": "recursive",
+        "n_thresholds": 15,
+        "threshold_share": 0.2,
+        "curve": "auto",
+        "cells": 4096,
+        **SCORE_BOUNDS,
+        **COLUMN_PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        thresholds = parameters.choice("thresholds", given["thresholds"], THRESHOLDS)
+        count = parameters.positive_integer("n_thresholds", given["n_thresholds"], hint="15 is usual.")
+        grid = grid_cells(given["cells"])
+        most = min(_MOST_THRESHOLDS, grid - 1)
+        parameters.within("n_thresholds", count, None, most, hint="Give fewer thresholds than cells.")
+        if thresholds == "smooth_medians" and count & (count + 1):
+            raise ParameterError(
+                "P052", f"n_thresholds must be 1, 3, 7, 15, 31, ... for smooth medians; got {count}. 15 is usual."
+            )
+        return {
+            **super()._own(given, layout),
+            "thresholds": thresholds,
+            "n_thresholds": count,
+            "threshold_share": parameters.open_unit_interval(
+                "threshold_share", given["threshold_share"], hint="0.2 is usual."
+            ),
+            "grid": grid,
+        }
+
+    @cached_property
+    def cells(self) -> ScoreCells:
+        """Cells of equal width between the bounds."""
+        return EvenCells(self.lower, self.upper, self.grid)
+
+    @property
+    def levels(self) -> int:
+        """Levels of halving."""
+        return halving_levels(self.n_thresholds)
+
+    @property
+    def threshold_epsilon(self) -> Fraction:
+        """Epsilon that the thresholds cost."""
+        return Fraction(0) if self.thresholds == "fixed" else self.epsilon * self.threshold_share
+
+    @property
+    def count_epsilon(self) -> Fraction:
+        """Epsilon that is left for the counts."""
+        return self.epsilon - self.threshold_epsilon
+
+    @property
+    def counted(self) -> int:
+        """Cells that the counts are between."""
+        return self.n_thresholds + 1
+
+    def check_drawable(self, count: int) -> None:
+        """Raise unless thresholds and counts can be drawn."""
+        super().check_drawable(count)
+        if self.thresholds == "smooth_medians":
+            level = self.threshold_epsilon / self.levels
+            one = min(step_epsilon(level, self.neighbours, self.max_rows_per_unit, replaces=False), Fraction(1))
+            cauchy_scale(one, default_beta(one))
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: the choice of thresholds, and noise on counts."""
+        if self.thresholds == "fixed":
+            return self.count_event
+        if self.thresholds == "recursive":
+            chosen = quantile_event(self.threshold_epsilon, self.levels, self.neighbours)
+        else:
+            chosen = {"mechanism": "smooth_sensitivity", "epsilon": str(self.threshold_epsilon)}
+        return {"mechanism": "composed", "events": [chosen, self.count_event]}
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the cumulative counts would be."""
+        return self.count_noise(self.counted, n_rows)
+
+
+class RocCall(ScoreCall):
+    """A dp_roc call joined to its source's types."""
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+        """Return the draw of the curve."""
+        plan: RocPlan = self.plan
+        negative, positive = self.counts(statistic)
+        return lambda: {**draw_roc(plan, negative, positive).to_record(), "levels": list(self.levels)}
+
+
+def draw_roc(plan: RocPlan, negative: NDArray[np.int64], positive: NDArray[np.int64]) -> RocCounts:
+    """Draw thresholds and the counts between them.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``; with delta, (epsilon, delta)-DP. Thresholds and counts compose: given
+      the thresholds, the counts are a fixed statistic.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: see `dpsql.mechanisms.quantile`, `smooth` and `prefix_sums`.
+    """
+    starts = chosen_cells(plan, negative + positive)
+    first = np.concatenate([[0], starts])
+    return plan.draw_counts(
+        np.add.reduceat(negative, first), np.add.reduceat(positive, first), plan.cells.edges[starts - 1]
+    )
+
+
+def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Choose thresholds: the first cell of each, ascending, none of them 0.
+
+    Parameters
+    ----------
+    plan : RocPlan
+    counts : ndarray of int64, shape (cells,)
+        Exact rows of both levels in each cell.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.threshold_epsilon``.
+    """
+    if plan.thresholds == "fixed":
+        return np.arange(1, plan.n_thresholds + 1) * plan.grid // (plan.n_thresholds + 1)
+    step = -(-plan.grid // max(_CANDIDATES, plan.n_thresholds + 1))
+    coarse = np.add.reduceat(counts, np.arange(0, plan.grid, step))
+    unit: dict[str, Any] = {"neighbours": plan.neighbours, "max_rows_per_unit": plan.max_rows_per_unit}
+    if plan.thresholds == "recursive":
+        at = [Fraction(number, plan.n_thresholds + 1) for number in range(1, plan.n_thresholds + 1)]
+        found = quantiles(coarse, quantiles=at, epsilon=plan.threshold_epsilon, **unit)
+    else:
+        found = smooth_medians(coarse, count=plan.n_thresholds, epsilon=plan.threshold_epsilon, **unit)
+    # A threshold is where the released cell ends. The end of the last one is no threshold.
+    ends = (np.unique(found) + 1) * step
+    return ends[ends < plan.grid]

@@ -1,0 +1,225 @@
+"""Counts of rows by label and score: the one statistic behind dp_roc, dp_auc and dp_confusion.
+
+A row falls into one cell by its label and its score alone, so adding or removing it changes one count by one; a row
+whose label is neither of the two levels falls into none. SQL counts where there is a table to scan, `ScoreCounts` where
+the rows are at hand; both divide by the same doubles, so they agree to the last row.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.rendering import call, cast, double, plus
+
+# What the functions of a label and a score take, beside what each does with them.
+SCORED: dict[str, Any] = {"label": None, "score": None}
+SCORE_BOUNDS: dict[str, Any] = {"lower": 0, "upper": 1, "target_levels": None}
+
+
+class ScoreCells(ABC):
+    """A public division of scores into cells, ascending by score.
+
+    Attributes
+    ----------
+    edges : ndarray of float64, shape (count - 1,)
+        Ascending: a score is in cell i or above exactly when ``score >= edges[i - 1]``.
+    """
+
+    edges: NDArray[np.float64]
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return len(self.edges) + 1
+
+    @abstractmethod
+    def sql(self, score: str) -> str:
+        """Return the cell of a score that is between the bounds, as SQL; the last one may be `count`, too."""
+
+    @abstractmethod
+    def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells of scores that are between the bounds, shape (rows,)."""
+
+
+class EvenCells(ScoreCells):
+    """Cells of equal width over [lower, upper].
+
+    Parameters
+    ----------
+    lower, upper : float
+        lower < upper.
+    cells : int
+        >= 1.
+
+    Raises
+    ------
+    ParameterError
+        P036: the cells are finer than doubles are.
+    """
+
+    def __init__(self, lower: float, upper: float, cells: int) -> None:
+        # Halved where the width would overflow.
+        self._unit = 1.0 if math.isfinite(upper - lower) else 0.5
+        self._start, width = lower * self._unit, upper * self._unit - lower * self._unit
+        if width <= 0 or not math.isfinite(cells / width):
+            raise ParameterError(
+                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
+            )
+        self._per_unit, self._cells = cells / width, cells
+        wanted = np.arange(1, cells)
+        edges = np.clip((self._start + width * (wanted / cells)) / self._unit, lower, upper)
+        # The smallest double of its cell: a guess that roundings may have missed by a few.
+        for _ in range(64):
+            low = self.of(edges) < wanted
+            if not low.any():
+                break
+            edges[low] = np.nextafter(edges[low], np.inf)
+        for _ in range(64):
+            below = np.nextafter(edges, -np.inf)
+            high = (self.of(np.maximum(below, lower)) >= wanted) & (below >= lower)
+            if not high.any():
+                break
+            edges[high] = below[high]
+        if (self.of(edges) != wanted).any():
+            raise ParameterError(
+                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
+            )
+        self.edges = edges
+
+    def sql(self, score: str) -> str:
+        """Return the cell as SQL."""
+        scaled = score if self._unit == 1 else call("*", score, double(self._unit))
+        moved = scaled if self._start == 0 else call("-", scaled, double(self._start))
+        return cast(call("floor", call("*", moved, double(self._per_unit))), "INTEGER")
+
+    def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells."""
+        positions = np.floor((scores * self._unit - self._start) * self._per_unit)
+        return np.minimum(positions, self._cells - 1).astype(np.int64)
+
+
+class CutCells(ScoreCells):
+    """Cells between public cut points.
+
+    Parameters
+    ----------
+    cuts : sequence of float
+        Strictly ascending.
+    """
+
+    def __init__(self, cuts: Sequence[float]) -> None:
+        self.edges = np.array(cuts, dtype=np.float64)
+
+    def sql(self, score: str) -> str:
+        """Return the cell as SQL."""
+        return plus(*(cast(f"({score} >= {double(cut)})", "INTEGER") for cut in self.edges)) if len(self.edges) else "0"
+
+    def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells."""
+        return np.searchsorted(self.edges, scores, side="right").astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePlan(Plan):
+    """The plan of a function of a label and a score.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Public bounds of the score; a score outside counts as the bound, a missing one as the middle.
+    """
+
+    lower: float
+    upper: float
+
+    target_is_label: ClassVar[bool] = True
+    target_needs_bounds: ClassVar[bool] = False
+    stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
+    stand_ins: ClassVar[Mapping[str, Any]] = {"label": "label", "score": "score"}
+
+    @classmethod
+    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+        """Return the layout: the label is the target, the score the one feature."""
+        label = parameters.text("label", given["label"], hint="Give the column that holds the label.")
+        score = parameters.text("score", given["score"], hint="Give the column that holds the score.")
+        return Layout.from_arguments({**given, "target": label, "features": [score]})
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        own = feature_bounds(given)
+        if not all(isinstance(side, float) for side in own.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: they bound the score.")
+        return own
+
+    @property
+    @abstractmethod
+    def cells(self) -> ScoreCells:
+        """Into what cells scores are counted."""
+
+    @property
+    def statistic(self) -> str:
+        """Which statement counts: SQL where there is a table to scan."""
+        return HISTOGRAM if self.source else COLLECTED
+
+    @cached_property
+    def missing_score(self) -> float:
+        """What a missing score counts as: the middle of the bounds."""
+        return self.lower / 2 + self.upper / 2
+
+
+class ScoreCall(Call):
+    """A call of a label and a score joined to its source's types.
+
+    `prepare` gets the counts as int64, shape (2 * cells,): the negative level's cells, then the positive level's.
+    """
+
+    def start(self) -> Collector | None:
+        """Return empty counts, where SQL does not count."""
+        return ScoreCounts(self.plan) if self.plan.statistic == COLLECTED else None
+
+    @property
+    def statistic_length(self) -> int:
+        """How many counts there are."""
+        return 2 * int(self.plan.cells.count)
+
+    def counts(self, statistic: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the counts of the negative and of the positive level, each of shape (cells,)."""
+        counted = statistic.counts if isinstance(statistic, ScoreCounts) else np.asarray(statistic, dtype=np.int64)
+        negative, positive = counted.reshape(2, -1)
+        return negative, positive
+
+
+class ScoreCounts(Collector):
+    """Counts of rows that are at hand."""
+
+    def __init__(self, plan: ScorePlan) -> None:
+        self._plan = plan
+        self._counts = np.zeros(2 * plan.cells.count, dtype=np.int64)
+        self._lock = threading.Lock()
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Counts so far, shape (2 * cells,)."""
+        return self._counts
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        plan = self._plan
+        scores = np.where(np.isnan(features[0]), plan.missing_score, features[0])
+        cells = plan.cells.of(np.clip(scores, plan.lower, plan.upper)) + (target > 0) * plan.cells.count
+        with self._lock:
+            self._counts += np.bincount(cells[target != 0], minlength=len(self._counts))

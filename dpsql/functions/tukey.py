@@ -1,0 +1,187 @@
+"""The Tukey mechanism as passes over the rows: a count, ranges of the blocks, and the blocks' products."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract.call import Batch, Collector, Draw
+from dpsql.contract.plan import Quantity
+from dpsql.kernels.block_gram import BlockGram, BlockRanges
+from dpsql.mechanisms.tukey import tukey
+from dpsql.noise.discrete import discrete_laplace
+from dpsql.statistics.fixed_point import affine_map, affine_maps
+from dpsql.statistics.tukey import models_needed
+from dpsql.statistics.votes import blocks_from_count
+
+# Fewer rows than this per coefficient are refused after the count: the test could hardly pass.
+_FEWEST_MODELS = 500
+
+
+def start(call: Any) -> Collector:
+    """Return the collector of the first pass."""
+    plan = call.plan
+    if plan.draws_count:
+        return RowCount(call)
+    return _blocks(call, plan.blocks if plan.blocks is not None else blocks_for(call, plan.n_rows))
+
+
+def blocks_for(call: Any, rows: int) -> int:
+    """Return the number of blocks for at least so many rows: what the test needs, and no block too small to fit."""
+    columns = len(call.features) + 1
+    return max(1, min(models_needed(columns, *call.plan.model_budget), rows // columns))
+
+
+def _blocks(call: Any, blocks: int) -> Collector:
+    plan, count = call.plan, len(call.features)
+    intervals = call.intervals
+    if intervals is None or call.bounded_target is None:
+        return Ranges(call, blocks)
+    middle, scale = affine_maps(intervals)
+    target_middle, target_scale = affine_map(*call.bounded_target)
+    shape = (blocks, count + 1)
+    middles = np.broadcast_to(np.append(middle, target_middle), shape)
+    # The type of the target may tell its bounds only now: then the pass over the ranges is one too many.
+    scales = np.broadcast_to(np.append(scale, target_scale), shape)
+    products = Products(call, blocks, BlockGram(middles, scales), intervals)
+    return products if plan.target_is_bounded else Waiting(products)
+
+
+class RowCount(Collector):
+    """The number of rows."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._rows = 0
+        self._lock = threading.Lock()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        with self._lock:
+            self._rows += len(target)
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw a lower bound on the number of rows, and derive the number of blocks.
+
+        Notes
+        -----
+        - **Guarantee**: pure DP at ``plan.count_epsilon``.
+        - **Sensitivity**: one privacy unit changes the number of rows by at most ``max_rows_per_unit``.
+        """
+        plan = self._call.plan
+        epsilon = plan.count_epsilon / plan.max_rows_per_unit
+        noisy = self._rows + int(discrete_laplace(1 / epsilon, 1)[0])
+        rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
+        if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
+            return Refused(self._call)
+        return _blocks(self._call, blocks_for(self._call, rows))
+
+
+class Refused(Collector):
+    """Nothing: there are too few rows, and only their number was paid for."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Leave the rows alone."""
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Go on to nothing."""
+        return self
+
+    def draw(self, progress: Callable[[float], None]) -> Draw:
+        """Say that nothing was released."""
+        result = self._call.result(None, reason="too few rows for so many features")
+        return Draw(self._call.plan.count_event, lambda: result)
+
+
+class Waiting(Collector):
+    """A pass that the type of the target made needless."""
+
+    def __init__(self, following: Collector) -> None:
+        self._following = following
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Leave the rows alone."""
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Go on."""
+        return self._following
+
+
+def _assigned(batch: Batch, blocks: int) -> NDArray[np.int64]:
+    """Return the block of each row."""
+    keys = batch.keys
+    if keys is None:
+        raise ValueError("rows of a Tukey regression came without keys")
+    return (keys % np.uint64(blocks)).astype(np.int64)
+
+
+class Ranges(Collector):
+    """The range of every column in every block."""
+
+    def __init__(self, call: Any, blocks: int) -> None:
+        self._call = call
+        self._blocks = blocks
+        self._ranges = BlockRanges(blocks, len(call.features) + 1)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Widen the ranges by a batch of rows."""
+        self._ranges.add(_assigned(batch, self._blocks), np.concatenate((features, target[np.newaxis])))
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Scale every block by its own ranges."""
+        return Products(self._call, self._blocks, BlockGram(*self._ranges.maps()))
+
+
+class Products(Collector):
+    """The products of the columns in every block."""
+
+    def __init__(
+        self, call: Any, blocks: int, gram: BlockGram, bounds: list[tuple[float, float]] | None = None
+    ) -> None:
+        self._call = call
+        self._blocks = blocks
+        self._gram = gram
+        self._bounds = bounds
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows."""
+        self._gram.add(_assigned(batch, self._blocks), np.concatenate((features, target[np.newaxis])))
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
+        """Fit every block, and draw a point that is deep among the models.
+
+        Notes
+        -----
+        - **Guarantee**: (epsilon, delta)-DP of what the count leaves, see `dpsql.mechanisms.tukey.tukey`; under
+          replace two models may change, and `dpsql.statistics.tukey.row_budget` allows for it.
+        - **Assumes**: all rows of a privacy unit are in one block.
+        """
+        epsilon, delta = self._call.plan.model_budget
+        models = self._gram.models(progress)
+        models[:] /= self._call.target_unit
+        point = tukey(models, epsilon_test=epsilon / 2, epsilon_draw=epsilon / 2, delta=delta)
+        more = {} if point is not None else {"reason": "the models of the blocks differ too much, or are too few"}
+        result = self._call.result(point, bounds=self._bounds, **more)
+        return lambda: result
+
+
+def noise(plan: Any, n_features: int, n_rows: int | None) -> list[Quantity]:
+    """Return what a call would need."""
+    needed = models_needed(n_features + 1, *plan.model_budget)
+    out: list[Quantity] = [
+        ("models_needed", float(needed), "blocks that make the test pass nearly always, for models that agree"),
+        ("rows_needed", float(_FEWEST_MODELS * (n_features + 1)), "fewer rows are refused, at the price of the count"),
+    ]
+    if plan.draws_count:
+        scale = plan.max_rows_per_unit / float(plan.count_epsilon)
+        out.append(("count_noise_scale", scale, "scale of the noise on the number of rows"))
+    if n_rows is not None:
+        out.append(("rows_per_block", n_rows / max(1, min(needed, n_rows // (n_features + 1))), "rows of a block"))
+    return out

@@ -1,0 +1,249 @@
+"""dp_two_stage: a Lasso on each of many blocks of rows, and the features that most blocks vote for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
+from dpsql.errors import ParameterError
+from dpsql.functions.one_shot import MECHANISMS, one_shot, one_shot_event, one_shot_noise
+from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.entropy import SYSTEM
+from dpsql.progress import Progress
+from dpsql.statistics.votes import blocks_from_count, utility_range
+
+# Blocks at most, of a private count too: each has a fit of its own, with rows or without.
+MOST_BLOCKS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoStagePlan(SelectionPlan):
+    """The checked public arguments of one ``dp_two_stage`` call.
+
+    Attributes
+    ----------
+    blocks : int or None
+        Number of blocks, from 1 to `MOST_BLOCKS`; None to derive it from a private count of the rows.
+    rows_per_block : int or None
+        Then the rows that a block should have, from 1 to 1e9.
+    count_share : Fraction
+        Share of epsilon that the private count costs, in (0, 1).
+    count_failure : Fraction
+        Chance that the count exceeds the true one, in (0, 1).
+    penalty : float
+        Weight of the Lasso's penalty, > 0.
+    standardize : bool
+        Scale features and target to unit standard deviation within each block.
+    intercept : bool
+        Centre features and target within each block.
+    mechanism, gamma
+        As of ``dp_sis``.
+    """
+
+    blocks: int | None
+    rows_per_block: int | None
+    count_share: Fraction
+    count_failure: Fraction
+    penalty: float
+    standardize: bool
+    intercept: bool
+    mechanism: str
+    gamma: Fraction
+
+    function: ClassVar[str] = "dp_two_stage"
+    target_needs_bounds: ClassVar[bool] = False
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "mechanism": MECHANISMS}
+    arguments: ClassVar[dict[str, Any]] = {
+        **COLUMNS,
+        "k": None,
+        "epsilon": None,
+        "target_levels": None,
+        "blocks": None,
+        "rows_per_block": None,
+        "count_share": 0.05,
+        "count_failure": 0.0001,
+        "penalty": 0.1,
+        "standardize": True,
+        "intercept": True,
+        "mechanism": "one_shot",
+        "gamma": 0.5,
+        **PROTECTION,
+    }
+
+    @classmethod
+    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        blocks, rows = given["blocks"], given["rows_per_block"]
+        if (blocks is None) == (rows is None):
+            raise ParameterError(
+                "P046",
+                "the blocks must be given in one way. Give blocks := a public number of blocks, "
+                "or rows_per_block := to derive that number from a private count.",
+            )
+        hint = "Give a public number, not one from the table."
+        blocks = parameters.optional(
+            partial(parameters.positive_integer, most=MOST_BLOCKS), "blocks", blocks, hint=hint
+        )
+        return {
+            **super()._own(given, layout),
+            "blocks": blocks,
+            "rows_per_block": parameters.optional(parameters.positive_integer, "rows_per_block", rows, hint=hint),
+            "count_share": parameters.open_unit_interval(
+                "count_share", given["count_share"], hint="0.05 is the usual value."
+            ),
+            "count_failure": parameters.open_unit_interval(
+                "count_failure", given["count_failure"], hint="0.0001 is the usual value."
+            ),
+            "penalty": parameters.positive_float("penalty", given["penalty"], hint="0.1 is the usual value."),
+            "standardize": parameters.boolean("standardize", given["standardize"]),
+            "intercept": parameters.boolean("intercept", given["intercept"]),
+            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS),
+            "gamma": parameters.open_unit_interval("gamma", given["gamma"], hint="1/2 is usual."),
+        }
+
+    @cached_property
+    def count_epsilon(self) -> Fraction:
+        """The part of epsilon that the private count costs; 0 where the number of blocks is public."""
+        return Fraction(0) if self.blocks is not None else self.epsilon * self.count_share
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """What the ledger records: the mechanisms and their parameters."""
+        selection = one_shot_event(self.mechanism, self.epsilon - self.count_epsilon, self.k, self.gamma)
+        if self.blocks is not None:
+            return selection
+        count = {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
+        return {"mechanism": "composed", "events": [count, selection]}
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise on a private count."""
+        return () if self.blocks is not None else (self.max_rows_per_unit / self.count_epsilon,)
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be; scores are votes, at most the number of blocks."""
+        out = one_shot_noise(
+            mechanism=self.mechanism,
+            gamma=self.gamma,
+            spread=utility_range(self.neighbours),
+            epsilon=self.epsilon - self.count_epsilon,
+            k=self.k,
+            count=n_features,
+        )
+        blocks = self.blocks
+        if self.rows_per_block is not None:
+            scale = self.max_rows_per_unit / float(self.count_epsilon)
+            out.append(("count_noise_scale", scale, "scale of the noise on the number of rows"))
+            blocks = None if n_rows is None else max(1, n_rows // self.rows_per_block)
+        if blocks is not None:
+            gap = next(value for name, value, _ in out if name == "score_gap")
+            out.append(("score_gap_share", gap / blocks, "that gap as a share of the largest score, the blocks"))
+        return out
+
+
+class TwoStageCall(Call):
+    """A dp_two_stage call joined to its source's types."""
+
+    def start(self) -> Collector:
+        """Return an empty collection of rows."""
+        return KeyedRows(len(self.features))
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+        """Fit every block and count the votes; return the draw of the selection."""
+        plan: TwoStagePlan = self.plan
+        votes = count_votes(plan, statistic, draw_blocks(plan, statistic.rows), progress)
+        return lambda: [self.features[position] for position in draw_votes(plan, votes)]
+
+
+class KeyedRows(Collector):
+    """All rows, with what decides the block of each."""
+
+    def __init__(self, width: int) -> None:
+        self.rows = 0
+        self._width = width
+        self._batches: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]] = []
+        self._lock = threading.Lock()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Keep a batch of rows; one without an id draws a key of its own."""
+        keys = SYSTEM.words(len(target)) if batch.keys is None else batch.keys
+        with self._lock:
+            self._batches.append((target, np.ascontiguousarray(features.T), keys))
+            self.rows += len(target)
+
+    def table(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]:
+        """Return features of shape (n, p), row by row, target and keys of shape (n,); the collector is empty then."""
+        features, target = np.empty((self.rows, self._width)), np.empty(self.rows)
+        keys = np.empty(self.rows, dtype=np.uint64)
+        stop = self.rows
+        while self._batches:
+            part = self._batches.pop()
+            start = stop - len(part[0])
+            target[start:stop], features[start:stop], keys[start:stop] = part
+            stop = start
+        return features, target, keys
+
+
+def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
+    """Return the number of blocks: the public one, or one drawn from the number of rows.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.count_epsilon``.
+    - **Sensitivity**: one privacy unit changes the number of rows by at most ``max_rows_per_unit``.
+    """
+    if plan.blocks is not None:
+        return plan.blocks
+    epsilon = plan.count_epsilon / plan.max_rows_per_unit
+    count = rows + int(discrete_laplace(1 / epsilon, 1)[0])
+    blocks = blocks_from_count(
+        count, rows_per_block=plan.rows_per_block or 1, epsilon=epsilon, failure=plan.count_failure
+    )
+    return min(blocks, MOST_BLOCKS)
+
+
+def count_votes(
+    plan: TwoStagePlan, rows: KeyedRows, blocks: int, progress: Callable[[float], None]
+) -> NDArray[np.int64]:
+    """Return the votes of all blocks for each feature, shape (p,)."""
+    from dpsql.kernels.lasso_votes import lasso_votes
+
+    features, target, keys = rows.table()
+    return lasso_votes(
+        features,
+        target,
+        (keys % np.uint64(blocks)).astype(np.int64),
+        blocks=blocks,
+        k=plan.k,
+        penalty=plan.penalty,
+        standardize=plan.standardize,
+        intercept=plan.intercept,
+        progress=progress,
+    )
+
+
+def draw_votes(plan: TwoStagePlan, votes: NDArray[np.int64]) -> list[int]:
+    """Draw the k positions with most votes.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon`` less the share that a private count costs.
+    - **Sensitivity**: `dpsql.statistics.votes.utility_range`. All rows of a privacy unit are in one block.
+    """
+    return one_shot(
+        votes,
+        mechanism=plan.mechanism,
+        gamma=plan.gamma,
+        utility_range=utility_range(plan.neighbours),
+        epsilon=plan.epsilon - plan.count_epsilon,
+        k=plan.k,
+    )

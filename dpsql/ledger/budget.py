@@ -1,0 +1,390 @@
+"""A data owner's budget and policy for one dataset, and the refusal of a call that does not fit them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from dpsql.contract import parameters
+from dpsql.errors import BudgetError, ParameterError
+from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, cost_of, units_down, units_text, units_up
+from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin, scaled
+
+BOUND_NAMES = ("lower", "upper", "target_lower", "target_upper")
+STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
+NO_UNIT = "row"  # what an owner says to take a privacy unit back
+_amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
+_least_rdp_delta = 1000  # units of 1e-18
+_repeat = "repeat an earlier release by its name, which costs nothing. Only the data's owner can change the budget."
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent on one dataset, and what its owner stated about every call.
+
+    Build it with `Budget.of`, which reads floats as their shortest decimal.
+
+    Attributes
+    ----------
+    epsilon, delta : Fraction or None
+        Limits of basic composition; epsilon > 0, delta in [0, 1), 0 when left out. With `rho`, delta only
+        sets the point at which `dp_budget` reports an epsilon.
+    rho : Fraction or None
+        Limit of zCDP composition, > 0. Either epsilon or rho is given.
+    neighbours : {'add_remove', 'replace'} or None
+        The relation that every call must use; None leaves it to the call.
+    privacy_unit : str or None
+        The id column that every call must protect; None leaves it to the call.
+    max_rows_per_unit : int or None
+        Default for calls; no limit, because any cap that SQL enforces keeps the guarantee.
+    bounds : dict or None
+        Defaults for `lower`, `upper`, `target_lower`, `target_upper` (a number, a list, or one number by name of the
+        column) and for `target_levels`; and `keys`, the public levels of columns by name.
+    accountant : {'basic', 'rdp'}
+        How releases add up against epsilon and delta (see `dpsql.ledger.composition`).
+    """
+
+    epsilon: Fraction | None = None
+    delta: Fraction | None = None
+    rho: Fraction | None = None
+    neighbours: str | None = None
+    privacy_unit: str | None = None
+    max_rows_per_unit: int | None = None
+    bounds: dict[str, Any] | None = None
+    accountant: str = "basic"
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        epsilon: Any = None,
+        delta: Any = None,
+        rho: Any = None,
+        neighbours: Any = None,
+        privacy_unit: Any = None,
+        max_rows_per_unit: Any = None,
+        accountant: Any = None,
+        **bounds: Any,
+    ) -> Budget:
+        """Check what a data owner gave; every argument is public.
+
+        Raises
+        ------
+        ParameterError
+            With the legal form of the argument that does not fit.
+        """
+        if (epsilon is None) == (rho is None):
+            raise ParameterError("P015", f"a budget must have either epsilon or rho. {_amount_hint}")
+        if neighbours is not None:
+            neighbours = parameters.choice("neighbours", neighbours, ("add_remove", "replace"))
+        if privacy_unit is not None:
+            parameters.text("privacy_unit", privacy_unit, hint="Give the name of the id's column.")
+        if privacy_unit == NO_UNIT:
+            privacy_unit = None
+        if max_rows_per_unit is not None:
+            hint = "Give the rows that one privacy unit may contribute."
+            max_rows_per_unit = parameters.positive_integer("max_rows_per_unit", max_rows_per_unit, hint=hint)
+        if (privacy_unit is None) != (max_rows_per_unit is None):
+            raise ParameterError(
+                "P009",
+                "privacy_unit and max_rows_per_unit go together. "
+                "Give the id's column and the rows that one id may contribute.",
+            )
+        delta_limit = _delta_limit(delta, with_epsilon=epsilon is not None)
+        return cls(
+            epsilon=_limit("epsilon", epsilon),
+            delta=delta_limit,
+            rho=_limit("rho", rho),
+            neighbours=neighbours,
+            privacy_unit=privacy_unit,
+            max_rows_per_unit=max_rows_per_unit,
+            bounds=_stated_bounds(bounds),
+            accountant=_accountant(accountant, delta_limit, with_epsilon=epsilon is not None),
+        )
+
+    def restated(self, given: Mapping[str, Any]) -> Budget:
+        """Return this budget with what an owner restates; what is not given stays.
+
+        A budget in epsilon becomes one in rho, or the other way, where the other one is given. ``privacy_unit = 'row'``
+        takes the privacy unit back.
+        """
+        amounts = {name: getattr(self, name) for name in ("epsilon", "delta", "rho")}
+        if given.get("rho") is not None:
+            amounts["epsilon"] = None
+        elif given.get("epsilon") is not None:
+            amounts["rho"] = None
+        kept = {name: value for name, value in amounts.items() if value is not None} | self.stated
+        if kept.get("delta") == 0:
+            del kept["delta"]
+        if given.get("rho") is None:  # which adds up in one way
+            kept["accountant"] = self.accountant
+        if given.get("privacy_unit") == NO_UNIT:
+            kept.pop("max_rows_per_unit", None)
+        for pair in (("target_levels",), ("target_lower", "target_upper")):
+            other = ("target_lower", "target_upper") if pair == ("target_levels",) else ("target_levels",)
+            if any(given.get(name) is not None for name in pair):
+                kept = {name: value for name, value in kept.items() if name not in other}
+        return Budget.of(**kept | {name: value for name, value in given.items() if value is not None})
+
+    @property
+    def policy_text(self) -> str:
+        """The whole policy in words, for who states it."""
+        parts = [self.text]
+        if self.privacy_unit is not None:
+            parts.append(f"privacy unit {self.privacy_unit}, at most {self.max_rows_per_unit} rows each")
+        else:
+            parts.append("protects one row")
+        if self.neighbours is not None:
+            parts.append(f"neighbours {self.neighbours}")
+        parts += [f"{name} {parameters.show(value)}" for name, value in (self.bounds or {}).items()]
+        return "; ".join(parts)
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What the owner stated, by the argument names of a call; nothing that was left out."""
+        stated: dict[str, Any] = dict(self.bounds or {})
+        for name in ("neighbours", "privacy_unit", "max_rows_per_unit"):
+            if getattr(self, name) is not None:
+                stated[name] = getattr(self, name)
+        return stated
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What may not be exceeded, in units of 1e-18: rho, or epsilon and delta."""
+        names = ("epsilon", "delta") if self.rho is None else ("rho",)
+        return {name: units_down(getattr(self, name) or Fraction(0)) for name in names}
+
+    @property
+    def text(self) -> str:
+        """The limit in words: ``'epsilon 3, delta 1e-06'`` or ``'rho 0.5'``."""
+        name, limit = ("epsilon", self.epsilon) if self.epsilon is not None else ("rho", self.rho)
+        words = f"{name} {units_text(units_down(limit or Fraction(0)))}"
+        if self.delta and self.rho is None:
+            words += f", delta {units_text(units_down(self.delta))}"
+        if self.accountant != "basic":
+            words += f", accountant {self.accountant}"
+        return words
+
+    def to_json(self) -> str:
+        """Return the budget as canonical JSON, with amounts as exact decimal text."""
+        record: dict[str, Any] = {}
+        for name in ("epsilon", "delta", "rho"):
+            amount = getattr(self, name)
+            record[name] = None if amount is None else units_text(units_down(amount))
+        for name in ("neighbours", "privacy_unit", "max_rows_per_unit", "bounds"):
+            record[name] = getattr(self, name)
+        if self.accountant != "basic":  # else the text is what it was before there were accountants
+            record["accountant"] = self.accountant
+        return json.dumps(record, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Budget:
+        """Read back what `to_json` wrote."""
+        record = json.loads(text)
+        for name in ("epsilon", "delta", "rho"):
+            record[name] = None if record[name] is None else Fraction(record[name])
+        return cls(**record)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Running totals of one dataset, in units of 1e-18; None once a release has no finite loss of that kind.
+
+    Attributes
+    ----------
+    epsilon, delta, rho : int or None
+        Sums over all releases.
+    releases : int
+    composition : Composition or None
+        The state of the accountant; None while it is basic composition and always was, which the sums are.
+    """
+
+    epsilon: int | None = 0
+    delta: int = 0
+    rho: int | None = 0
+    releases: int = 0
+    composition: Composition | None = None
+
+    def plus(self, cost: Cost) -> Spent:
+        """Return the totals after one more release; every charge is rounded up."""
+        epsilon = None if self.epsilon is None or cost.epsilon is None else self.epsilon + units_up(cost.epsilon)
+        rho = None if self.rho is None or cost.rho is None else self.rho + units_up(cost.rho)
+        composition = None if self.composition is None else self.composition.plus(cost)
+        return Spent(epsilon, self.delta + units_up(cost.delta), rho, self.releases + 1, composition)
+
+    def under(self, budget: Budget, order: Fraction | None = None) -> Spent:
+        """Return the totals once a budget is stated: nothing is forgotten, and its accountant begins."""
+        composition = begin(
+            budget.accountant,
+            epsilon=units_down(budget.epsilon or Fraction(0)),
+            delta=units_down(budget.delta or Fraction(0)),
+            spent=(self.epsilon, self.delta),
+            standing=self.composition,
+            order=order,
+        )
+        return replace(self, composition=composition)
+
+    def charged(self, name: str) -> int | None:
+        """Return what counts against a limit of ``'epsilon'``, ``'delta'`` or ``'rho'``."""
+        totals: Spent | Composition = self if name == "rho" or self.composition is None else self.composition
+        charged: int | None = getattr(totals, name)
+        return charged
+
+
+def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Cost, *, strict: bool) -> None:
+    """Raise a BudgetError unless `cost` fits what remains of the dataset's budget."""
+    if budget is None:
+        if strict:
+            raise BudgetError(
+                "B002",
+                f"dataset '{dataset}' has no budget, and this connection is strict. "
+                f"Let the data's owner run SELECT dp_protect('{dataset}', epsilon := ...).",
+            )
+        return
+    after = spent.plus(cost)
+    for name, limit in budget.limits.items():
+        _refuse(dataset, name, limit, spent, after, budget, cost)
+
+
+def _refuse(dataset: str, name: str, limit: int, spent: Spent, after: Spent, budget: Budget, cost: Cost) -> None:
+    before, total = spent.charged(name), after.charged(name)
+    if total is None:
+        what = "an earlier release had" if before is None else "this release has"
+        raise BudgetError(
+            "B004",
+            f"dataset '{dataset}' has a budget in {name}, but {what} no finite {name}. "
+            "Use another mechanism, or give the call a delta. Only the data's owner can change the budget's kind.",
+        )
+    if total <= limit:
+        return
+    remaining = max(0, limit - (before or 0))
+    needed, remains, under = total - (before or 0), remaining, ""
+    if budget.accountant != "basic" and name == "epsilon":  # computed numbers: six digits read better than eighteen
+        needed, remains = _rounded(needed, up=True), _rounded(remaining)
+        under = f" under accountant {budget.accountant}"
+    lower = _affordable(name, remaining, budget, spent, after, cost)
+    raise BudgetError(
+        "B001",
+        f"dataset '{dataset}' needs {name} {units_text(needed)}{under}, "
+        f"{units_text(remains) if remains else 'nothing'} remains of {units_text(limit)}. "
+        f"{f'Lower {lower}, or {_repeat}' if lower else _repeat[0].upper() + _repeat[1:]}",
+    )
+
+
+def _affordable(name: str, remaining: int, budget: Budget, spent: Spent, after: Spent, cost: Cost) -> str | None:
+    """Return what would fit, such as ``'epsilon to 0.2'``; None when nothing does."""
+    if remaining == 0:
+        return None
+    if name == "delta":
+        rest = remaining
+        if spent.composition is not None and after.composition is not None and not spent.composition.releases:
+            rest -= after.composition.tail  # the first release of a phase pays for the conversion
+        return f"delta to {units_text(rest)}" if rest > 0 else None
+    if name == "epsilon" and budget.accountant == "basic":
+        return f"epsilon to {units_text(remaining)}"
+    if cost.epsilon is None:
+        return f"rho to {units_text(remaining)}" if name == "rho" else None
+    share = _affordable_share(name, budget.limits[name], spent, cost)
+    epsilon = _rounded(int(units_down(cost.epsilon) * share), digits=4)
+    return f"epsilon to {units_text(epsilon)}" if epsilon else None
+
+
+def _rounded(units: int, *, digits: int = 6, up: bool = False) -> int:
+    unit: int = UNITS_PER_ONE // 10**digits
+    return -(-units // unit) * unit if up else units // unit * unit
+
+
+def _affordable_share(name: str, limit: int, spent: Spent, cost: Cost) -> Fraction:
+    """Return about the largest share of a call's epsilon at which it fits, from below."""
+    low, high = Fraction(0), Fraction(1)
+    event = {"mechanism": "composed", "events": [part.event for part in cost.mechanisms]}
+    for _ in range(24):
+        middle = (low + high) / 2
+        try:
+            total = spent.plus(cost_of(scaled(event, middle))).charged(name)
+        except ParameterError:  # the call itself cannot have so little
+            total = None
+        low, high = (middle, high) if total is not None and total <= limit else (low, middle)
+    return low
+
+
+def refuse_contradiction(
+    dataset: str, budget: Budget | None, *, neighbours: str, privacy_unit: str | None, traced: bool = False
+) -> None:
+    """Raise a BudgetError when a call protects something else than what the owner stated.
+
+    A privacy unit that was `traced` through the source's plan is the stated one, whatever its column is called there.
+    """
+    if budget is None:
+        return
+    if budget.neighbours is not None and neighbours != budget.neighbours:
+        raise _contradiction(dataset, "neighbours", budget.neighbours, neighbours)
+    if (
+        budget.privacy_unit is not None
+        and not traced
+        and parameters.fold(privacy_unit or "") != parameters.fold(budget.privacy_unit)
+    ):
+        raise _contradiction(dataset, "privacy_unit", budget.privacy_unit, privacy_unit)
+
+
+def _contradiction(dataset: str, name: str, stated: str, given: str | None) -> BudgetError:
+    return BudgetError(
+        "B003",
+        f"{name} of dataset '{dataset}' was stated by its owner as {stated!r}; got {parameters.show(given)}. "
+        f"Leave {name} out. Only the data's owner can restate it.",
+    )
+
+
+def _limit(name: str, value: Any) -> Fraction | None:
+    if value is None:
+        return None
+    number = parameters.positive_number(name, value, hint=_amount_hint)
+    return _in_units(name, number)
+
+
+def _delta_limit(value: Any, *, with_epsilon: bool) -> Fraction | None:
+    if value is None or (with_epsilon and value == 0 and not isinstance(value, (bool, str))):
+        return Fraction(0) if with_epsilon else None
+    number = parameters.open_unit_interval("delta", value, hint=_amount_hint)
+    return _in_units("delta", number)
+
+
+def _accountant(value: Any, delta: Fraction | None, *, with_epsilon: bool) -> str:
+    accountant = parameters.choice("accountant", "basic" if value is None else value, ACCOUNTANTS)
+    if accountant == "basic":
+        return accountant
+    if not with_epsilon:
+        raise ParameterError("P045", "accountant has no effect beside rho, which adds up in one way. Leave it out.")
+    if delta is None or units_down(delta) < _least_rdp_delta:
+        raise ParameterError("P046", "accountant := 'rdp' needs a delta of at least 1e-15. Give delta := 1e-6.")
+    return accountant
+
+
+def _in_units(name: str, number: Fraction) -> Fraction:
+    units = units_down(number)
+    if units == 0:
+        raise ParameterError("P024", f"{name} must be at least 1e-18, the unit of the ledger. {_amount_hint}")
+    return Fraction(units, UNITS_PER_ONE)
+
+
+def _stated_bounds(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    unknown = [name for name in given if name not in STATED_NAMES]
+    if unknown:
+        raise ParameterError("P016", f"dp_protect has no argument {unknown[0]!r}.")
+    bounds = {name: value for name, value in given.items() if value is not None}
+    hint = "Give both sides from domain knowledge, or neither."
+    for low, high in (BOUND_NAMES[:2], BOUND_NAMES[2:]):
+        if low in bounds or high in bounds:
+            pair = parameters.bounds(bounds.get(low), bounds.get(high), names=(low, high), hint=hint)
+            for name, side in zip((low, high), pair, strict=True):
+                bounds[name] = list(side) if isinstance(side, tuple) else side
+    if "target_levels" in bounds:
+        bounds["target_levels"] = list(parameters.levels(bounds["target_levels"]))
+        if "target_lower" in bounds:
+            raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
+    if "keys" in bounds:
+        bounds["keys"] = parameters.keys(bounds["keys"])
+    return bounds or None

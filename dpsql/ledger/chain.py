@@ -1,0 +1,203 @@
+"""The hash chain over the ledger's rows, and its verification."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from dpsql.errors import LedgerError, ParameterError
+from dpsql.ledger.accountant import cost_of
+from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.composition import Composition
+
+NEW_COLUMNS = ("composition", "lineage")  # of version 2
+CHAIN, DECLARED = "chain", "declared"
+Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
+
+
+@lru_cache(maxsize=16)
+def genesis(ledger_id: str) -> str:
+    """Return the hash that the first row is chained to."""
+    return hashlib.sha256(f"dpsql ledger 1 {ledger_id}".encode()).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """Return `value` as JSON text that is the same for equal values; NaN and infinities are refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def row_hash(previous: str, row: Mapping[str, Any]) -> str:
+    """Return ``sha256(previous || canonical JSON of every column but the hash)``.
+
+    The columns that version 1 did not have are left out where they are NULL, so that its hashes stand.
+    """
+    fields = {
+        name: value for name, value in row.items() if name != "hash" and (value is not None or name not in NEW_COLUMNS)
+    }
+    return hashlib.sha256((previous + canonical(fields)).encode()).hexdigest()
+
+
+def hash_of_row(previous: str, row: Mapping[str, Any]) -> str | None:
+    """Return `row_hash`, or None for a row that holds what no row was ever written with."""
+    try:
+        return row_hash(previous, row)
+    except (TypeError, ValueError):
+        return None
+
+
+def damaged(place: str, sequence: Any) -> LedgerError:
+    """Return the error of an entry that is not what was written."""
+    which = f"entry {sequence}" if isinstance(sequence, int) else "an entry"
+    return LedgerError(
+        "L030",
+        f"{which} of ledger {place!r} is damaged: it is not what was written. Nothing was released. "
+        "Run dpsql ledger verify, and restore a backup with dpsql ledger restore.",
+    )
+
+
+def followed(place: str, ledger_id: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows from the first one on, each once it is verified.
+
+    Raises
+    ------
+    LedgerError
+        L030: a row is missing or changed.
+    """
+    previous = genesis(ledger_id)
+    for sequence, row in enumerate(rows, 1):
+        if row["sequence"] != sequence or hash_of_row(previous, row) != row["hash"]:
+            raise damaged(place, sequence)
+        previous = row["hash"]
+        yield row
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What a walk along the chain found.
+
+    Attributes
+    ----------
+    ok : bool
+        Every row is chained, every running total adds up, and the remembered head is among the hashes.
+    entries : int
+        Rows that were found intact, from the first on.
+    head : str
+        Hash of the last intact row. Keep it somewhere else: only against it can a cut-off tail be seen.
+    first_bad : int or None
+        Sequence of the first row that is missing, changed or out of order; None when the rows are intact.
+    problem : str or None
+        What is wrong, in words.
+    """
+
+    ok: bool
+    entries: int
+    head: str
+    first_bad: int | None = None
+    problem: str | None = None
+
+
+def dataset_key(dataset: str) -> str:
+    """Return the key of a dataset's last row."""
+    return f"dataset:{dataset}"
+
+
+def name_key(dataset: str, name: str) -> str:
+    """Return the key of the row that holds the result of a named release."""
+    return f"release:{len(dataset)}:{dataset}:{name}"
+
+
+def keys_of(row: Mapping[str, Any]) -> list[str]:
+    """Return the keys under which a new row is the last one."""
+    keys = [CHAIN, dataset_key(row["dataset"])]
+    if row["kind"] not in ("release", "replay"):
+        keys.append(DECLARED)
+    if row["name"] is not None and row["result"] is not None:
+        keys.append(name_key(row["dataset"], row["name"]))
+    return keys
+
+
+def note(lasts: dict[str, Last], row: Mapping[str, Any]) -> None:
+    """Let `lasts` move on with a row."""
+    for key in keys_of(row):
+        lasts[key] = (row["sequence"], row["hash"], lasts.get(key, (0, "", 0))[2] + 1)
+
+
+def verify(
+    ledger_id: str, rows: Iterable[Mapping[str, Any]], remembered: str | None, noted: Mapping[str, Any] | None
+) -> VerifyReport:
+    """Walk the chain from its start, and compare it with what `dpsql_ledger_last` holds; see `Ledger.verify`."""
+    previous, count = genesis(ledger_id), 0
+    seen = remembered is None or remembered == previous
+    totals: dict[str, tuple[Spent, int | None]] = {}
+    lasts: dict[str, Last] = {}
+    for row in rows:
+        problem = _problem(previous, count + 1, row, totals)
+        if problem:
+            return VerifyReport(False, count, previous, count + 1, problem)
+        previous, count = row["hash"], count + 1
+        seen = seen or previous == remembered
+        note(lasts, row)
+    if noted is not None and noted != lasts:
+        key = min(key for key in {*noted, *lasts} if noted.get(key) != lasts.get(key))
+        end = max(each[0] for each in (noted.get(CHAIN), lasts.get(CHAIN)) if each and isinstance(each[0], int))
+        first_bad = count + 1 if end > count else None
+        lost = "rows were cut off" if first_bad else "a row was hidden or added"
+        return VerifyReport(False, count, previous, first_bad, f"the last row of {key!r} is not the one noted: {lost}")
+    if not seen:
+        lost = "the remembered head is not in the chain: rows were cut off or rewritten"
+        return VerifyReport(False, count, previous, None, lost)
+    return VerifyReport(True, count, previous)
+
+
+def _problem(
+    previous: str, sequence: int, row: Mapping[str, Any], totals: dict[str, tuple[Spent, int | None]]
+) -> str | None:
+    """Return what is wrong with a row, or None; `totals` moves on with it."""
+    if row["sequence"] != sequence:
+        return f"row {sequence} is missing"
+    if hash_of_row(previous, row) != row["hash"]:
+        return f"row {sequence} was changed, or a row before it"
+    spent, policy = totals.get(row["dataset"], (Spent(), None))
+    try:
+        if row["kind"] == "protect":
+            policy = sequence
+        composition = _composition(row, spent)
+        if row["kind"] == "release":
+            spent = Spent(
+                _added(spent.epsilon, row["epsilon"]),
+                spent.delta + int(row["delta"]),
+                _added(spent.rho, row["rho"]),
+                spent.releases + 1,
+            )
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, ParameterError):
+        return f"row {sequence} holds an amount that is no number, or an event or a state that cannot be read"
+    totals[row["dataset"]] = (replace(spent, composition=composition), policy)
+    stored = tuple(row[name] for name in ("epsilon_spent", "delta_spent", "rho_spent", "releases", "budget_sequence"))
+    if stored != (amount_text(spent.epsilon), str(spent.delta), amount_text(spent.rho), spent.releases, policy):
+        return f"the totals of row {sequence} do not add up"
+    if row.get("composition") != (None if composition is None else composition.to_json()):
+        return f"the accountant's state after row {sequence} does not follow from the row before it"
+    return None
+
+
+def _composition(row: Mapping[str, Any], before: Spent) -> Composition | None:
+    """Return the state that the accountant must have after a row; only the order of a new phase is taken from it."""
+    if row["kind"] == "protect":
+        stored = None if row.get("composition") is None else Composition.from_json(row["composition"])
+        return before.under(Budget.from_json(row["budget"]), None if stored is None else stored.order).composition
+    if row["kind"] != "release" or before.composition is None:
+        return before.composition
+    return before.composition.plus(cost_of(json.loads(row["event"])))
+
+
+def _added(total: int | None, amount: str | None) -> int | None:
+    return None if total is None or amount is None else total + int(amount)
+
+
+def amount_text(units: int | None) -> str | None:
+    """Return units of 1e-18 as the text that the ledger stores."""
+    return None if units is None else str(units)

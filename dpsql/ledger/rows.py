@@ -1,0 +1,254 @@
+"""What is read back from the ledger: states of datasets, stored releases, declarations, rows of two SQL tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from dpsql.ledger.accountant import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
+from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.composition import Composition
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release as the ledger holds it.
+
+    Attributes
+    ----------
+    sequence : int
+        Position in the chain, from 1.
+    result : Any
+        What `draw` returned, as JSON values (a tuple comes back as a list).
+    replayed : bool
+        True when a named release was answered from the ledger, at no charge.
+    guarantee : str
+        Such as ``'pure 1-DP, add_remove of one row'``.
+    hash : str
+        Hash of the row, and of everything before it.
+    recorded_at : str
+        When it was released, in UTC.
+    lineage : Any
+        What was read, as far as the ledger keeps it.
+    """
+
+    sequence: int
+    result: Any
+    replayed: bool
+    guarantee: str
+    hash: str
+    recorded_at: str = ""
+    lineage: Any = None
+
+    @property
+    def receipt(self) -> str:
+        """The guarantee, and of a replay in a second line which entry it is and of when."""
+        again = f"\nreplay of entry {self.sequence} of {self.recorded_at}" if self.replayed else ""
+        return self.guarantee + again
+
+
+@dataclass(frozen=True)
+class StoredRelease:
+    """What a function released, with the public arguments of its call."""
+
+    sequence: int
+    dataset: str
+    name: str | None
+    function: str
+    arguments: dict[str, Any]
+    result: Any
+    guarantee: str
+    recorded_at: str
+    lineage: Any = None
+
+
+@dataclass(frozen=True)
+class BudgetRow:
+    """One dataset in `dp_budget`. Amounts are the nearest floats of exact totals; None where unlimited or infinite.
+
+    Attributes
+    ----------
+    epsilon_spent, epsilon_remaining, delta_spent, delta_remaining : float or None
+        Under the accountant: all releases together are (epsilon_spent, delta_spent)-DP.
+    accountant : str or None
+        How releases add up: ``'basic'``, ``'rdp of order 9.87'``, or ``'zcdp'`` for a budget in rho.
+    renyi_spent, renyi_remaining : float or None
+        Under ``'rdp'``, what adds up: the Rényi losses since the accountant was stated, and what is left for them.
+    epsilon_zcdp, zcdp_delta : float or None
+        The same releases under zCDP at that delta: a report, never a reason to allow more.
+    """
+
+    dataset: str
+    budget: str
+    releases: int
+    epsilon_spent: float | None
+    epsilon_remaining: float | None
+    delta_spent: float
+    delta_remaining: float | None
+    rho_spent: float | None
+    rho_remaining: float | None
+    accountant: str | None
+    renyi_spent: float | None
+    renyi_remaining: float | None
+    epsilon_zcdp: float | None
+    zcdp_delta: float
+    neighbours: str | None
+    privacy_unit: str | None
+    max_rows_per_unit: int | None
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One entry in `dp_ledger`. Amounts are this entry's charge; None for a budget, or where no finite one exists."""
+
+    sequence: int
+    recorded_at: str
+    kind: str
+    dataset: str
+    function: str
+    release: str | None
+    epsilon: float | None
+    delta: float | None
+    rho: float | None
+    guarantee: str
+    status: str
+    event: str | None
+    hash: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What stands for one dataset.
+
+    Attributes
+    ----------
+    budget : Budget or None
+        None while it is unlimited.
+    spent : Spent
+        The totals, with the state of the accountant.
+    policy : int or None
+        Sequence of the budget's row.
+    """
+
+    budget: Budget | None = None
+    spent: Spent = field(default_factory=Spent)
+    policy: int | None = None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A row that charges nothing: what a data owner declared about a dataset.
+
+    Attributes
+    ----------
+    sequence : int
+    kind : str
+        ``'protect'``, ``'public'``, ``'derive'``, ``'adopt'``.
+    dataset : str
+    function : str
+        Such as ``'dp_public'``.
+    facts : dict
+        What was declared; empty for ``'protect'``, whose budget `Ledger.policy` returns.
+    lineage : Any
+        What was recorded beside it, or None.
+    """
+
+    sequence: int
+    kind: str
+    dataset: str
+    function: str
+    facts: dict[str, Any]
+    lineage: Any = None
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """Every declaration that stands.
+
+    Attributes
+    ----------
+    counter : int
+        Sequence of the last declaration, 0 without any: another counter means other declarations.
+    hash : str
+        Hash of that row.
+    latest : dict
+        Dataset → kind → the latest declaration of that kind.
+    """
+
+    counter: int
+    hash: str
+    latest: Mapping[str, Mapping[str, Declaration]]
+
+
+def budget_row(dataset: str, state: State) -> BudgetRow:
+    """Return what `dp_budget` shows of a dataset."""
+    budget, spent = state.budget, state.spent
+    at_delta = (budget.delta if budget else None) or DEFAULT_REPORT_DELTA
+    converted = None if spent.rho is None else zcdp_epsilon(Fraction(spent.rho, UNITS_PER_ONE), at_delta)
+    limits = {} if budget is None else budget.limits
+    charged = {name: spent.charged(name) for name in ("epsilon", "delta", "rho")}
+    remaining = {name: _remaining(limits.get(name), charged[name]) for name in charged}
+    renyi_spent, renyi_remaining = _renyi(limits.get("epsilon"), spent.composition)
+    return BudgetRow(
+        dataset=dataset,
+        budget="unlimited" if budget is None else budget.text,
+        releases=spent.releases,
+        epsilon_spent=_float(charged["epsilon"]),
+        epsilon_remaining=remaining["epsilon"],
+        delta_spent=(charged["delta"] or 0) / UNITS_PER_ONE,
+        delta_remaining=remaining["delta"],
+        rho_spent=_float(charged["rho"]),
+        rho_remaining=remaining["rho"],
+        accountant=None if budget is None else _accountant(budget, spent.composition),
+        renyi_spent=renyi_spent,
+        renyi_remaining=renyi_remaining,
+        epsilon_zcdp=None if converted is None else float(converted),
+        zcdp_delta=float(at_delta),
+        neighbours=budget.neighbours if budget else None,
+        privacy_unit=budget.privacy_unit if budget else None,
+        max_rows_per_unit=budget.max_rows_per_unit if budget else None,
+    )
+
+
+def _remaining(limit: int | None, spent: int | None) -> float | None:
+    if limit is None:
+        return None
+    return 0.0 if spent is None else max(0, limit - spent) / UNITS_PER_ONE
+
+
+def _accountant(budget: Budget, composition: Composition | None) -> str:
+    if budget.rho is not None:
+        return "zcdp"
+    if budget.accountant == "basic" or composition is None or composition.order is None:
+        return "basic"
+    return f"{budget.accountant} of order {float(composition.order):g}"
+
+
+def _renyi(epsilon: int | None, composition: Composition | None) -> tuple[float | None, float | None]:
+    """Return what is spent and left of Rényi losses."""
+    if epsilon is None or composition is None or composition.order is None:
+        return None, None
+    limit = epsilon - (composition.before_epsilon or 0) - composition.conversion
+    return composition.renyi / UNITS_PER_ONE, _remaining(limit, composition.renyi)
+
+
+def _float(units: int | None) -> float | None:
+    if units is None:
+        return None
+    try:
+        return units / UNITS_PER_ONE
+    except OverflowError:
+        return math.inf
+
+
+def ledger_row(row: Mapping[str, Any]) -> LedgerRow:
+    """Return what `dp_ledger` shows of an entry."""
+    charged = row["kind"] == "release"
+    epsilon, delta, rho = (
+        _float(int(row[name])) if charged and row[name] is not None else None for name in ("epsilon", "delta", "rho")
+    )
+    shown = ("sequence", "recorded_at", "kind", "dataset", "function", "guarantee", "status", "event", "hash")
+    return LedgerRow(**{name: row[name] for name in shown}, release=row["name"], epsilon=epsilon, delta=delta, rho=rho)

@@ -1,0 +1,261 @@
+"""The ledger's tables and the statements on them; imported when a ledger is first used.
+
+`dpsql_ledger` holds the rows of the chain. `dpsql_ledger_last` says which row is the last one of the chain, of each
+dataset, of the declarations, and under each name of a release; triggers keep it. A row is found by an index, and
+counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    DDL,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    event,
+    func,
+    insert,
+    literal_column,
+    null,
+    select,
+    update,
+)
+
+from dpsql.ledger.chain import CHAIN, NEW_COLUMNS, dataset_key
+
+SCHEMA_VERSION = "2"
+UPGRADED_VERSION = "1"  # read as it is, and upgraded when it is opened for writing
+
+metadata = MetaData()
+
+meta = Table(
+    "dpsql_ledger_meta",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+# Amounts are decimal text in units of 1e-18: exact on every database, and free of any integer's width.
+entry = Table(
+    "dpsql_ledger",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("recorded_at", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # 'release', or what a declaration declares, such as 'protect'
+    Column("dataset", Text, nullable=False),
+    Column("name", Text),
+    Column("function", Text, nullable=False),
+    Column("arguments", Text, nullable=False),  # JSON, public
+    Column("fingerprint", Text, nullable=False),
+    Column("event", Text),  # JSON; NULL for a declaration
+    Column("guarantee", Text, nullable=False),
+    Column("epsilon", Text),  # this row's charge; NULL when no finite one exists
+    Column("delta", Text, nullable=False),
+    Column("rho", Text),
+    Column("epsilon_spent", Text),  # the dataset's totals after this row
+    Column("delta_spent", Text, nullable=False),
+    Column("rho_spent", Text),
+    Column("releases", Integer, nullable=False),
+    Column("budget_sequence", Integer),  # the 'protect' row in force; NULL while unlimited
+    Column("budget", Text),  # JSON of a 'protect' row
+    Column("result", Text),  # JSON; NULL when charged without a result
+    Column("status", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    # New in version 2. The hash covers them where they are not NULL, so the hashes of older rows stand.
+    Column("composition", Text),  # JSON of the accountant's state after this row; NULL where the totals say it
+    Column("lineage", Text),  # JSON; what was read, and which budgets were charged for it
+)
+COLUMNS = tuple(column.name for column in entry.columns)
+
+Index("dpsql_ledger_by_dataset", entry.c.dataset, entry.c.sequence)
+_has_result = entry.c.name.is_not(None) & entry.c.result.is_not(None)
+# A second result under one name cannot be stored, whatever the code above the database does.
+Index(
+    "dpsql_ledger_one_result_per_name",
+    entry.c.dataset,
+    entry.c.name,
+    unique=True,
+    sqlite_where=_has_result,
+    postgresql_where=_has_result,
+)
+# A release asked for again declares nothing.
+_NO_DECLARATIONS = ("release", "replay")
+_is_declaration = entry.c.kind.not_in(_NO_DECLARATIONS)
+declarations_index = Index(
+    "dpsql_ledger_declarations", entry.c.sequence, sqlite_where=_is_declaration, postgresql_where=_is_declaration
+)
+
+# Which row is the last one under a key, and how many there are.
+last = Table(
+    "dpsql_ledger_last",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("sequence", Integer, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+)
+_note = (
+    "INSERT INTO dpsql_ledger_last (key, sequence, hash, number) SELECT {key}, NEW.sequence, NEW.hash, 1 "
+    "WHERE {condition} ON CONFLICT (key) DO UPDATE SET sequence = excluded.sequence, hash = excluded.hash, "
+    "number = dpsql_ledger_last.number + 1;"
+)
+# As `ledger_chain.keys_of`.
+_notes = " ".join(
+    _note.format(key=key, condition=condition)
+    for key, condition in (
+        ("'chain'", "TRUE"),
+        ("'declared'", "NEW.kind NOT IN ('release', 'replay')"),
+        ("'dataset:' || NEW.dataset", "TRUE"),
+        (
+            "'release:' || length(NEW.dataset) || ':' || NEW.dataset || ':' || NEW.name",
+            "NEW.name IS NOT NULL AND NEW.result IS NOT NULL",
+        ),
+    )
+)
+
+# Append-only in the database too: against accidents, not against its administrator.
+_guards = {
+    "sqlite": [
+        f"CREATE TRIGGER dpsql_ledger_no_{operation.lower()} BEFORE {operation} ON dpsql_ledger "
+        "BEGIN SELECT RAISE(ABORT, 'the dpsql ledger is append-only'); END"
+        for operation in ("UPDATE", "DELETE")
+    ],
+    "postgresql": [
+        "CREATE OR REPLACE FUNCTION dpsql_ledger_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the dpsql ledger is append-only'; END $$",
+        "CREATE TRIGGER dpsql_ledger_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON dpsql_ledger "
+        "FOR EACH STATEMENT EXECUTE FUNCTION dpsql_ledger_append_only()",
+    ],
+}
+# In the database, so that a process of version 1 that still runs after an upgrade keeps them too.
+note_triggers = {
+    "sqlite": [f"CREATE TRIGGER dpsql_ledger_note AFTER INSERT ON dpsql_ledger BEGIN {_notes} END"],
+    "postgresql": [
+        "CREATE OR REPLACE FUNCTION dpsql_ledger_note() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN {_notes} RETURN NULL; END $$",
+        "CREATE TRIGGER dpsql_ledger_note AFTER INSERT ON dpsql_ledger "
+        "FOR EACH ROW EXECUTE FUNCTION dpsql_ledger_note()",
+    ],
+}
+for _triggers in (_guards, note_triggers):
+    for _dialect, _texts in _triggers.items():
+        for _text in _texts:
+            event.listen(
+                entry,
+                "after_create",
+                DDL(_text).execute_if(dialect=_dialect),  # type: ignore[no-untyped-call]
+            )
+
+read_meta = select(meta.c.key, meta.c.value)
+add_meta = insert(meta)
+read_version = select(meta.c.value).where(meta.c.key == "schema_version")
+set_version = update(meta).where(meta.c.key == "schema_version").values(value=SCHEMA_VERSION)
+set_ledger_id = update(meta).where(meta.c.key == "ledger_id").values(value=bindparam("ledger_id"))
+append = insert(entry)
+add_last = insert(last)
+
+
+class Statements:
+    """The statements that read a ledger of one version.
+
+    Built once per version, so that SQLAlchemy compiles each of them once per process.
+
+    Attributes
+    ----------
+    rows : Select
+        Every row, in the order of the chain, each column as in `COLUMNS`.
+    one : Select
+        The row `:sequence`, and the hash of the row before it.
+    state : Select
+        One row: the last row of the chain, the row `:seen`, the last row of `:dataset` and the row of its budget.
+    named : Select
+        One row: what is noted under `:key`, the row under `:name` of `:dataset`, and the hash of the row before it.
+    lasts : Select
+        `dpsql_ledger_last`.
+    datasets : Select
+        The last row of each dataset, by an index.
+    declarations : Select
+        Every row that is no release, and the hash of the row before it.
+    """
+
+    def __init__(self, version: str) -> None:
+        self.has_lasts = version != UPGRADED_VERSION
+        row, before, policy, before_policy, tail, seen = (
+            _table(version, name) for name in ("row", "before", "policy", "before_policy", "tail", "seen")
+        )
+        with_before = row.outerjoin(before, before.c.sequence == row.c.sequence - 1)
+        columns = [row.c[name] for name in COLUMNS]
+        one = select(*columns, before.c.hash).select_from(with_before)
+        self.rows = select(*columns).order_by(row.c.sequence)
+        self.one = one.where(row.c.sequence == bindparam("sequence"))
+        self.declarations = one.where(row.c.kind.not_in(_NO_DECLARATIONS)).order_by(row.c.sequence)
+        self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
+        self.last = self.lasts.where(last.c.key == bindparam("key"))
+        self.last_of_datasets = self.lasts.where(last.c.key.startswith(dataset_key("")))
+        self.datasets = select(row.c.dataset, func.max(row.c.sequence)).group_by(row.c.dataset)
+        of_chain, of_dataset = last.alias("of_chain"), last.alias("of_dataset")
+        inner = _table(version, "inner")
+        lasts = [of_chain.c.sequence, of_chain.c.hash, of_dataset.c.sequence, of_dataset.c.hash]
+        start: Any = select(literal_column("1").label("one")).subquery("start")
+        source = start
+        if self.has_lasts:
+            source = start.outerjoin(of_dataset, of_dataset.c.key == bindparam("key"))
+        found = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name")) & row.c.result.is_not(None)
+        self.named = select(*(lasts[2:] if self.has_lasts else [null(), null()]), *columns, before.c.hash).select_from(
+            source.outerjoin(row, found).outerjoin(before, before.c.sequence == row.c.sequence - 1)
+        )
+        source = start
+        if self.has_lasts:
+            source = source.outerjoin(of_chain, of_chain.c.key == CHAIN)
+            source = source.outerjoin(of_dataset, of_dataset.c.key == bindparam("key"))
+        self.state = select(
+            *(lasts if self.has_lasts else [null() for _ in lasts]),
+            tail.c.sequence,
+            tail.c.hash,
+            seen.c.hash,
+            *columns,
+            before.c.hash,
+            *(policy.c[name] for name in COLUMNS),
+            before_policy.c.hash,
+        ).select_from(
+            source.outerjoin(tail, tail.c.sequence == select(func.max(inner.c.sequence)).scalar_subquery())
+            .outerjoin(seen, seen.c.sequence == bindparam("seen"))
+            .outerjoin(
+                row,
+                row.c.sequence
+                == select(func.max(inner.c.sequence)).where(inner.c.dataset == bindparam("dataset")).scalar_subquery(),
+            )
+            .outerjoin(before, before.c.sequence == row.c.sequence - 1)
+            .outerjoin(policy, policy.c.sequence == row.c.budget_sequence)
+            .outerjoin(before_policy, before_policy.c.sequence == policy.c.sequence - 1)
+        )
+
+
+def _table(version: str, name: str) -> Any:
+    """Return the table of rows under another name, with what version 1 does not have as NULL."""
+    if version == UPGRADED_VERSION:
+        columns = [null().label(column.name) if column.name in NEW_COLUMNS else column for column in entry.columns]
+        return select(*columns).subquery(name)
+    return entry.alias(name)
+
+
+@cache
+def statements(version: str) -> Statements:
+    """Return the statements of a version."""
+    return Statements(version)
+
+
+def stream(connection: Connection, version: str) -> Generator[dict[str, Any]]:
+    """Yield every row in the order of the chain, a thousand at a time, as it is."""
+    with connection.execute(statements(version).rows, execution_options={"yield_per": 1000}) as result:
+        for values in result:
+            yield dict(zip(COLUMNS, values, strict=True))

@@ -1,0 +1,498 @@
+"""Where a ledger lives: connections, locks, durability and forks, for SQLite and PostgreSQL alike."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import NullPool, StaticPool
+
+from dpsql.errors import UNWRITABLE, DpsqlError, LedgerError
+from dpsql.ledger import schema
+from dpsql.ledger.file import LedgerFile, create, refuse_empty, settle
+from dpsql.ledger.location import connect_arguments, describe, url_of
+from dpsql.ledger.upgrade import upgrade
+
+LOCK_WAIT_SECONDS = 60
+_advisory_key = 0x6470_7371_6C00_0001  # 'dpsql'; one writer per PostgreSQL database
+# `off` is the one setting that acknowledges a commit before it is on disk; stronger ones are left alone.
+_postgresql_lock = (
+    f"SELECT pg_advisory_xact_lock({_advisory_key}), CASE current_setting('synchronous_commit') "
+    "WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
+)
+
+T = TypeVar("T")
+
+
+class Store:
+    """An engine on one ledger, which runs a function inside one transaction.
+
+    Parameters
+    ----------
+    location : str or None
+        None for memory, a path of a SQLite file, or a URL.
+    read_only : bool
+        Only read, and change nothing: neither create nor upgrade.
+    """
+
+    def __init__(self, location: str | None, *, read_only: bool = False) -> None:
+        self._url = url_of(location)
+        self._proven = False
+        self.in_memory = self._url.get_backend_name() == "sqlite" and self._url.database is None
+        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+        self._pid = os.getpid()
+        self._file = LedgerFile(str(self._url.database)) if self._is_sqlite and not self.in_memory else None
+        self.is_read_only = read_only or (self._file is not None and self._file.is_read_only)
+        # One writer per process at a time: waiting here is fair and cheap, SQLite's busy handler is neither.
+        self.lock = threading.RLock()
+        self._engine = self._new_engine()
+        self._writer = self._engine.execution_options(dpsql_write=True)
+        self._reader = self._engine
+        if not self._is_sqlite:  # where otherwise each statement would see a state of its own
+            self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._finalizer = weakref.finalize(self, _settle, self._engine, self._file)
+        _stores.add(self)
+        self.version = schema.SCHEMA_VERSION
+        self.verified: dict[int, tuple[Any, ...]] = {}  # rows by their sequence, as `Transaction` verified them
+        try:
+            self.ledger_id = self._initialise()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def description(self) -> str:
+        """The place in words, without a secret."""
+        return describe(self._url, proven=self._proven)
+
+    def close(self) -> None:
+        """Close every connection; a SQLite file then holds everything."""
+        self._finalizer()
+
+    def settle(self) -> None:
+        """Bring everything into the SQLite file, as `close` does, and go on."""
+        if self._file is not None:
+            _settle(self._engine, self._file)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one transaction that sees one state of the ledger."""
+        if self._file is not None and self._file.is_read_only:
+            return self._file.read(lambda: self._run(self._reader, work))
+        return self._run(self._reader, work)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` as the ledger's only writer, and return once its rows are on disk.
+
+        Raises
+        ------
+        LedgerError
+            The database refused; nothing was recorded.
+        """
+        self.refuse_read_only()
+        return self._run(self._writer, work)
+
+    def refuse_read_only(self) -> None:
+        """Raise where nothing can be written."""
+        if self.is_read_only:
+            raise _failure("forbidden", self.description)
+
+    def _run(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        if self.in_memory and self._pid != os.getpid():
+            # The child's copy would grant the same budget a second time.
+            raise LedgerError(
+                "L009", "a ledger in memory cannot be used after a fork. Give ledger= a file, which processes share."
+            )
+        try:
+            alone = self.lock if self.in_memory or engine is self._writer else contextlib.nullcontext()
+            with alone, self._connect(engine) as connection:
+                with connection.begin():
+                    if engine is self._writer:
+                        self._refuse_moved(connection)  # before anything is charged
+                    result = work(connection)
+                self._refuse_moved(connection)  # before anybody sees the result
+                return result
+        except DBAPIError as error:
+            failure = _explain(error, self.description)
+        except UnicodeDecodeError:  # SQLite quotes its damaged schema
+            failure = _failure("damaged", self.description)
+        except PoolTimeout:
+            failure = _failure("locked", self.description)
+        # Raised out here so that the error carries no row, and no undelivered result, as its context.
+        raise failure
+
+    def _refuse_moved(self, connection: Connection) -> None:
+        if self._file is not None:
+            self._file.refuse_moved(connection.info)
+
+    def _connect(self, engine: Engine) -> Connection:
+        if self._is_sqlite:
+            return engine.connect()
+        failure = None
+        try:
+            connection = engine.connect()
+        except (DBAPIError, PoolTimeout, DpsqlError):
+            raise
+        except Exception:  # such as a host that no text can be; it may quote what it was given
+            failure = _failure("unreachable", self.description)
+        if failure:
+            raise failure
+        self._proven = True
+        return connection
+
+    def _new_engine(self) -> Engine:
+        options: dict[str, Any] = {"hide_parameters": True}
+        if self._is_sqlite:
+            options["connect_args"] = {"timeout": LOCK_WAIT_SECONDS, "check_same_thread": False}
+            if self.in_memory:
+                options["poolclass"] = StaticPool
+            elif self._file is not None and self._file.is_read_only:
+                options |= {
+                    "poolclass": NullPool,
+                    "creator": partial(self._file.connect, **options.pop("connect_args")),
+                }
+        else:
+            # READ COMMITTED: each statement after the lock sees what was committed while we waited for it.
+            options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+        engine = None
+        with contextlib.suppress(ImportError):
+            if not self._is_sqlite:
+                options["connect_args"] = connect_arguments(self._url)
+            # Without user, password and options: what shows the engine shows none of them.
+            engine = create_engine(self._url if self._is_sqlite else URL.create(self._url.drivername), **options)
+        if engine is None:
+            raise LedgerError(
+                "L014",
+                f"ledger {self.description!r} needs a driver that is not installed. Run pip install 'dpsql[postgres]'.",
+            )
+        configure = partial(_configure_sqlite, self._file, self.is_read_only)
+        event.listen(engine, "connect", configure if self._is_sqlite else _configure_postgresql)
+        event.listen(engine, "begin", _begin_sqlite if self._is_sqlite else _begin_postgresql)
+        return engine
+
+    def _initialise(self) -> str:
+        """Create the tables unless they are there; return the id that the chain starts from."""
+        directory = Path(self._url.database or "").parent
+        if self._is_sqlite and not self.in_memory and not directory.is_dir():
+            raise LedgerError("L001", f"ledger directory {str(directory)!r} does not exist. Create it first.")
+        if self._file is not None:
+            self._create_file(self._file.path)
+        if not self.read(_has_tables):
+            if self._file is not None:
+                raise _failure("damaged", self.description)
+            self.write(_create_tables)
+        facts = self._facts()
+        ledger_id, version = facts.get("ledger_id", ""), facts.get("schema_version", "")
+        if not version or not _is_id(ledger_id):
+            raise _failure("damaged", self.description)
+        if version == schema.UPGRADED_VERSION:
+            version = self._upgrade(ledger_id)
+        elif version != schema.SCHEMA_VERSION:
+            raise LedgerError(
+                "L007",
+                f"ledger {self.description!r} has schema version {version}; this dpsql reads version "
+                f"{schema.SCHEMA_VERSION}. Use the dpsql that wrote it, or a newer one.",
+            )
+        self.version = version
+        return ledger_id
+
+    def _create_file(self, path: str) -> None:
+        """Make a ledger where there is no file; refuse an empty one."""
+        if not os.path.exists(path):
+            if self.is_read_only:
+                raise _failure("path", self.description)
+            try:
+                create(path, _new_ledger())
+            except PermissionError:
+                raise _failure("forbidden", self.description) from None
+            except OSError as error:
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                meaning = "forbidden" if error.errno == errno.EROFS else "disk" if full else "path"
+                raise _failure(meaning, self.description) from None
+        refuse_empty(path)
+
+    def _upgrade(self, ledger_id: str) -> str:
+        """Upgrade a ledger of version 1, or read it as it is where it may not be written; return its version."""
+        if not self.is_read_only:
+            try:
+                self.write(lambda connection: upgrade(connection, ledger_id, self.description))
+            except LedgerError as error:
+                if error.code not in UNWRITABLE:
+                    raise
+                self.is_read_only = True
+        return schema.UPGRADED_VERSION if self.is_read_only else schema.SCHEMA_VERSION
+
+    def _facts(self) -> dict[str, str]:
+        return self.read(lambda connection: {row.key: row.value for row in connection.execute(schema.read_meta)})
+
+    @property
+    def statements(self) -> schema.Statements:
+        """The statements that read this ledger."""
+        return schema.statements(self.version)
+
+    def before_fork(self) -> None:
+        """Let no transaction and no connection cross a fork."""
+        self.lock.acquire()
+        if not self.in_memory:
+            # Not Engine.dispose: a connection in use (a draw that forks) must come back to this pool.
+            self._engine.pool.dispose()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Go on in both processes, each with connections of its own."""
+        if in_child:
+            self.lock = threading.RLock()
+        else:
+            self.lock.release()
+
+
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_forking = threading.Lock()
+_held: list[Store] = []
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    _held[:] = list(_stores)
+    for store in _held:
+        store.before_fork()
+
+
+def _after_fork(in_child: bool) -> None:
+    for store in _held:
+        store.after_fork(in_child=in_child)
+    _held.clear()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(in_child=False),
+        after_in_child=lambda: _after_fork(in_child=True),
+    )
+
+
+def _settle(engine: Engine, file: LedgerFile | None) -> None:
+    """Close the connections that are not in use; a SQLite file then holds everything."""
+    if file is not None and not file.is_read_only and engine.pool.checkedin():  # type: ignore[attr-defined]
+        connection = engine.raw_connection()
+        try:
+            with contextlib.suppress(sqlite3.Error):  # it stays in the log, where the next one to open it finds it
+                settle(connection.driver_connection)  # type: ignore[arg-type]
+        finally:
+            connection.close()
+    engine.pool.dispose()  # a connection in use comes back to this pool
+
+
+def _new_ledger() -> bytes:
+    """Return the file of an empty ledger."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    try:
+        with engine.begin() as connection:
+            _create_tables(connection)
+        driver: Any = engine.raw_connection().driver_connection
+        content: bytes = driver.serialize()
+        return content
+    finally:
+        engine.dispose()
+
+
+# Decodes text so that no damage to it fails here: it then fails against its hash.
+_text = partial(str, encoding="utf-8", errors="surrogateescape")
+_is_id = re.compile("[0-9a-f]{32}").fullmatch
+
+
+def _configure_sqlite(file: LedgerFile | None, is_read_only: bool, connection: Any, record: Any) -> None:
+    if file is not None:
+        refuse_empty(file.path)  # or SQLite would begin a new database in it
+    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+    connection.text_factory = _text
+    connection.execute("PRAGMA cell_size_check = ON").close()
+    if is_read_only:
+        connection.execute("PRAGMA query_only = ON").close()
+    else:
+        _write_ahead(connection)
+    if file is not None:
+        connection.execute("PRAGMA schema_version").close()  # reads the file, and so opens its log
+        file.note(record.info)
+
+
+def _write_ahead(connection: Any) -> None:
+    """Log changes ahead, and wait for the disk at each commit."""
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            break
+        except sqlite3.OperationalError as error:
+            # Turning WAL on in a new file does not wait for a lock as other statements do.
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous = FULL").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("dpsql_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _configure_postgresql(connection: Any, _record: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+        cursor.execute("SHOW fsync")
+        durable = cursor.fetchone()[0] == "on"
+    connection.commit()
+    if not durable:
+        raise LedgerError(
+            "L015",
+            "the PostgreSQL server runs with fsync off, and a crash would lose charges. Set fsync = on on the server.",
+        )
+
+
+def _begin_postgresql(connection: Connection) -> None:
+    if connection.get_execution_options().get("dpsql_write", False):
+        connection.exec_driver_sql(_postgresql_lock)
+
+
+def _has_tables(connection: Connection) -> bool:
+    return inspect(connection).has_table(schema.meta.name)
+
+
+def _create_tables(connection: Connection) -> None:
+    if _has_tables(connection):  # another process was first, while we waited for the lock
+        return
+    schema.metadata.create_all(connection)
+    facts = {"schema_version": schema.SCHEMA_VERSION, "ledger_id": secrets.token_hex(16)}
+    connection.execute(schema.add_meta, [{"key": key, "value": value} for key, value in facts.items()])
+
+
+_sqlite_meaning = {
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "forbidden",
+    sqlite3.SQLITE_PERM: "forbidden",
+    sqlite3.SQLITE_AUTH: "forbidden",
+    sqlite3.SQLITE_FULL: "disk",
+    sqlite3.SQLITE_IOERR: "disk",
+    sqlite3.SQLITE_NOTADB: "damaged",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_CANTOPEN: "path",
+}
+# SQLSTATEs of PostgreSQL by their beginning: the longer ones first.
+_postgresql_meaning = {
+    "25006": "read only",
+    "25P03": "time limit",
+    "25P04": "time limit",
+    "42501": "forbidden",
+    "53300": "full",
+    "55P03": "locked",
+    "57014": "time limit",
+    "57P05": "time limit",
+    "58030": "disk",
+    "08": "unreachable",
+    "28": "login",
+    "3D": "no database",
+    "53": "disk",
+    "57": "stopping",
+}
+# While a connection is made, libpq keeps the SQLSTATE to itself; its text is compared here and never shown.
+_refused_connection = (
+    ("too many", "full"),
+    ("connection slots", "full"),
+    ("authentication failed", "login"),
+    ("no password supplied", "login"),
+    ("no pg_hba.conf entry", "login"),
+    ("is not permitted to log in", "login"),
+    ("shutting down", "stopping"),
+    ("starting up", "stopping"),
+    ("recovery mode", "stopping"),
+    ("timeout expired", "no answer"),
+)
+_missing = re.compile(r'(role|database) ".*" does not exist', re.DOTALL)
+_meanings = {
+    "locked": ("L002", f"stayed locked for {LOCK_WAIT_SECONDS} s; nothing was released. Try again."),
+    "forbidden": ("L003", "may not be written; nothing was released. Give this user write access."),
+    "disk": ("L004", "could not reach its disk or memory; nothing was released. Free space, and try again."),
+    "damaged": ("L005", "is damaged, or is not a ledger. Give another file, or restore a backup."),
+    "path": ("L001", "cannot be opened. Check the path and its permissions."),
+    "unreachable": (
+        "L006",
+        "cannot be reached; nothing was released. Check host and port in the URL, the service or the environment, "
+        "and that the server runs.",
+    ),
+    "login": (
+        "L042",
+        "did not let this user in; nothing was released. Check the user and the password in the URL, in PGPASSFILE or "
+        "in the service.",
+    ),
+    "no database": ("L043", "is in a database that does not exist. Create it with createdb, or correct the name."),
+    "full": (
+        "L044",
+        "has no connection left; nothing was released. Close others, or raise max_connections, and try again.",
+    ),
+    "time limit": (
+        "L045",
+        "was cut off by a time limit of the server, or by its administrator; nothing was released. Try again, or "
+        "raise statement_timeout for this user.",
+    ),
+    "stopping": ("L046", "is on a server that is starting or stopping; nothing was released. Try again in a minute."),
+    "no answer": (
+        "L047",
+        "did not answer within the connection timeout; nothing was released. Check the network, or raise "
+        "connect_timeout in the URL.",
+    ),
+    "read only": (
+        "L048",
+        "is on a server, or belongs to a user, that only reads; nothing was released. Give the URL of the primary "
+        "server, or a user without default_transaction_read_only.",
+    ),
+}
+
+
+def _failure(meaning: str, place: str) -> LedgerError:
+    code, message = _meanings[meaning]
+    return LedgerError(code, f"ledger {place!r} {message}")
+
+
+def _explain(error: DBAPIError, place: str) -> LedgerError:
+    """Say what a database error means and what to do; never quote it, since it may quote a row or a password."""
+    number = getattr(error.orig, "sqlite_errorcode", None)
+    if number is not None:
+        number &= 0xFF  # the rest only refines it
+        meaning, kind = _sqlite_meaning.get(number), f"SQLite code {number}"
+    elif isinstance(error.orig, sqlite3.Error):  # from the driver itself, which could not read a value
+        meaning, kind = "damaged", "driver"
+    else:
+        state = getattr(error.orig, "sqlstate", None) or ""
+        meaning, kind = _meaning_of(state, error), f"SQLSTATE {state}"
+    if meaning is None:
+        return LedgerError("L010", f"ledger {place!r} refused ({kind}); nothing was released. Run dpsql ledger verify.")
+    return _failure(meaning, place)
+
+
+def _meaning_of(state: str, error: DBAPIError) -> str | None:
+    """Return what PostgreSQL or its client said."""
+    found = next((word for start, word in _postgresql_meaning.items() if state.startswith(start)), None)
+    if found is not None or (state and not error.connection_invalidated):
+        return found
+    text = str(error.orig)
+    missing = _missing.search(text)
+    if missing:
+        return "login" if missing.group(1) == "role" else "no database"
+    return next((word for part, word in _refused_connection if part in text), "unreachable")

@@ -1,0 +1,368 @@
+"""The rows of a ledger within one transaction: every row that is used is verified in the read that finds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import LedgerError, ParameterError
+from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.chain import (
+    CHAIN,
+    DECLARED,
+    VerifyReport,
+    amount_text,
+    damaged,
+    dataset_key,
+    followed,
+    genesis,
+    hash_of_row,
+    name_key,
+    row_hash,
+    verify,
+)
+from dpsql.ledger.composition import Composition
+from dpsql.ledger.rows import (
+    BudgetRow,
+    Declaration,
+    Declarations,
+    Entry,
+    LedgerRow,
+    State,
+    StoredRelease,
+    budget_row,
+    ledger_row,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from dpsql.ledger.store import Store
+
+Row = dict[str, Any]
+_most_remembered = 256
+
+
+class Transaction:
+    """What is read from a ledger, and appended to it, within one transaction of its database.
+
+    Parameters
+    ----------
+    store : Store
+        The ledger's place.
+    connection : Connection
+        Within a transaction; for `append`, as the only writer.
+    seen : tuple of int and str
+        Sequence and hash of the chain's last row when this process read it last; (0, '') at first. It must have been
+        noted before the transaction began.
+    """
+
+    def __init__(self, store: Store, connection: Connection, seen: tuple[int, str]) -> None:
+        from dpsql.ledger import schema as ledger_schema
+
+        self._store = store
+        self._connection = connection
+        self._schema = ledger_schema
+        self._statements = store.statements
+        self._genesis = genesis(store.ledger_id)
+        self._columns = ledger_schema.COLUMNS
+        self._seen = seen
+        self._tail: tuple[int, str] | None = None
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Sequence and hash of the chain's last row, as far as this transaction knows."""
+        return self._tail or self._seen
+
+    def refuse_another_chain(self) -> None:
+        """Raise unless the first row is chained to this ledger's id."""
+        self._at(1)
+
+    def state(self, dataset: str) -> State:
+        """Return what stands for a dataset, after comparing all that leads to it."""
+        sequence, hash_seen = self._seen
+        found = self._connection.execute(
+            self._statements.state, {"dataset": dataset, "key": dataset_key(dataset), "seen": sequence}
+        ).one()
+        chain, last, tail, at_seen = tuple(found[:2]), tuple(found[2:4]), tuple(found[4:6]), found[6]
+        width = len(self._columns)
+        row, before = found[7 : 7 + width], found[7 + width]
+        policy, before_policy = found[8 + width : -1], found[-1]
+        if sequence and (tail[0] is None or at_seen != hash_seen):
+            raise LedgerError(
+                "L031",
+                f"ledger {self._store.description!r} has lost entries that this process has read: it was replaced. "
+                "Nothing was released. Put the right file back, then connect again.",
+            )
+        if self._statements.has_lasts:
+            if chain != tail:
+                raise self._damaged(_largest(chain[0], tail[0]))
+            if last != (row[0], row[self._columns.index("hash")]):
+                raise self._damaged(_largest(last[0], row[0]))
+        self._tail = (0, self._genesis) if tail[0] is None else tail
+        if row[0] is None:
+            return State()
+        return self._state(self._verified(row, before), policy, before_policy)
+
+    def _state(self, row: Row, policy: Sequence[Any], before_policy: str | None) -> State:
+        budget = None
+        with self._decoding(row["sequence"]):
+            spent = Spent(
+                _amount(row["epsilon_spent"]),
+                int(row["delta_spent"]),
+                _amount(row["rho_spent"]),
+                row["releases"],
+                None if row["composition"] is None else _composition(row["composition"]),
+            )
+        if row["budget_sequence"] is not None:
+            if policy[0] is None:
+                raise self._damaged(row["budget_sequence"])
+            stated = self._verified(policy, before_policy)
+            with self._decoding(stated["sequence"]):
+                budget = _budget(stated["budget"])
+        return State(budget, spent, row["budget_sequence"])
+
+    def append(self, row: Row, after: State) -> Entry:
+        """Add a row to the chain, after which `after`, made of the `state` read before, stands for its dataset."""
+        if self._tail is None:
+            self.state(row["dataset"])
+        sequence, previous = self.head[0] + 1, self.head[1]
+        row = row | {
+            "sequence": sequence,
+            "recorded_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "epsilon_spent": amount_text(after.spent.epsilon),
+            "delta_spent": str(after.spent.delta),
+            "rho_spent": amount_text(after.spent.rho),
+            "releases": after.spent.releases,
+            "budget_sequence": sequence if row["kind"] == "protect" else after.policy,
+            "composition": None if after.spent.composition is None else after.spent.composition.to_json(),
+        }
+        row["hash"] = row_hash(previous, row)
+        self._connection.execute(self._schema.append, row)
+        self._remember((previous, *(row[name] for name in self._columns)))
+        self._tail = (sequence, row["hash"])
+        result = None if row["result"] is None else json.loads(row["result"])
+        lineage = None if row.get("lineage") is None else json.loads(row["lineage"])
+        return Entry(sequence, result, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+
+    def stored_release(self, dataset: str, name: str, fingerprint: str, older: str | None = None) -> Entry | None:
+        """Return the result stored under a name, or refuse when it belongs to another call."""
+        row = self._named(dataset, name)
+        if row is None:
+            return None
+        known = (fingerprint,) if row["lineage"] is not None or older is None else (fingerprint, older)
+        if row["fingerprint"] not in known:
+            raise ParameterError(
+                "P014",
+                f"release '{name}' of dataset '{dataset}' holds the result of a call with other arguments, or of "
+                "another source: `dpsql show` tells which. Give this call another name, or ask for the same.",
+            )
+        with self._decoding(row["sequence"]):
+            lineage = None if row["lineage"] is None else json.loads(row["lineage"])
+            result = json.loads(row["result"])
+            return Entry(row["sequence"], result, True, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+
+    def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
+        """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
+        if isinstance(key, int):
+            row = self._at(key)
+            rows = [] if row is None else [row]
+        elif key is not None:
+            named = (self._named(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
+            rows = sorted((row for row in named if row is not None), key=lambda row: row["sequence"])
+        else:
+            rows = list(self.walk())
+        return [
+            self._released(row)
+            for row in rows
+            if row["result"] is not None and row["function"] in functions and dataset in (None, row["dataset"])
+        ]
+
+    def event_of(self, sequence: int) -> dict[str, Any]:
+        """Return the event of an entry."""
+        row = self._at(sequence)
+        with self._decoding(sequence):
+            event: dict[str, Any] = json.loads((row or {})["event"])
+        return event
+
+    def budget_rows(self) -> list[BudgetRow]:
+        """Return one row per dataset that has a budget or a release, by name."""
+        states = ((dataset, self.state(dataset)) for dataset in self._datasets())
+        return [budget_row(dataset, state) for dataset, state in states if state.budget or state.spent.releases]
+
+    def ledger_rows(self, dataset: str | None) -> list[LedgerRow]:
+        """Return the entries in the order of the chain, of one dataset or of all."""
+        rows = []
+        for row in self.walk():
+            if dataset in (None, row["dataset"]):
+                with self._decoding(row["sequence"]):
+                    rows.append(ledger_row(row))
+        return rows
+
+    def declarations(self, known: Declarations | None) -> Declarations:
+        """Return every declaration that stands; `known` again, as long as no row was declared after it."""
+        last = self._last(DECLARED)
+        counter, last_hash, number = last or (0, "", 0)
+        if known is not None and self._statements.has_lasts and (known.counter, known.hash) == (counter, last_hash):
+            return known
+        latest: dict[str, dict[str, Declaration]] = {}
+        end, count = (0, ""), 0
+        for found in self._connection.execute(self._statements.declarations).all():
+            row = self._verified(found[:-1], found[-1])
+            with self._decoding(row["sequence"]):
+                declaration = Declaration(
+                    row["sequence"],
+                    row["kind"],
+                    row["dataset"],
+                    row["function"],
+                    json.loads(row["arguments"]),
+                    None if row["lineage"] is None else json.loads(row["lineage"]),
+                )
+            latest.setdefault(row["dataset"], {})[row["kind"]] = declaration
+            end, count = (row["sequence"], row["hash"]), count + 1
+        if self._statements.has_lasts and (*end, count) != (counter, last_hash, number):
+            raise self._damaged(_largest(counter, end[0]))
+        return Declarations(end[0], end[1], latest)
+
+    def verify(self, head: str | None) -> VerifyReport:
+        """Walk the whole chain, and compare what is kept beside it."""
+        lasts = None
+        if self._statements.has_lasts:
+            lasts = {row[0]: tuple(row[1:]) for row in self._connection.execute(self._statements.lasts)}
+        with closing(self._rows()) as rows:
+            report = verify(self._store.ledger_id, rows, head, lasts)
+        if report.ok and self._connection.dialect.name == "sqlite":
+            found = self._connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+            if found != "ok":
+                lost = "the entries are intact, but the file's indexes are damaged"
+                return VerifyReport(False, report.entries, report.head, None, lost)
+        return report
+
+    def carry(self, ledger_id: str, rows: Iterator[Row]) -> bool:
+        """Append the rows that follow on those that are here; False when these are not the first of them."""
+        mine = [row["hash"] for row in self.walk()]
+        if ledger_id != self._store.ledger_id:
+            if mine:
+                return False
+            self._connection.execute(self._schema.set_ledger_id, {"ledger_id": ledger_id})
+            self._store.ledger_id = ledger_id
+        if [row["hash"] for row in islice(rows, len(mine))] != mine:
+            return False
+        while batch := list(islice(rows, 500)):
+            self._connection.execute(self._schema.append, batch)
+        return True
+
+    def _rows(self) -> Generator[Row]:
+        return self._schema.stream(self._connection, self._store.version)
+
+    def walk(self) -> Iterator[Row]:
+        """Yield every row, verified, and see that the last one is the chain's."""
+        last = self._last(CHAIN)
+        end = (0, self._genesis)
+        with closing(self._rows()) as rows:
+            for row in followed(self._store.description, self._store.ledger_id, rows):
+                end = (row["sequence"], row["hash"])
+                yield row
+        if self._statements.has_lasts and (last or (0, self._genesis))[:2] != end:
+            raise self._damaged(_largest(last and last[0], end[0]))
+
+    def _last(self, key: str) -> tuple[int, str, int] | None:
+        """Return sequence, hash and number of the last row under a key."""
+        if not self._statements.has_lasts:
+            return None
+        found = self._connection.execute(self._statements.last, {"key": key}).first()
+        return None if found is None else (found[1], found[2], found[3])
+
+    def _at(self, sequence: int) -> Row | None:
+        """Return the row of a number; None when the chain has not come so far."""
+        found = self._connection.execute(self._statements.one, {"sequence": sequence}).first()
+        if found is not None:
+            return self._verified(found[:-1], found[-1])
+        last = self._last(CHAIN)
+        if last is not None and not 1 <= last[0] < sequence:
+            raise self._damaged(sequence)
+        return None
+
+    def _named(self, dataset: str, name: str) -> Row | None:
+        """Return the row that holds the result of a name."""
+        found = self._connection.execute(
+            self._statements.named, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
+        ).one()
+        last, values = tuple(found[:2]), found[2:-1]
+        if self._statements.has_lasts and last != (values[0], values[self._columns.index("hash")]):
+            raise self._damaged(_largest(last[0], values[0]))
+        return None if values[0] is None else self._verified(values, found[-1])
+
+    def _datasets(self) -> list[str]:
+        """Return the names of all datasets, which an index and `dpsql_ledger_last` must agree on."""
+        last = {dataset_key(str(row[0])): row[1] for row in self._connection.execute(self._statements.datasets)}
+        if self._statements.has_lasts:
+            noted = {row[0]: row[1] for row in self._connection.execute(self._statements.last_of_datasets)}
+            if noted != last:
+                raise self._damaged(max((each for _, each in set(noted.items()) ^ set(last.items())), default=None))
+        return sorted(key.removeprefix(dataset_key("")) for key in last)
+
+    def _released(self, row: Row) -> StoredRelease:
+        with self._decoding(row["sequence"]):
+            return StoredRelease(
+                sequence=row["sequence"],
+                dataset=row["dataset"],
+                name=row["name"],
+                function=row["function"],
+                arguments=json.loads(row["arguments"]),
+                result=json.loads(row["result"]),
+                guarantee=row["guarantee"],
+                recorded_at=row["recorded_at"],
+                lineage=None if row["lineage"] is None else json.loads(row["lineage"]),
+            )
+
+    def _verified(self, values: Sequence[Any], before: str | None) -> Row:
+        """Return a row by its columns, once its hash is right after the hash of the row before it."""
+        sequence = values[0]
+        previous = self._genesis if sequence == 1 else before
+        found = (previous, *values)
+        known = self._store.verified.get(sequence)
+        if known == found:  # the very row that this process has verified or written before
+            return dict(zip(self._columns, known[1:], strict=True))
+        row = dict(zip(self._columns, values, strict=True))
+        if previous is None or hash_of_row(previous, row) != row["hash"]:
+            raise self._damaged(sequence)
+        self._remember(found)
+        return row
+
+    def _remember(self, found: tuple[Any, ...]) -> None:
+        verified = self._store.verified
+        if len(verified) >= _most_remembered:
+            verified.clear()
+        verified[found[1]] = found
+
+    def _damaged(self, sequence: Any) -> LedgerError:
+        return damaged(self._store.description, sequence)
+
+    @contextmanager
+    def _decoding(self, sequence: int) -> Iterator[None]:
+        """Turn any failure to read a row's texts into the one error that says which row."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
+            failure = self._damaged(sequence)
+        else:
+            return
+        raise failure
+
+
+_budget = lru_cache(maxsize=256)(Budget.from_json)
+_composition = lru_cache(maxsize=256)(Composition.from_json)
+
+
+def _amount(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _largest(*sequences: Any) -> int | None:
+    return max((each for each in sequences if isinstance(each, int)), default=None)

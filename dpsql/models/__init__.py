@@ -1,1 +1,0 @@
-"""Functions that fit a model, and the models that they release."""

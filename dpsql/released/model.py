@@ -1,0 +1,384 @@
+"""A released model as scikit-learn's users know one, read back from the ledger. Prediction costs nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract.parameters import fold, show
+from dpsql.errors import ParameterError, SourceError
+from dpsql.statistics.feature_counts import present_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.ledger.rows import StoredRelease
+
+
+_LONG = ("row_id", "features", "value")
+# Rows that are worked on at once, in the nearest cache.
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """``prediction = intercept_ + coef_ . features``, features outside of the fit's bounds counting as the bound.
+
+    Attributes
+    ----------
+    kind : str
+        What was fitted: 'linear_regression', 'naive_bayes' or 'logistic_regression'.
+    name : str or None
+        Name of the release.
+    ledger_id : int
+        Its entry in the ledger.
+    dataset, target, method, guarantee : str
+        Whose rows it was fitted to, what it predicts, how, and what holds for whom.
+    feature_names_in_ : tuple of str
+    coef_ : ndarray of float64, shape (d,)
+        In units of the target per unit of the feature. Levels of a target are coded -1 and 1.
+    intercept_ : float
+    feature_bounds_ : tuple of pairs of float, or None
+        Bounds of the features in the fit, public or private; None where it had none.
+    vector : str or None
+        Column of the vectors that it was fitted to; None for a column per feature.
+    elements : tuple of int or None
+        Where the features stand in a vector, from 0; None where the vector holds just them.
+    long : tuple of str or None
+        Columns of the long rows that it was fitted to: row id, feature and, where there is one, value.
+    """
+
+    kind: str
+    name: str | None
+    ledger_id: int
+    dataset: str
+    target: str
+    method: str
+    guarantee: str
+    feature_names_in_: tuple[str, ...]
+    coef_: NDArray[np.float64]
+    intercept_: float
+    feature_bounds_: tuple[tuple[float, float], ...] | None
+    vector: str | None
+    elements: tuple[int, ...] | None
+    long: tuple[str, ...] | None
+
+    @classmethod
+    def read(cls, stored: StoredRelease) -> LinearModel:
+        """Read a release of a function that fits a model; a classifier comes as `LinearClassifier`.
+
+        Raises
+        ------
+        ParameterError
+            P053: nothing was released, because the method's test failed.
+        """
+        result = stored.result
+        if result["coefficients"] is None:
+            raise ParameterError(
+                "P053",
+                f"release {show(stored.name or stored.sequence)} holds no model: its test failed. "
+                "Fit again under another name, with more rows, fewer features or another method.",
+            )
+        intercept, *coefficients = result["coefficients"]
+        layout = stored.arguments["layout"]
+        own: dict[str, Any] = {}
+        if "levels" in result:
+            own = {
+                "classes_": tuple(result["levels"]),
+                "binary": result.get("binary", False),
+                "present_above": result.get("present_above"),
+            }
+        return (LinearClassifier if own else LinearModel)(
+            kind=result["kind"],
+            name=stored.name,
+            ledger_id=stored.sequence,
+            dataset=stored.dataset,
+            target=layout["target"],
+            method=result["method"],
+            guarantee=stored.guarantee,
+            feature_names_in_=tuple(result["terms"][1:]),
+            coef_=np.array(coefficients, dtype=np.float64),
+            intercept_=float(intercept),
+            feature_bounds_=_pairs(result["bounds"]),
+            vector=layout["features"] if layout["kind"] == "array" else None,
+            elements=None if result["elements"] is None else tuple(result["elements"]),
+            long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
+            **own,
+        )
+
+    def to_json(self) -> str:
+        """Return the model as JSON with the names of scikit-learn's attributes; `from_json` reads it back."""
+        record = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "kind"}
+        record |= {"n_features_in_": len(self.coef_), "coef_": self.coef_.tolist()}
+        return json.dumps({"model": self.kind, **record}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> LinearModel:
+        """Read what `to_json` wrote; a classifier comes as `LinearClassifier`.
+
+        Raises
+        ------
+        ParameterError
+            P054: the text is something else.
+        """
+        try:
+            record = json.loads(text)
+            if record.pop("n_features_in_") != len(record["coef_"]) or record["model"] not in _KINDS:
+                raise ValueError
+            made = _KINDS[record["model"]]
+            record["kind"] = record.pop("model")
+            record["coef_"] = np.array(record["coef_"], dtype=np.float64)
+            record["feature_bounds_"] = _pairs(record["feature_bounds_"])
+            for name in ("feature_names_in_", "elements", "long", "classes_"):
+                if record.get(name) is not None:
+                    record[name] = tuple(record[name])
+            return made(**record)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ParameterError(
+                "P054", "the text is not a dpsql model. Give the text that to_json returned."
+            ) from None
+
+    def predict(self, rows: Any) -> NDArray[Any]:
+        """Return one prediction per row.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d), or a frame (Polars, pandas, Arrow) with a column per feature or the vectors'
+            NaN and NULL give NaN.
+
+        Returns
+        -------
+        predictions : ndarray of float64, shape (n,)
+
+        Raises
+        ------
+        SourceError
+            S002: a feature is missing. S010: the shape does not fit.
+        """
+        return self._scores(rows)
+
+    def _scores(self, rows: Any) -> NDArray[np.float64]:
+        """Return the linear form of each row."""
+        if isinstance(rows, np.ndarray):
+            if rows.ndim != 2 or rows.shape[1] != len(self.coef_):
+                raise SourceError("S010", f"rows must have shape (n, {len(self.coef_)}); got {rows.shape}.")
+            return self._combined(np.asarray(rows, dtype=np.float64).T)
+        import pyarrow as pa
+
+        from dpsql.kernels.columns import single_chunk
+
+        table = rows if isinstance(rows, pa.Table) else _arrow(rows)
+        if self.vector is not None and self.vector in table.column_names:
+            return self._row_scores(single_chunk(table.column(self.vector)))
+        return self._row_scores(table.to_struct_array().combine_chunks())
+
+    def predict_rows(self, rows: pa.Array) -> NDArray[np.float64]:
+        """Return one number per row of a struct column (by name), of vectors (by place) or of lists of names.
+
+        It is the prediction, of a classifier the probability of its second class; NaN stands for NULL.
+        """
+        return self._row_scores(rows)
+
+    def _row_scores(self, rows: pa.Array) -> NDArray[np.float64]:
+        """Return the linear form of each row; NaN stands for NULL."""
+        import pyarrow as pa
+
+        from dpsql.kernels.columns import is_vector
+        from dpsql.kernels.xty import vectors_to_matrix
+
+        if pa.types.is_struct(rows.type):
+            out = self._combined(self._matrix([rows.field(position) for position in self._positions(rows.type)]))
+            if rows.null_count:
+                out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
+            return out
+        if _is_names(rows.type):
+            return self._present(rows)
+        if not is_vector(rows.type):
+            raise SourceError("S010", "dp_predict takes a row, struct or vector. Write dp_predict(model, t) FROM t.")
+        if self.long is not None and pa.types.is_list(rows.type) and pa.types.is_integer(rows.type.value_type):
+            # Names or places?
+            raise SourceError(
+                "S010", "the model is of long rows: give names as texts, dp_predict(model, list(x::VARCHAR))."
+            )
+        matrix = vectors_to_matrix(rows, 1 + max(self._elements))
+        # A longer vector of a fixed length comes whole.
+        whole = self.elements is None and matrix.shape[1] == len(self.coef_)
+        return self._combined((matrix if whole else matrix[:, self._elements]).T)
+
+    def _matrix(self, fields: list[pa.Array]) -> NDArray[np.float64]:
+        """Return columns as doubles, shape (d, rows), in few steps: at each one another thread may take its turn."""
+        import pyarrow as pa
+
+        from dpsql.kernels.columns import is_boolean, is_numeric, to_doubles
+
+        double = pa.float64()
+        if all(field.type == double and field.null_count == 0 for field in fields):
+            return np.asarray(pa.concat_arrays(fields).to_numpy()).reshape(len(fields), -1)
+        for name, field in zip(self.feature_names_in_, fields, strict=True):
+            if not (is_numeric(field.type) or is_boolean(field.type) or pa.types.is_null(field.type)):
+                raise SourceError("S003", f"feature {show(name)} is not numeric. Cast it in the row.")
+        return np.stack([to_doubles(field) for field in fields])
+
+    def _present(self, rows: pa.Array) -> NDArray[np.float64]:
+        """Return the linear form of rows that name the features which are 1; all others are 0."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        count = len(self.coef_)
+        absent, present = self._combined(np.zeros((count, 1)))[0], np.ones(count)
+        if self._limits is not None:
+            low, high = (side[:, 0] for side in self._limits)
+            present = np.clip(present, low, high) - np.clip(0.0, low, high)
+        names = pa.array(self.feature_names_in_, type=pa.string())
+        places = pc.index_in(pc.cast(rows.flatten(), pa.string()), value_set=names).fill_null(-1).to_numpy()
+        row = pc.list_parent_indices(rows).to_numpy()
+        # A name that comes twice is there once.
+        pairs = np.unique((row * count + places)[places >= 0])
+        out: NDArray[np.float64] = (
+            np.bincount(pairs // max(1, count), (self.coef_ * present)[pairs % max(1, count)], len(rows)) + absent
+        )
+        if rows.null_count:
+            out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
+        return out
+
+    def _combined(self, columns: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Return the linear form from features of shape (d, rows)."""
+        predictions = np.empty(columns.shape[1])
+        with np.errstate(all="ignore"):  # noise may leave coefficients near the largest double
+            for first in range(0, len(predictions), _BLOCK):
+                block = columns[:, first : first + _BLOCK]
+                block = self._counted(block)
+                np.dot(self.coef_, block, out=predictions[first : first + _BLOCK])
+            predictions += self.intercept_
+        return predictions
+
+    def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return features as they counted in the fit."""
+        return block if self._limits is None else np.clip(block, *self._limits)
+
+    @cached_property
+    def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """The bounds of the features, each of shape (d, 1)."""
+        if self.feature_bounds_ is None:
+            return None
+        lower, upper = np.array(self.feature_bounds_).reshape(-1, 2).T
+        return lower[:, np.newaxis], upper[:, np.newaxis]
+
+    @cached_property
+    def _elements(self) -> list[int]:
+        return list(range(len(self.coef_)) if self.elements is None else self.elements)
+
+    def _positions(self, kind: pa.StructType) -> list[int]:
+        """Return where the features stand in a struct, by name in any case."""
+        found = [kind.get_field_index(name) for name in self.feature_names_in_]
+        if min(found) < 0:
+            places = {fold(field.name): position for position, field in enumerate(kind)}
+            for name in self.feature_names_in_:
+                if fold(name) not in places:
+                    raise SourceError("S002", f"feature {show(name)} is not a column of the row. Check the name.")
+            found = [places[fold(name)] for name in self.feature_names_in_]
+        return found
+
+
+@dataclass(frozen=True)
+class LinearClassifier(LinearModel):
+    """``P(classes_[1]) = 1 / (1 + exp(-(intercept_ + coef_ . features)))``.
+
+    Attributes
+    ----------
+    classes_ : tuple
+        The two levels of the label, the negative one first.
+    binary : bool
+        Features count as present or absent.
+    present_above : float or None
+        Of a binary model: a value above this counts as present; None where any value but 0 and NaN does.
+    """
+
+    classes_: tuple[Any, Any]
+    binary: bool
+    present_above: float | None = None
+
+    def decision_function(self, rows: Any) -> NDArray[np.float64]:
+        """Return the log odds of the second class, shape (n,); `rows` as for `predict`."""
+        return self._scores(rows)
+
+    def predict_proba(self, rows: Any) -> NDArray[np.float64]:
+        """Return the probabilities of both classes, shape (n, 2); `rows` as for `predict`."""
+        second = _probability(self._scores(rows))
+        return np.stack([1 - second, second], axis=1)
+
+    def predict(self, rows: Any) -> NDArray[Any]:
+        """Return the likelier class of each row, shape (n,); `rows` as for `LinearModel.predict`, None where NaN."""
+        return self._classes(self._scores(rows), np.array([*self.classes_, None], dtype=object))
+
+    def predict_rows(self, rows: pa.Array) -> NDArray[np.float64]:
+        """Return the probability of the second class for each row, as `LinearModel.predict_rows` does predictions."""
+        return _probability(self._row_scores(rows))
+
+    def predict_classes(self, rows: pa.Array) -> list[str | None]:
+        """Return the likelier class of each row as text."""
+        texts = [*(_class_text(level) for level in self.classes_), None]
+        classes: list[str | None] = self._classes(self._row_scores(rows), np.array(texts, dtype=object)).tolist()
+        return classes
+
+    @staticmethod
+    def _classes(scores: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
+        """Pick from the negative class, the positive one, and what stands for no number."""
+        return classes[np.where(np.isnan(scores), 2, scores > 0)]
+
+    def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        if self.binary:
+            return present_in(block, self.present_above).astype(np.float64)
+        return super()._counted(block)
+
+
+_KINDS: dict[str, type[LinearModel]] = {
+    "linear_regression": LinearModel,
+    "naive_bayes": LinearClassifier,
+    "logistic_regression": LinearClassifier,
+}
+
+
+def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``1 / (1 + exp(-log_odds))`` without overflow."""
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        probability: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -log_odds))
+    return probability
+
+
+def _class_text(level: Any) -> str:
+    """Return a level as SQL would print it."""
+    if isinstance(level, bool):
+        return str(level).lower()
+    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
+
+
+def _is_names(kind: pa.DataType) -> bool:
+    """Whether a type is a list of texts."""
+    import pyarrow as pa
+
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    value = kind.value_type
+    texts = pa.types.is_string(value) or pa.types.is_large_string(value) or value == pa.string_view()
+    return bool(texts or pa.types.is_dictionary(value) or pa.types.is_null(value))
+
+
+def _pairs(bounds: Any) -> tuple[tuple[float, float], ...] | None:
+    return None if bounds is None else tuple((float(low), float(high)) for low, high in bounds)
+
+
+def _arrow(rows: Any) -> pa.Table:
+    import pyarrow as pa
+
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    try:
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    except (AttributeError, TypeError):
+        raise SourceError("S010", f"rows must be an array or a frame; got {show(type(rows).__name__)}.") from None

@@ -1,0 +1,239 @@
+"""Pictures of releases: they show what was released and how noisy it is, and cost nothing.
+
+Matplotlib draws them (``pip install 'dpsql[plot]'``); it is imported when the first picture is. The ground is
+transparent, and ink and colours are light enough for a dark page and dark enough for a white one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsql.contract.parameters import show
+from dpsql.errors import ParameterError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from dpsql.ledger.rows import BudgetRow
+
+# Contrast with white and with a page of #121212 is at least 4 for ink, 3 for colours.
+INK, LINE, SECOND, GRID = "#757c87", "#2f80c8", "#c8742f", "#9aa1ab"
+# A column of print is this wide, in inches.
+_SIZE = (3.4, 3.0)
+_BAND = 1.96
+_MOST_BARS = 30
+
+_STYLE: Any = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "none",
+}
+
+
+def plot_release(
+    function: str, result: Any, rows: Sequence[Mapping[str, Any]], *, kind: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw a release.
+
+    Parameters
+    ----------
+    function : str
+        The SQL function that made it.
+    result : object
+        What the ledger keeps of it.
+    rows : sequence of mapping
+        Its tidy rows.
+    kind : str, optional
+        Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
+        a ROC curve.
+    ax : matplotlib Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    ax : matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
+    """
+    known = _kinds(function, rows)
+    if not known:
+        raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
+    if kind is not None and kind not in known:
+        raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
+    return _drawn(known[kind or next(iter(known))], result, rows, ax)
+
+
+def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axes:
+    """Draw what each dataset has spent, beside what is left; arguments and errors as for `plot_release`."""
+    if not budgets:
+        raise ParameterError("P034", "the ledger holds no dataset yet. Release something first.")
+    return _drawn(_budget, None, budgets, ax)
+
+
+def save(ax: Axes, path: Path) -> None:
+    """Write the figure of `ax` to a file, of the format that its ending names."""
+    import matplotlib
+
+    figure: Figure = ax.figure  # type: ignore[assignment]
+    supported = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in supported:
+        raise ParameterError("P058", f"output must end in .png, .svg or .pdf; got {show(path.name)}.")
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(path, dpi=200, bbox_inches="tight")
+
+
+_Draw = Callable[["Axes", Any, Any], None]
+
+
+def _kinds(function: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, _Draw]:
+    """Return the pictures of a function's release, the usual one first."""
+    if function == "dp_roc":
+        return {"roc": _roc, "precision_recall": _precision_recall, "calibration": _calibration}
+    columns = rows[0].keys() if rows else ()
+    if "score" in columns and rows[0]["score"] is not None:
+        return {"scores": _scores}
+    if "coefficient" in columns and rows[0]["coefficient"] is not None:
+        return {"coefficients": _coefficients}
+    return {}
+
+
+def _drawn(draw: _Draw, result: Any, rows: Any, ax: Axes | None) -> Axes:
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ParameterError("P059", "pictures need Matplotlib. Run pip install 'dpsql[plot]'.") from None
+    with matplotlib.rc_context(_STYLE):
+        if ax is None:
+            figure = Figure(figsize=_SIZE, layout="constrained")
+            FigureCanvasAgg(figure)
+            ax = figure.add_subplot()
+        draw(ax, result, rows)
+        handles, _ = ax.get_legend_handles_labels()
+        if handles:
+            ax.legend()
+    return ax
+
+
+def _unit_square(ax: Axes, x: str, y: str) -> None:
+    ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel=x, ylabel=y, aspect="equal")
+
+
+def _roc(ax: Axes, result: Any, rows: Any) -> None:
+    from dpsql.released.curves import RocCounts, area_under, rate_errors
+
+    fpr, tpr = (np.array([row[name] for row in rows]) for name in ("fpr", "tpr"))
+    false, true = (
+        np.concatenate([[0.0], np.minimum(_BAND * part, 1.0)]) for part in rate_errors(RocCounts.from_record(result))
+    )
+    false[-1] = true[-1] = 0.0
+    above = np.clip(fpr - false, 0, 1), np.clip(tpr + true, 0, 1)
+    below = np.clip(fpr + false, 0, 1), np.clip(tpr - true, 0, 1)
+    outline = [np.concatenate([one, other[::-1]]) for one, other in zip(above, below, strict=True)]
+    ax.plot([0, 1], [0, 1], color=GRID, linewidth=0.8, linestyle=":")
+    ax.fill(*outline, color=LINE, alpha=0.25, linewidth=0, label="95 % of the noise")
+    ax.plot(fpr, tpr, color=LINE, linewidth=1.4, marker="o", markersize=2, label=f"AUC {area_under(fpr, tpr):.3f}")
+    _unit_square(ax, "false positive rate", "true positive rate")
+
+
+def _precision_recall(ax: Axes, result: Any, rows: Any) -> None:
+    from dpsql.released.curves import precision_recall
+
+    points = [row for row in precision_recall(result) if row["precision"] is not None]
+    recall, precision = ([row[name] for row in points] for name in ("recall", "precision"))
+    ax.plot(recall, precision, color=LINE, linewidth=1.4, marker="o", markersize=2)
+    _unit_square(ax, "recall", "precision")
+
+
+def _calibration(ax: Axes, result: Any, rows: Any) -> None:
+    from dpsql.released.curves import calibration
+
+    bins = [row for row in calibration(result) if row["positive_rate"] is not None]
+    most = max((row["rows"] for row in bins), default=1.0)
+    scores, rates = ([row[name] for row in bins] for name in ("mean_score", "positive_rate"))
+    low, high = result["thresholds"][-1], result["upper"]
+    if low >= 0 and high <= 1:  # scores that may be probabilities
+        ax.plot([low, high], [low, high], color=GRID, linewidth=0.8, linestyle=":")
+    ax.plot(scores, rates, color=LINE, linewidth=0.8)
+    ax.scatter(scores, rates, s=[4 + 36 * row["rows"] / most for row in bins], color=LINE, linewidth=0, alpha=0.8)
+    ax.set(xlabel="score (area of a point: rows)", ylabel="rate of positives", ylim=(-0.02, 1.02))
+
+
+def _bars(ax: Axes, names: Sequence[str], values: Any, errors: Any, label: str) -> None:
+    """Draw one line per name, the first on top."""
+    places = np.arange(len(names))[::-1]
+    _grow(ax, len(names))
+    ax.axvline(0, color=GRID, linewidth=0.8)
+    ax.errorbar(values, places, xerr=errors, fmt="o", color=LINE, markersize=3, linewidth=1, capsize=1.5)
+    ax.set_yticks(places, [name if len(name) <= 24 else name[:23] + "…" for name in names], parse_math=False)
+    ax.set_xlabel(label)
+
+
+def _scores(ax: Axes, result: Any, rows: Any) -> None:
+    shown = rows[:_MOST_BARS]
+    error = result["std_error"]
+    values = [row["score"] for row in shown]
+    _bars(ax, [row["feature"] for row in shown], values, None if error is None else _BAND * error, "noisy score")
+    if result.get("threshold") is not None:
+        ax.axvline(result["threshold"], color=SECOND, linewidth=1, linestyle="--", label="threshold")
+    if len(rows) > len(shown):
+        ax.set_title(f"first {len(shown)} of {len(rows)} features")
+
+
+def _coefficients(ax: Axes, result: Any, rows: Any) -> None:
+    ranked = sorted(rows[1:], key=lambda row: -abs(row["coefficient"]))
+    shown = ranked[:_MOST_BARS] or rows
+    errors = [row["std_error"] for row in shown]
+    known = None if None in errors else [_BAND * error for error in errors]
+    _bars(ax, [row["term"] for row in shown], [row["coefficient"] for row in shown], known, "coefficient")
+    if len(ranked) > len(shown):
+        ax.set_title(f"largest {len(shown)} of {len(ranked)} coefficients")
+
+
+def _budget(ax: Axes, result: Any, budgets: Any) -> None:
+    """Draw what is spent as a share of the budget: of epsilon where it has one, else of rho."""
+    shown = budgets[-_MOST_BARS:]
+    _grow(ax, 2 * len(shown))
+    for place, row in zip(range(len(shown))[::-1], shown, strict=True):
+        in_rho = row.epsilon_spent is None or (row.epsilon_remaining is None and row.rho_remaining is not None)
+        measure = "rho" if in_rho else "epsilon"
+        spent, left = getattr(row, f"{measure}_spent") or 0.0, getattr(row, f"{measure}_remaining")
+        label = f"{row.dataset}: {measure} {spent:g} " + (
+            "spent, without a limit" if left is None else f"of {spent + left:g}"
+        )
+        ax.text(0, place + 0.34, label, parse_math=False, size=7)
+        if left is not None:
+            ax.barh(place, 1, color=GRID, alpha=0.35, height=0.4)
+            ax.barh(place, spent / (spent + left) if spent + left > 0 else 0.0, color=LINE, height=0.4)
+    ax.set(xlim=(0, 1), ylim=(-0.5, len(shown)), xlabel="share of the budget that is spent", yticks=[])
+
+
+def _grow(ax: Axes, lines: int) -> None:
+    """Make a figure of our own as high as so many lines of print need."""
+    figure: Figure = ax.figure  # type: ignore[assignment]
+    if figure.get_size_inches().tolist() == list(_SIZE):
+        figure.set_size_inches(_SIZE[0], max(_SIZE[1] / 2, 0.16 * lines + 0.6))

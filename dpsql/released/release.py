@@ -1,0 +1,117 @@
+"""A release as Python sees it: the private value with its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, repr=False)
+class Release:
+    """A private result and what it cost.
+
+    Attributes
+    ----------
+    value : pyarrow.Table
+        The private rows: for a selection ``rank`` and ``feature``, for a model ``term``, ``coefficient`` and
+        ``std_error``.
+    function : str
+        The SQL function that made it.
+    dataset : str
+        The budget that was charged.
+    guarantee : str
+        What holds, for whom; and after a semicolon which columns were left out.
+    event : dict
+        Mechanisms and parameters, as the ledger records them.
+    ledger_id : int
+        Sequence of the ledger's entry.
+    replayed : bool
+        The stored result of a named release was returned, and nothing was charged.
+    replay : str
+        Of a replay, which entry of the ledger it is and of when.
+    stored : callable
+        Reads `result` from the ledger.
+    """
+
+    value: pa.Table
+    function: str
+    dataset: str
+    guarantee: str
+    event: dict[str, Any]
+    ledger_id: int
+    replayed: bool
+    replay: str
+    stored: Callable[[], Any] = field(compare=False)
+
+    @property
+    def left_out(self) -> str:
+        """Which columns were no features, and why, where the call took every numeric column; else empty."""
+        return self.guarantee.partition("; ")[2]
+
+    @cached_property
+    def result(self) -> Any:
+        """What the ledger keeps of it, JSON values: the rows' numbers, and what is public about their noise."""
+        return self.stored()
+
+    def plot(self, kind: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the release with Matplotlib (``pip install 'dpsql[plot]'``); costs nothing.
+
+        Parameters
+        ----------
+        kind : str, optional
+            Of a ROC curve ``'roc'``, ``'precision_recall'`` or ``'calibration'``.
+        ax : matplotlib Axes, optional
+            Where to draw; by default on a new figure.
+
+        Returns
+        -------
+        ax : matplotlib Axes
+
+        Raises
+        ------
+        ParameterError
+            P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
+        """
+        from dpsql.released.plots import plot_release
+
+        return plot_release(self.function, self.result, self.value.to_pylist(), kind=kind, ax=ax)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the value as an Arrow table."""
+        return self.value
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the value as a Polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.value)
+
+    @property
+    def features(self) -> list[str]:
+        """The selected features by rank, or those of a model."""
+        if "feature" in self.value.column_names:
+            return list(self.value.column("feature").to_pylist())
+        if "term" in self.value.column_names:
+            return list(self.value.column("term").to_pylist()[1:])
+        raise AttributeError(f"a release of {self.function} has no features")
+
+    def __repr__(self) -> str:
+        rows = [[_shown(value) for value in row.values()] for row in self.value.to_pylist()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
+        shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
+        if len(rows) > 20:
+            shown.append(f"  and {len(rows) - 20} more")
+        charge = f"at no charge, {self.replay}" if self.replayed else "charged"
+        head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
+        return "\n".join([head, *shown])
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,112 @@
+"""What comes out of a release: the tidy rows of each kind of result, and their SQL types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Rows = list[dict[str, Any]]
+NOT_RELEASED = "not released"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kind of result.
+
+    Attributes
+    ----------
+    name : str
+        Ends the names of the functions that return it.
+    columns : dict
+        SQL type by column.
+    rows : callable
+        Turns the stored result, JSON values, into tidy rows.
+    features : callable or None
+        Reads the features that were selected out of the stored result, where the result is a selection.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    rows: Callable[[Any], Rows]
+    features: Callable[[Any], list[str]] | None = None
+
+    @property
+    def arrow(self) -> Any:
+        """The Arrow type of one row."""
+        import pyarrow as pa
+
+        kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
+        return pa.struct([(name, kinds[kind]) for name, kind in self.columns.items()])
+
+    @property
+    def struct(self) -> str:
+        """The SQL type of one row."""
+        return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in self.columns.items()) + ")"
+
+
+def _ranked(result: Any) -> Rows:
+    return [{"rank": position, "feature": name} for position, name in enumerate(result, start=1)]
+
+
+def _filtered(result: Any) -> Rows:
+    scores = result["scores"] or [None] * len(result["names"])
+    pairs = enumerate(zip(result["names"], scores, strict=True), start=1)
+    error = result["std_error"]
+    return [{"rank": rank, "feature": name, "score": score, "std_error": error} for rank, (name, score) in pairs]
+
+
+def _coefficients(result: Any) -> Rows:
+    if result["coefficients"] is None:
+        return [{"term": NOT_RELEASED, "coefficient": None, "std_error": None}]
+    errors = result["std_errors"] or [None] * len(result["terms"])
+    columns = zip(result["terms"], result["coefficients"], errors, strict=True)
+    return [{"term": term, "coefficient": value, "std_error": error} for term, value, error in columns]
+
+
+def _quantiles(result: Any) -> Rows:
+    return [{"quantile": quantile, "value": value} for quantile, value in result]
+
+
+def _interval(result: Any) -> Rows:
+    lower, upper = result
+    return [{"lower": lower, "upper": upper}]
+
+
+def _metrics(result: Any) -> Rows:
+    return [dict(zip(("metric", "value", "lower", "upper"), row, strict=True)) for row in result]
+
+
+def _roc(result: Any) -> Rows:
+    from dpsql.released.curves import roc_rows
+
+    return roc_rows(result)
+
+
+def _area(result: Any) -> Rows:
+    return [{"auc": result["auc"]}]
+
+
+def _confusion(result: Any) -> Rows:
+    from dpsql.released.curves import confusion_rows
+
+    return confusion_rows(result)
+
+
+RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked, list)
+FILTERED = Shape(
+    "filtered",
+    {"rank": "BIGINT", "feature": "VARCHAR", "score": "DOUBLE", "std_error": "DOUBLE"},
+    _filtered,
+    lambda result: list(result["names"]),
+)
+COEFFICIENTS = Shape("coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients)
+QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
+INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
+METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
+ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
+AREA = Shape("area", {"auc": "DOUBLE"}, _area)
+_COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
+_RATES = ("accuracy", "precision", "recall", "f1")
+CONFUSION = Shape("confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion)
+SHAPES = (RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)

@@ -1,1 +1,0 @@
-"""Functions that summarise one column or two: quantiles, bounds, regression metrics."""
