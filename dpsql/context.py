@@ -345,7 +345,7 @@ class Context:
         search_path, database = self.connection.execute(settings).fetchall()[0]
         queries = sources.spellings(source, search_path, database)
         plan = "SELECT system.main.json_serialize_plan(?)::VARCHAR"
-        return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries]
+        return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries or ()]
 
     def _release(self, statement: str, plan: Plan) -> pa.Table:
         """Run a release; what DuckDB says about rows stays here, and a call that read some is charged.

@@ -59,10 +59,8 @@ def spellings(session: Session) -> Callable[..., list[str] | None]:
     """
 
     def run(source: Any, search_path: Any, database: Any, always: Any) -> list[str] | None:
-        if not session.sources.look_up() and always is not True:
-            return None
         source = parameters.text("source", source, hint="Give the name of a table, view or registered frame.")
-        return session.sources.spellings(source, search_path, database)
+        return session.sources.spellings(source, search_path, database, always=always is True)
 
     return run
 

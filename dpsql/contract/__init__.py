@@ -1,1 +1,1 @@
-"""What every private function is, for any engine: public arguments, events, measurements, and the codes of its errors."""
+"""What every private function is, for any engine: its public arguments, event, measurement and error codes."""

@@ -1,8 +1,8 @@
 """One name for a table, however it is spelled.
 
 A table is known by three parts: its database, its schema and its name, folded as DuckDB folds them (A to Z alone, so É
-and é are two). The database part is the identity that a marked database keeps (`dpsql.engines.duckdb.mark`); one that is not marked
-goes by the name it is attached under.
+and é are two). The database part is the identity that a marked database keeps (`dpsql.engines.duckdb.mark`); one that
+is not marked goes by the name it is attached under.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Session:
         if not aggregate:
             source = text("source", source, hint="Give the name of a table, view or registered frame.")
         given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
-        governed = function not in EXACT and (self.sources.looked_up if seen else self.sources.governed)
+        governed = function not in EXACT and (self.sources.governed_at_bind if seen else self.sources.governed)
         if governed and aggregate and given is None:
             raise ParameterError(
                 "P013",

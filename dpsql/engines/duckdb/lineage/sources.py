@@ -76,10 +76,17 @@ class Sources:
     @property
     def governed(self) -> bool:
         """Whether the ledger protects anything."""
-        return not self._ledger.untouched and self.declarations().governed
+        return self.declarations().governed
+
+    @property
+    def governed_at_bind(self) -> bool:
+        """Whether the ledger protected anything when `spellings` last looked."""
+        return self._bound is not None
 
     def declarations(self) -> Declarations:
         """Return every declaration that holds here."""
+        if self._ledger.untouched:
+            return Declarations(0, ())
         found = self._ledger.declarations()
         key = (found.hash, len(self._here))
         if self._known is None or self._known[0] != key:
@@ -116,20 +123,22 @@ class Sources:
             mark.refuse_other(alias, one, self._ledger.id)
         return Catalog(self._main, {fold(alias): f"#{one.database}" for alias, one in found.items()})
 
-    def look_up(self) -> bool:
-        """Look up what a statement is bound by; return whether the ledger protects anything."""
-        declarations = None if self._ledger.untouched else self.declarations()
-        self._bound = (declarations, self.catalog()) if declarations is not None and declarations.governed else None
-        return self.looked_up
+    def spellings(self, source: str, search_path: str, database: str, *, always: bool = True) -> list[str] | None:
+        """Return the queries whose plans say where a source's rows come from, see `placing.spellings`.
 
-    @property
-    def looked_up(self) -> bool:
-        """Whether anything was protected when it was last looked up."""
-        return self._bound is not None
-
-    def spellings(self, source: str, search_path: str, database: str) -> list[str]:
-        """Return the queries whose plans say where a source's rows come from, see `placing.spellings`."""
-        declarations, catalog = self._bound or (self.declarations(), self.catalog())
+        Parameters
+        ----------
+        source : str
+        search_path, database : str
+            DuckDB's settings of these names.
+        always : bool
+            Whether to return them where nothing is protected, instead of None.
+        """
+        declarations = self.declarations()
+        catalog = self.catalog() if always or declarations.governed else None
+        self._bound = (declarations, catalog) if catalog is not None and declarations.governed else None
+        if catalog is None:
+            return None
         declared = [one.table for one in declarations.views() if one.table is not None]
         views = [path for path in map(catalog.path, declared) if path is not None]
         return spellings(source, search_path, database, list(dict.fromkeys(views)))
@@ -171,9 +180,8 @@ class Sources:
 
     def place_aggregate(self, statement: str, dataset: str, *, named: bool) -> Placement:
         """Decide whether an aggregate's rows belong to the budget that is named, see `placing.place_aggregate`."""
-        governed = self.governed
-        declarations = self.declarations() if governed else Declarations(0, ())
-        return place_aggregate(statement, declarations, self.catalog(), dataset=dataset, governed=governed, named=named)
+        found = self.declarations()
+        return place_aggregate(statement, found, self.catalog(), dataset=dataset, governed=found.governed, named=named)
 
     def refuse_stale(self, placement: Placement | None) -> None:
         """Raise when something was declared since a statement was planned."""
