@@ -16,9 +16,10 @@ import dpsql
 from dpsql.errors import InternalError
 from dpsql.functions.best_subset import draw_subset
 from dpsql.kernels import best_subsets as kernel
-from dpsql.testing import AuditReport, BestSubsetLaw, audit_sql, check_fresh_draws, to_arrow
-from dpsql.testing.broken import pruned_by_products
+from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
+from support.broken import pruned_by_products
+from support.laws.best_subset import BestSubsetLaw
 
 CONFIDENCE = 1 - 1e-6
 BOUNDS = {"lower": -1, "upper": 1, "target_lower": -1, "target_upper": 1}

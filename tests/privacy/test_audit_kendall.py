@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.testing import AuditReport, KendallLaw, audit_sql, check_fresh_draws, to_arrow
+from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
+from support.laws.kendall import KendallLaw
 
 CONFIDENCE = 1 - 1e-6
 LOW, HIGH = -99.0, 99.0

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.testing import AuditReport, SisLaw, audit_sql, check_fresh_draws, to_arrow
+from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
+from support.laws.sis import SisLaw
 
 CONFIDENCE = 1 - 1e-6
 BOUNDS = "lower := -1, upper := 1, target_lower := -1, target_upper := 1"

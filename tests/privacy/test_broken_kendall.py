@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.testing import AuditReport, KendallLaw, audit_sql, check_exhaustively, to_arrow
-from dpsql.testing.broken import install_broken_kendall, sensitivity_as_range_law, tau_b_law, tau_b_scores
+from dpsql.testing import AuditReport, audit_sql, check_exhaustively, to_arrow
 from dpsql.testing.neighbours import Table
+from support.broken import install_broken_kendall, sensitivity_as_range_law, tau_b_law, tau_b_scores
+from support.laws.kendall import KendallLaw
 
 CONFIDENCE = 1 - 1e-6
 Pair = tuple[Table, Table]

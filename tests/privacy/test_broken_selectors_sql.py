@@ -12,8 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.testing import AuditReport, audit_sql, to_arrow
-from dpsql.testing.broken import BROKEN_SELECTORS, install_broken_selectors
 from dpsql.testing.neighbours import Table
+from support.broken import BROKEN_SELECTORS, install_broken_selectors
 
 CONFIDENCE = 1 - 1e-6
 BOUNDS = "lower := -1, upper := 1, target_lower := -1, target_upper := 1"

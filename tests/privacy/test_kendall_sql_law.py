@@ -18,9 +18,10 @@ import pytest
 
 import dpsql
 import dpsql.functions.kendall
-from dpsql.testing import Fit, KendallLaw, SqlRelease, fit, runs_needed, to_arrow
+from dpsql.testing import Fit, SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table, random_value
 from dpsql.testing.sql import load
+from support.laws.kendall import KendallLaw
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.testing import SisLaw, SqlRelease, fit, runs_needed, to_arrow
+from dpsql.testing import SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.sql import load
+from support.laws.sis import SisLaw
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5

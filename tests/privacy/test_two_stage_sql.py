@@ -23,9 +23,10 @@ from dpsql.functions import two_stage
 from dpsql.kernels import lasso_votes as kernel
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.statistics.votes import count_shift
-from dpsql.testing import AuditReport, SqlRelease, TwoStageLaw, audit, audit_sql, fit, runs_needed, to_arrow
+from dpsql.testing import AuditReport, SqlRelease, audit, audit_sql, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
+from support.laws.two_stage import TwoStageLaw
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5

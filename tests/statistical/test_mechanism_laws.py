@@ -20,7 +20,7 @@ from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM, WordReader
 from dpsql.noise.scores import integer_scores
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.laws import canonical_lipschitz_law, select_law
+from support.laws.selection import canonical_lipschitz_law, select_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 WRONG = [Fraction(7, 10), Fraction(13, 10)]

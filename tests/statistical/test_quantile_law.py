@@ -16,7 +16,7 @@ from dpsql.mechanisms import bounds as module
 from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
 from dpsql.mechanisms.quantile import quantiles
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.quantile import quantile_law
+from support.laws.quantile import quantile_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 WRONG = [Fraction(7, 10), Fraction(13, 10)]

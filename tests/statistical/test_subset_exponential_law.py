@@ -14,8 +14,8 @@ import pytest
 
 from dpsql.mechanisms import subset_exponential as module
 from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetRejection, top_r_exponential
-from dpsql.testing.broken.subsets import exponential_law
 from dpsql.testing.distribution import fit, runs_needed
+from support.broken.subsets import exponential_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 WRONG = [Fraction(7, 10), Fraction(13, 10)]
