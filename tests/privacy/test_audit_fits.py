@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.engines.duckdb.keys import block_hash, identity
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws
 
 CONFIDENCE = 1 - 1e-6

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.engines.duckdb.keys import block_hash, identity
 from dpsql.testing import AuditReport, audit_sql
 from support.broken import BROKEN_FITS, broken_fit
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.engines.duckdb.keys import block_hash, identity
 from dpsql.functions import two_stage
 from dpsql.kernels import lasso_votes as kernel
 from dpsql.noise.discrete import discrete_laplace

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dpsql.cli.session import Session
+    from dpsql.cli.runner import Runner
 
 _functions_sql = r"""
 SELECT DISTINCT function_name, function_type, parameters FROM duckdb_functions()
@@ -34,16 +34,16 @@ class Function:
     arguments: tuple[str, ...]
 
 
-class Catalog:
-    """What the connection of a session knows by name, read when it is first asked for.
+class KnownNames:
+    """What a connection knows by name, read when it is first asked for.
 
     Parameters
     ----------
-    session : Session
+    runner : Runner
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
 
     def refresh(self) -> None:
         """Forget tables and columns, because a statement may have changed them."""
@@ -86,7 +86,7 @@ class Catalog:
         import duckdb
 
         try:
-            found: list[Any] = self._session.connection.execute(sql).fetchall()
+            found: list[Any] = self._runner.connection.execute(sql).fetchall()
         except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
             return []
         return found
