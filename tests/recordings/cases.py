@@ -87,6 +87,11 @@ BINARY: dict[str, tuple[str, dict[str, Any]]] = {
 }
 UNIT = {"privacy_unit": "person", "max_rows_per_unit": 2}
 REPLACE = {"neighbours": "replace"}
+_RELATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("replace", REPLACE),
+    ("unit", UNIT),
+    ("unit, replace", {**UNIT, **REPLACE}),
+)
 BOUNDS = {"lower": 0, "upper": 1}
 TARGET = {"target_lower": 0, "target_upper": 10}
 
@@ -153,7 +158,7 @@ def _columns_of(function: str, base: dict[str, Any], target: dict[str, Any], *, 
     for layout, (source, columns) in LAYOUTS.items():
         more = {"lower": -1, "upper": 1} if layout == "long presence" and "lower" in base else {}
         yield Case(f"{function}: {layout}", (table(function, source, **{**numeric, **columns, **more}),))
-    for name, more in (("replace", REPLACE), ("unit", UNIT), ("unit, replace", {**UNIT, **REPLACE})):
+    for name, more in _RELATIONS:
         yield Case(f"{function}: {name}", (table(function, "people", **numeric, **WIDE, **more),))
     unit = {**UNIT, **LAYOUTS["long"][1]}
     yield Case(f"{function}: unit of long rows", (table(function, "cells", **numeric, **unit),))
@@ -179,7 +184,7 @@ def _binary_of(function: str, base: dict[str, Any]) -> Iterator[Case]:
     for layout, (source, columns) in BINARY.items():
         yield Case(f"{function}: {layout}", (table(function, source, **given, **columns),))
     _, long = BINARY["long"]
-    for name, more in (("replace", REPLACE), ("unit", UNIT), ("unit, replace", {**UNIT, **REPLACE})):
+    for name, more in _RELATIONS:
         yield Case(f"{function}: {name}", (table(function, "tokens", **given, **long, **more),))
     few = {**given, "max_features_per_row": 1}
     yield Case(f"{function}: one feature per row, wide", (table(function, "flags", **few, **BINARY["wide"][1]),))
@@ -199,7 +204,7 @@ def _column_of(
     function: str, source: str, base: dict[str, Any], names: tuple[str, ...], columns: str
 ) -> Iterator[Case]:
     """The same for functions of one or two columns."""
-    for name, more in (("table", {}), ("replace", REPLACE), ("unit", UNIT), ("unit, replace", {**UNIT, **REPLACE})):
+    for name, more in (("table", {}), *_RELATIONS):
         yield Case(f"{function}: {name}", (table(function, source, **base, **more),))
     yield Case(f"{function}: unit, rows told apart", (table(function, source, **base, **UNIT, row_id="id"),))
     odd = {"people": "odd", "scored": "odd_scores"}[source]
@@ -499,9 +504,9 @@ def curves() -> Iterator[Case]:
     text = {"label": "word", "target_levels": ["no", "yes"]}
     ranged = {"score": "y", "lower": -1, "upper": 12}
     for function in ("dp_roc", "dp_auc", "dp_confusion"):
-        given = {**scored, "epsilon": 1}
+        given: dict[str, Any] = {**scored, "epsilon": 1}
         yield from _column_of(function, "scored", given, ("label", "score"), "relapse, p")
-        ways = {
+        ways: dict[str, dict[str, Any]] = {
             "text labels": text,
             "bounds": ranged,
             "large budget": {"epsilon": 1000},
