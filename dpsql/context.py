@@ -176,7 +176,7 @@ class Context:
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
-        return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
+        return self._session.past.model(key.ledger_id if isinstance(key, Release) else key, dataset)
 
     def dp_models(self) -> pa.Table:
         """Return one row per model in the ledger."""
@@ -304,6 +304,18 @@ class Context:
 
         refuse_unknown(arguments, ESTIMATE_ARGUMENTS, "dp_estimate")
         return pa.Table.from_pylist(estimate(function, **arguments))
+
+    def explain(self, statement: str) -> str:
+        """Return what a statement would run and charge, as SQL with comments; nothing is read, drawn or charged."""
+        from dpsql.engines.duckdb.explanation import explain
+
+        try:
+            return explain(self._session, self.connection, statement)
+        except duckdb.Error as error:
+            ours = original(error)
+            if ours is None:
+                raise
+            raise ours from None
 
     def sql(self, statement: str) -> pa.Table:
         """Run one statement, once, and return its rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.rendering import call, cast, concatenated, text
+from dpsql.rendering import call, cast, concatenated, is_readable, text
 
 # Types that DuckDB compares as numbers; the others compare as bytes.
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -15,6 +15,8 @@ def identity(column: str) -> tuple[str, str]:
     type of a column is known when a statement is planned, so what is not needed is planned away. Texts are their UTF-8
     bytes; the bytes of other types are made by `dpsql.kernels.identity`.
     """
+    if is_readable():
+        return f"identity_number({column})", f"identity_bytes({column})"
     kind = call("typeof", column)
     numeric = f"{kind} IN ({', '.join(map(text, _NUMBERS))})"
     number = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
@@ -32,6 +34,9 @@ def place(*parts: tuple[str, str] | str) -> str:
 
     What is hashed tells its parts apart: behind each identity's number and the length of its bytes stands a colon.
     """
+    if is_readable():
+        names = [part if isinstance(part, str) else ", ".join(part) for part in parts]
+        return f"keyed_hash({', '.join(names)})"
     out = [f"(SELECT {call('dpsql_sampling_key')})"]
     for part in parts:
         if isinstance(part, str):

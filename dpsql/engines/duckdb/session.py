@@ -11,7 +11,8 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -24,16 +25,15 @@ from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.lineage.sources import Sources
+from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.planned import Planned
 from dpsql.errors import BudgetError, InternalError, ParameterError
-from dpsql.functions.registry import CURVES, EXACT, MODELS, SELECTORS, function_of
+from dpsql.functions.registry import EXACT, MODELS, function_of
 from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
-from dpsql.ledger.rows import StoredRelease
 from dpsql.progress import Progress, listen
-from dpsql.released.model import LinearModel
-from dpsql.released.shapes import NOT_RELEASED
 
 # Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
 # are releases whose statement may still ask for them.
@@ -85,16 +85,17 @@ class Session:
     def __init__(self, ledger: Ledger, sources: Sources, *, strict: bool, location: str | None = None) -> None:
         self.ledger = ledger
         self.sources = sources
+        self.past = PastReleases(ledger)
         self._location = location
         self.strict = strict
         # Keys the hash that samples rows and privacy units, and sorts them into blocks; secret, new in every session.
         self.sampling_key = secrets.token_bytes(16)
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
-        self._models: dict[tuple[Any, str | None], LinearModel] = {}
         self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._planned: list[Planned] | None = None
 
     def function(self, name: str, bind: Callable[[Session], Callable[..., Any]]) -> Callable[..., Any]:
         """Return a SQL function bound to this session."""
@@ -174,7 +175,7 @@ class Session:
         text("dataset", dataset, hint="Give the name of the budget to charge.")
         features = arguments.get("features")
         if isinstance(features, Mapping) and set(features) == {"release"}:
-            arguments = {**arguments, **self._chosen(dataset, arguments)}
+            arguments = {**arguments, **self.past.chosen(dataset, arguments)}
         policy = self.ledger.policy(dataset)
         if aggregate and policy is not None and policy.privacy_unit is not None:
             raise BudgetError(
@@ -209,106 +210,38 @@ class Session:
         plain = dataset_name(source)
         return source if plain != source and source and self.ledger.policy(source) is not None else plain
 
-    def _chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the features that an earlier release chose, with the layout that it read them from."""
-        key = arguments["features"].get("release")
-        found = self._releases_of(SELECTORS, dataset, key)
-        if not found:
-            raise ParameterError(
-                "P030",
-                f"no selection on dataset {show(dataset)} was released as {show(key)}. "
-                "Give release := a name when you select, then features := release('that name').",
-            )
-        selected = function_of(found[-1].function).shape.features
-        layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
-        if not names:
-            raise ParameterError(
-                "P053", f"release {show(key)} selected no feature. Select again, with a lower threshold."
-            )
-        taken = {
-            part: layout[part]
-            for part in ("n_features", "names", "row_id", "value")
-            if arguments.get(part) is None and part in layout
-        }
-        if layout["kind"] == "wide":
-            return {"features": names}
-        if layout["kind"] == "long":
-            return {**taken, "features": layout["features"], "names": names}
-        return {**taken, "features": layout["features"], "chosen": names}
+    @contextmanager
+    def planning(self) -> Iterator[list[Planned]]:
+        """Collect the calls that are planned in the body of a with statement; budgets do not refuse them there."""
+        planned: list[Planned] = []
+        self._planned = planned
+        try:
+            yield planned
+        finally:
+            self._planned = None
 
-    def model(self, key: Any, dataset: str | None = None) -> LinearModel:
-        """Return a released model.
-
-        Parameters
-        ----------
-        key : str or int
-            Name of the release, or its number in the ledger.
-        dataset : str, optional
-            The budget that it was charged to, where two datasets have a release of that name.
-
-        Raises
-        ------
-        ParameterError
-            P030, P053, P055: there is no such model, nothing was released, or there is more than one.
-        """
-        if not isinstance(key, (str, int)) or isinstance(key, bool):
-            raise ParameterError("P013", f"a model must be the name or the number of a release; got {show(key)}.")
-        found = self._models.get((key, dataset))
-        if found is None:
-            released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
-            # A name, once released, keeps its model.
-            found = self._models[(key, dataset)] = LinearModel.read(released)
-        return found
-
-    def curve(self, key: Any, dataset: str | None, view: Callable[[Any], Result]) -> Result:
-        """Return a view of a released ROC curve; `key` and errors as for `model`."""
-        return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
-
-    def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: Any) -> list[StoredRelease]:
-        """Return what was released under a name, or has a number in the ledger; nothing for what is neither."""
-        if not isinstance(key, (str, int)) or isinstance(key, bool):
-            return []
-        return self.ledger.releases(functions, dataset, key)
-
-    def _one_release(
-        self, functions: tuple[str, ...], dataset: str | None, key: Any, what: str, step: str
-    ) -> StoredRelease:
-        """Return the one release of a name or number, or say that there is none, or more than one."""
-        found = self._releases_of(functions, dataset, key)
-        if not found:
-            raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
-        if len(found) > 1:
-            raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
-        return found[0]
-
-    def models(self) -> list[dict[str, Any]]:
-        """Return one row per model in the ledger, oldest first."""
-        rows = []
-        for entry in self.ledger.releases(MODELS):
-            released = entry.result["coefficients"] is not None
-            rows.append(
-                {
-                    "model": entry.name,
-                    "ledger_id": entry.sequence,
-                    "dataset": entry.dataset,
-                    "function": entry.function,
-                    "method": entry.result["method"],
-                    "target": entry.arguments["layout"]["target"],
-                    "features": entry.result["terms"][1:],
-                    "status": "released" if released else f"{NOT_RELEASED}: {entry.result['reason']}",
-                    "guarantee": entry.guarantee,
-                    "recorded_at": entry.recorded_at,
-                    "json": LinearModel.read(entry).to_json() if released else None,
-                }
-            )
-        return rows
+    def note(self, function: str, plan: Plan, *, aggregate: bool) -> None:
+        """Take note of a call that was planned, or raise when the budgets do not allow it."""
+        planned = self._planned
+        named = aggregate and plan.release is not None  # what its name stands for is known when the statement runs
+        if planned is None:
+            if not named:
+                self.check(plan)
+            return
+        replays = not aggregate and self.replay(plan) is not None
+        refusal = ""
+        try:
+            self.check(plan)
+        except BudgetError as error:
+            refusal = str(error)
+        planned.append(Planned(function, plan, aggregate, replays, refusal))
 
     def check(self, plan: Plan) -> None:
         """Raise when the budgets do not allow the call now; charges nothing."""
         if plan.release is not None and self.replay(plan) is not None:
             return
         for dataset in plan.charged:
-            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **_protection(plan))
+            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **protection(plan))
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
@@ -487,16 +420,16 @@ class Session:
             draw=draw.run,
             name=plan.release,
             strict=self.strict,
-            row=_row_text(plan),
+            row=row_text(plan),
             remark=remark,
             lineage=plan.lineage,
             also=plan.charged[1:],
             traced=plan.traced,
             older=self._older(plan),
-            **_protection(plan),
+            **protection(plan),
         )
         if function in MODELS:
-            self._models.clear()  # a name without a dataset may stand for two models from now on
+            self.past.forget_models()
         return entry
 
     def _charge_failure(self, running: RunningCall) -> None:
@@ -510,10 +443,10 @@ class Session:
                 function=running.function,
                 arguments=plan.public_arguments,
                 name=plan.release,
-                row=_row_text(plan),
+                row=row_text(plan),
                 lineage=plan.lineage,
                 also=plan.charged[1:],
-                **_protection(plan),
+                **protection(plan),
             )
 
 
@@ -536,7 +469,7 @@ def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:
     return stated
 
 
-def _protection(plan: Plan) -> dict[str, Any]:
+def protection(plan: Plan) -> dict[str, Any]:
     """Return what the call protects, as the ledger's arguments."""
     unit = plan.layout.privacy_unit
     return {
@@ -546,6 +479,6 @@ def _protection(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _row_text(plan: Plan) -> str:
+def row_text(plan: Plan) -> str:
     """Return what counts as one row: in the long layout, all rows of one row id."""
     return f"all rows of one {plan.layout.row_id}" if plan.layout.kind == "long" else "one row"

@@ -143,6 +143,18 @@ class Statement:
         keeps DuckDB's pseudo-columns out (rowid, file_row_number): they are places, not contents, and shift
         when another row goes.
         """
+        whole = self._name("source")
+        parts, named = self._columns(whole)
+        absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+        source = source_sql(self.plan.source)
+        return (
+            f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
+            f"LATERAL (SELECT {parts} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
+            "AS found) AS input"
+        )
+
+    def _columns(self, source: str) -> tuple[str, list[str]]:
+        """Return what is selected of a source, by part of the call; and the columns that are named."""
         layout = self.plan.layout
         named: list[str] = []
 
@@ -152,8 +164,7 @@ class Statement:
             named.append(identifier(name))
             return identifier(name)
 
-        whole = self._name("source")
-        row = call("struct_pack", f"*COLUMNS({whole}.*)")  # a row named as such is a struct_pack that a macro replaces
+        row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
         if layout.kind != "wide" or layout.features is not None:
             columns = [layout.target]
             if layout.kind == "array":
@@ -164,14 +175,7 @@ class Statement:
         parts = [row, column(layout.privacy_unit), column(layout.row_id)]
         if layout.kind == "long":
             parts += [column(str(layout.features)), column(layout.value)]
-        parts = [f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)]
-        absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
-        source = source_sql(self.plan.source)
-        return (
-            f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
-            f"LATERAL (SELECT {', '.join(parts)} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
-            "AS found) AS input"
-        )
+        return ", ".join(f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)), named
 
     @property
     def _parts(self) -> tuple[str, ...]:
