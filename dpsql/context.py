@@ -176,7 +176,7 @@ class Context:
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
-        return self._session.past.model(key.ledger_id if isinstance(key, Release) else key, dataset)
+        return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
 
     def dp_models(self) -> pa.Table:
         """Return one row per model in the ledger."""

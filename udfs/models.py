@@ -33,7 +33,7 @@ _MODELS = {
 
 def model_number(session: Session) -> Callable[..., int]:
     """Bind (model, dataset) → its number in the ledger. Pure: DuckDB finds it once, when it plans."""
-    return lambda model, dataset: session.past.model(model, dataset).ledger_id
+    return lambda model, dataset: session.model(model, dataset).ledger_id
 
 
 def predict(session: Session) -> Callable[..., pa.Array]:
@@ -65,7 +65,7 @@ def _one_model(session: Session, models: Any) -> LinearModel:
     numbers = single_chunk(models).to_numpy(zero_copy_only=False)
     if (numbers != numbers[0]).any():
         raise ParameterError("P056", "dp_predict takes one model per statement. Give its name as a constant.")
-    return session.past.model(int(numbers[0]))
+    return session.model(int(numbers[0]))
 
 
 def models(session: Session) -> Callable[..., list[dict[str, Any]]]:

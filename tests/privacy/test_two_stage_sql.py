@@ -27,6 +27,7 @@ from dpsql.testing import AuditReport, SqlRelease, audit, audit_sql, fit, runs_n
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
 from support.laws.two_stage import TwoStageLaw
+from support.sql_text import named
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5
@@ -98,12 +99,6 @@ def con() -> Iterator[Any]:
     load(opened, to_arrow(rows, ["id", "owner", *FEATURES, "y"], ["int64", "int64", *["double"] * 5]))
     yield opened
     opened.close()
-
-
-def named(case: Case) -> str:
-    return ", ".join(
-        f"{key} := {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in case.items()
-    )
 
 
 def call(connection: Any, source: str = "t", **arguments: Any) -> list[str]:

@@ -34,6 +34,7 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
 from dpsql.progress import Progress, listen
+from dpsql.released.model import LinearModel
 
 # Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
 # are releases whose statement may still ask for them.
@@ -209,6 +210,10 @@ class Session:
         """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
         plain = dataset_name(source)
         return source if plain != source and source and self.ledger.policy(source) is not None else plain
+
+    def model(self, key: Any, dataset: str | None = None) -> LinearModel:
+        """Return a released model; parameters and errors as of `PastReleases.model`."""
+        return self.past.model(key, dataset)
 
     @contextmanager
     def planning(self) -> Iterator[list[Planned]]:

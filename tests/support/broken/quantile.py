@@ -180,7 +180,7 @@ def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], eps
     - **Counter-example**: epsilon = 1, quartiles, the cells of `closed_cells_law`, at most 4 rows: loss 1.51
       epsilon.
     """
-    return _halving(rows, cells, quantiles, epsilon, _by_rank)
+    return _halving(rows, cells, quantiles, epsilon, by_rank)
 
 
 def _halving(
@@ -199,6 +199,6 @@ def _closed(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int
     return [row for row in rows if row <= cell], [row for row in rows if row >= cell]
 
 
-def _by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
+def by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
     ordered = sorted(rows)
     return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]

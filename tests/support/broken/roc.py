@@ -23,6 +23,7 @@ from dpsql.mechanisms.smooth import step_epsilon
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 from support.broken.planting import Patch, planted
+from support.broken.quantile import by_rank
 from support.laws.quantile import Cells, Rows, Split
 from support.laws.roc import (
     Labelled,
@@ -52,7 +53,7 @@ def rank_split_medians_law(rows: Rows, cells: int, *, count: int, epsilon: Fract
     - **Caught by**: `check_exhaustively`.
     - **Counter-example**: epsilon = 1, three medians, eleven cells, at most 4 rows: loss 2.75 epsilon.
     """
-    return _medians(rows, cells, count, epsilon, _by_rank)
+    return _medians(rows, cells, count, epsilon, by_rank)
 
 
 def closed_medians_law(rows: Rows, cells: int, *, count: int, epsilon: Fraction) -> dict[Cells, float]:
@@ -203,11 +204,6 @@ def _median(rows: Rows, cells: int, beta: float, constant: float) -> dict[int, f
 
 def _both_sides(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
     return [row for row in rows if row <= cell], [row for row in rows if row >= cell]
-
-
-def _by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
-    ordered = sorted(rows)
-    return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
 
 
 def broken_roc(name: str) -> AbstractContextManager[None]:
