@@ -29,7 +29,7 @@ _token = re.compile(
 
 
 @dataclass
-class Call:
+class OpenCall:
     """An open parenthesis to the left of the cursor.
 
     Attributes
@@ -63,7 +63,7 @@ class Call:
 class Place:
     """Where in a statement the cursor stands: the open calls, an open text, and the words before."""
 
-    calls: list[Call]
+    calls: list[OpenCall]
     open_text: str | None
     previous: str
     before_previous: str = ""
@@ -84,7 +84,7 @@ class Place:
         call = self.calls[-1] if self.calls else None
         if text in ("(", "[", "{"):
             name = self.previous if text == "(" and re.fullmatch(r"\w+", self.previous) else ""
-            self.calls.append(Call(name.lower(), self.before_previous.lower() in _table_words))
+            self.calls.append(OpenCall(name.lower(), self.before_previous.lower() in _table_words))
         elif text in (")", "]", "}"):
             if self.calls:
                 self.calls.pop()
@@ -168,7 +168,7 @@ class SqlCompleter(Completer):
         keywords = self._names.keywords
         yield from _matching([name.lower() for name in keywords] if word[:1].islower() else keywords, word)
 
-    def _is_ours(self, call: Call) -> bool:
+    def _is_ours(self, call: OpenCall) -> bool:
         return call.function.startswith(("dp_", "exact_"))
 
     def _functions(self, word: str, *, table: bool) -> Iterator[Completion]:

@@ -26,7 +26,7 @@ ORDER BY schema_name, table_name, column_index
 
 
 @dataclass(frozen=True)
-class Function:
+class KnownFunction:
     """One SQL function of dpsql; a name may have a table form and an aggregate form."""
 
     name: str
@@ -50,10 +50,10 @@ class KnownNames:
         self.__dict__.pop("columns", None)
 
     @cached_property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[KnownFunction]:
         """Every ``dp_`` and ``exact_`` function."""
         rows = self._read(_functions_sql)
-        return [Function(name, kind == "table_macro", tuple(arguments)) for name, kind, arguments in rows]
+        return [KnownFunction(name, kind == "table_macro", tuple(arguments)) for name, kind, arguments in rows]
 
     @cached_property
     def keywords(self) -> list[str]:

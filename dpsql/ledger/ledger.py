@@ -31,12 +31,12 @@ from dpsql.ledger.recording import (
     refuse_name,
     release_row,
 )
-from dpsql.ledger.rows import BudgetRow, Declarations, Entry, LedgerRow, StoredRelease
+from dpsql.ledger.rows import BudgetRow, Entry, LedgerRow, RecordedDeclarations, StoredRelease
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction
 
-__all__ = ["Budget", "BudgetRow", "Declarations", "Entry", "Ledger", "LedgerRow", "VerifyReport"]
+__all__ = ["Budget", "BudgetRow", "Entry", "Ledger", "LedgerRow", "RecordedDeclarations", "VerifyReport"]
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class Ledger(OpenLedger):
 
         return self._write(work)
 
-    def declarations(self) -> Declarations:
+    def declarations(self) -> RecordedDeclarations:
         """Return every declaration that stands; one look-up as long as there is no new one."""
         known = self._declarations
         found = self._declarations = self._read(lambda transaction: transaction.declarations(known))

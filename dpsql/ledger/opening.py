@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.errors import LedgerError
-from dpsql.ledger.rows import Declarations
+from dpsql.ledger.rows import RecordedDeclarations
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -28,7 +28,7 @@ class OpenLedger:
         self._store: Store | None = None
         self._closed = False
         self._seen = (0, "")  # the chain's last row when it was read last
-        self._declarations: Declarations | None = None
+        self._declarations: RecordedDeclarations | None = None
         self._opening = threading.Lock()
 
     @classmethod
