@@ -45,7 +45,7 @@ def center(session: Session) -> Callable[..., pa.Array]:
     def one(ticket: int, sums: Any) -> int:
         def draw(running: RunningCall) -> int:
             with running.turning:
-                if running.center is None:  # DuckDB evaluates a function again where it likes
+                if running.center is None:  # DuckDB may evaluate a function more than once
                     running.center = draw_center(running.call.plan, *integers(sums, 2).tolist())
                 return running.center
 

@@ -237,7 +237,7 @@ class LinearModel:
         names = pa.array(self.feature_names_in_, type=pa.string())
         places = pc.index_in(pc.cast(rows.flatten(), pa.string()), value_set=names).fill_null(-1).to_numpy()
         row = pc.list_parent_indices(rows).to_numpy()
-        # A name that comes twice is there once.
+        # A name that occurs twice is kept once.
         pairs = np.unique((row * count + places)[places >= 0])
         out: NDArray[np.float64] = (
             np.bincount(pairs // max(1, count), (self.coef_ * present)[pairs % max(1, count)], len(rows)) + absent
@@ -258,7 +258,7 @@ class LinearModel:
         return predictions
 
     def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return features as they counted in the fit."""
+        """Return features as the fit used them: mapped and clipped."""
         return block if self._limits is None else np.clip(block, *self._limits)
 
     @cached_property
