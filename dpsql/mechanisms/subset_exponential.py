@@ -1,4 +1,4 @@
-"""Exponential mechanism over all s-subsets, of which only the best ones need to be known.
+"""Exponential mechanism over all s-subsets, of which only the best need to be listed.
 
 The mechanism returns subset A with probability proportional to ``exp(-b score(A))``. There are too many subsets
 to score them all, but a list of good ones and a lower bound on the scores of the rest suffice to draw from
@@ -181,7 +181,7 @@ def top_r_exponential(
     source: BitSource = SYSTEM,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[int, ...]:
-    """Select one of all s-subsets, of which those beyond the best ones count as equally bad.
+    """Select one of all s-subsets, where all but the best count as equally bad.
 
     The exponential mechanism for ``q(A) = min(score(A), score of rank r[, best score + gap])``.
 
@@ -406,7 +406,7 @@ class SubsetRejection:
     def _rounds(
         self, count: int, source: BitSource, reader: WordReader, report: Callable[[], object]
     ) -> tuple[int, ...] | None:
-        """Play rounds, independent of each other; return what the first successful one gives."""
+        """Run independent rounds; return the result of the first successful one."""
         report()
         branches = np.searchsorted(self._cumulative, _below(int(self._cumulative[-1]), count, source), side="right")
         words = source.words(count)
@@ -484,7 +484,7 @@ class SubsetRejection:
         return LazyExponential(reader, word).exceeds(self._threshold(branch, score))
 
     def _threshold(self, branch: int, score: int) -> Callable[[int], Bounds]:
-        """Return what encloses minus the logarithm of the probability of acceptance."""
+        """Return a function that encloses minus the logarithm of the acceptance probability."""
         weight = int(self._weights[branch])
         stratum = branch - len(self._listed)
         members = self._members[stratum] if stratum >= 0 else 1
@@ -534,7 +534,7 @@ def _distinct(rows: NDArray[np.intp]) -> int:
 
 
 def _keys(rows: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return one word per row: equal for equal rows, and seldom for others."""
+    """Return one word per row: equal for equal rows, and rarely for others."""
     state, keys = 0x9E3779B97F4A7C15, np.zeros(len(rows), dtype=np.uint64)
     for column in rows.T:
         state = (state * 0xD1342543DE82EF95 + 1) % (1 << 64)
