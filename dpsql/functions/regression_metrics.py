@@ -123,10 +123,10 @@ class MetricsPlan(Plan):
     def scales(self) -> tuple[Fraction, ...]:
         """Scales of the Laplace noise on the five sums."""
         one, bound = FIXED_POINT_ONE, self.largest_error
-        doubled = 2 if self.neighbours == "replace" else 1
-        moves = (1, doubled * one, one**2, bound**2, bound)
-        pairs = zip(moves, SHARES, strict=True)
-        return tuple(self.max_rows_per_unit * move / (self.epsilon * share) for move, share in pairs)
+        relation = self.relation
+        # Each row raises all sums but that of t, which is of either sign.
+        moves = (relation.rise(1), relation.norm(one), *map(relation.rise, (one**2, bound**2, bound)))
+        return tuple(move / (self.epsilon * share) for move, share in zip(moves, SHARES, strict=True))
 
     @cached_property
     def event(self) -> dict[str, Any]:

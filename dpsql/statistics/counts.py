@@ -41,9 +41,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpsql.errors import ParameterError
-
-NEIGHBOURS = ("add_remove", "replace")
+from dpsql.contract.relation import relation_of
 
 
 def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
@@ -67,8 +65,7 @@ def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: i
     ParameterError
         P018 (neighbours, max_rows_per_unit).
     """
-    _check(neighbours, max_rows_per_unit)
-    return histograms * max_rows_per_unit * (2 if neighbours == "replace" else 1)
+    return relation_of(neighbours, max_rows_per_unit).norm(histograms)
 
 
 def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
@@ -89,8 +86,7 @@ def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per
     ParameterError
         P018 (neighbours, max_rows_per_unit).
     """
-    _check(neighbours, max_rows_per_unit)
-    return histograms * max_rows_per_unit**2 * (2 if neighbours == "replace" else 1)
+    return relation_of(neighbours, max_rows_per_unit).squared_norm(histograms, opposing=False)
 
 
 def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
@@ -138,19 +134,9 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
 
     It holds for cells without rows as well, and so for a candidate that is outside of the sub-range.
     """
-    _check(neighbours, max_rows_per_unit)
-    if neighbours == "replace" and whole:
-        return Fraction(2 * max_rows_per_unit)
-    return max(quantile, 1 - quantile) * max_rows_per_unit * (4 if neighbours == "replace" else 2)
-
-
-def check_relation(neighbours: str) -> None:
-    """Refuse a relation that nothing here is calibrated to (P018)."""
-    if neighbours not in NEIGHBOURS:
-        raise ParameterError("P018", f"neighbours must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}.")
-
-
-def _check(neighbours: str, max_rows_per_unit: int) -> None:
-    check_relation(neighbours)
-    if not isinstance(max_rows_per_unit, int) or not max_rows_per_unit >= 1:
-        raise ParameterError("P018", f"max_rows_per_unit must be an integer >= 1; got {max_rows_per_unit}.")
+    relation = relation_of(neighbours, max_rows_per_unit)
+    added = 2 * max(quantile, 1 - quantile)
+    if whole:
+        # A replaced row leaves q n where it is: every distance moves by 1 at most, either way.
+        return relation.rows * relation.pick(added, Fraction(2))
+    return relation.spread(added)

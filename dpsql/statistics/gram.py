@@ -37,6 +37,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from dpsql.contract.relation import relation_of
+
 
 def score_sensitivity(size: int, radius: Fraction) -> Fraction:
     """Return an upper bound on ``(1 + radius * sqrt(size))**2``, at most ``2**-60`` above it.
@@ -68,5 +70,4 @@ def utility_range(
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     """
-    moved = max_rows_per_unit * score_sensitivity(size, radius)
-    return {"add_remove": moved + 2 * width, "replace": 2 * (moved + width)}[neighbours]
+    return relation_of(neighbours, max_rows_per_unit).spread(score_sensitivity(size, radius)) + 2 * width

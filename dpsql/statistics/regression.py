@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 
+from dpsql.contract.relation import relation_of
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 
@@ -55,7 +56,7 @@ def gram_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     """
-    squared = {"add_remove": 1, "replace": 2}[neighbours] * (max_rows_per_unit * radius**2) ** 2
+    squared = relation_of(neighbours, max_rows_per_unit).squared_norm(radius**4, opposing=False)
     return 1 + math.isqrt(squared - 1)
 
 
@@ -67,7 +68,7 @@ def least_eigenvalue_sensitivity(neighbours: str, radius: int, max_rows_per_unit
     neighbours, radius, max_rows_per_unit
         As for `gram_sensitivity`.
     """
-    return {"add_remove": 1, "replace": 1}[neighbours] * max_rows_per_unit * radius**2
+    return relation_of(neighbours, max_rows_per_unit).rise(radius**2)
 
 
 def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
@@ -78,4 +79,4 @@ def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) 
     neighbours, radius, max_rows_per_unit
         As for `gram_sensitivity`.
     """
-    return {"add_remove": 1, "replace": 2}[neighbours] * max_rows_per_unit * radius * FIXED_POINT_ONE
+    return relation_of(neighbours, max_rows_per_unit).norm(radius * FIXED_POINT_ONE)

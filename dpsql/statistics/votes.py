@@ -34,11 +34,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.noise.exact import exp_bounds, log_bounds
 
-# A replacement is one removal and one addition.
-_steps = {"add_remove": 1, "replace": 2}
 _DIGITS = 40
 
 
@@ -54,7 +53,8 @@ def component_sensitivity(neighbours: str, *, max_rows_per_unit: int = 1, unit_b
     unit_blocks : bool
         The block was drawn for the privacy unit, so all of its rows are in one block. False: for each row.
     """
-    return _steps[neighbours] * (1 if unit_blocks else max_rows_per_unit)
+    # Where blocks are drawn for the unit, all of its rows touch the one block that a single row does.
+    return relation_of(neighbours, 1 if unit_blocks else max_rows_per_unit).norm(1)
 
 
 def utility_range(neighbours: str, *, max_rows_per_unit: int = 1, unit_blocks: bool = True) -> int:

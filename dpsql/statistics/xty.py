@@ -27,26 +27,23 @@ so the pair has L1 sensitivity ``2 S m`` under add_remove. Under replace the row
 
 from __future__ import annotations
 
+from dpsql.contract.relation import relation_of
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
-
-NEIGHBOURS = ("add_remove", "replace")
-# A replacement is one removal and one addition.
-_steps = {"add_remove": 1, "replace": 2}
 
 
 def component_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return how far one ``|s_j|`` can move between neighbouring tables, in units of ``1 / S**2``."""
-    return _steps[neighbours] * max_rows_per_unit * FIXED_POINT_ONE**2
+    return relation_of(neighbours, max_rows_per_unit).norm(FIXED_POINT_ONE**2)
 
 
 def utility_range(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return the largest spread of the changes of all ``|s_j|`` between neighbouring tables."""
-    return 2 * component_sensitivity(neighbours, max_rows_per_unit)
+    return relation_of(neighbours, max_rows_per_unit).spread(2 * FIXED_POINT_ONE**2)
 
 
 def target_sums_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return the L1 sensitivity of ``(P, Q)``, in units of ``1 / S``."""
-    return _steps[neighbours] * max_rows_per_unit * 2 * FIXED_POINT_ONE
+    return relation_of(neighbours, max_rows_per_unit).norm(2 * FIXED_POINT_ONE)
 
 
 def mean_from_sums(high: int, low: int) -> int:
