@@ -27,8 +27,17 @@ so the pair has L1 sensitivity ``2 S m`` under add_remove. Under replace the row
 
 from __future__ import annotations
 
-from dpsql.contract.relation import relation_of
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.contract.relation import Relation, relation_of
+from dpsql.kernels.wide_sums import WideSums
+from dpsql.kernels.xty import cross_products
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.fold import Batch, Fold, field, record
 
 
 def component_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
@@ -56,3 +65,89 @@ def mean_from_sums(high: int, low: int) -> int:
         return 0
     mean = ((high - low) * FIXED_POINT_ONE + total // 2) // total
     return max(-FIXED_POINT_ONE, min(FIXED_POINT_ONE, mean))
+
+
+def centre(target: NDArray[np.float64], center: int) -> NDArray[np.float64]:
+    """Return the coded target minus a centre, clipped again to ``[-S, S]``."""
+    return np.clip(target - center, -FIXED_POINT_ONE, FIXED_POINT_ONE) if center else target
+
+
+def target_sums(target: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly; fewer than ``2**31`` rows."""
+    return np.array([(FIXED_POINT_ONE + target).sum(), (FIXED_POINT_ONE - target).sum()]).astype(np.int64)
+
+
+class TargetSums(Fold):
+    """``P`` and ``Q``, the sums of S + t and S - t; in units of S."""
+
+    def __init__(self) -> None:
+        self._sums = WideSums((2,))
+
+    @property
+    def sums(self) -> list[int]:
+        """``P`` and ``Q``."""
+        return self._sums.total().tolist()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def sensitivity(relation: Relation) -> int:
+        """Return the L1 sensitivity, in units of ``1 / S``."""
+        return target_sums_sensitivity(relation.kind, relation.rows)
+
+    def zero(self) -> TargetSums:
+        """Return empty sums."""
+        return TargetSums()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        self._sums.add(target_sums(target))
+
+    def state(self) -> pa.RecordBatch:
+        """Return the sums."""
+        return record({"sums": self._sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other sums."""
+        self._sums.absorb(field(state, "sums"))
+
+
+class CrossProducts(Fold):
+    """The products ``s_j`` of features and centred target, in units of ``S**2``.
+
+    Parameters
+    ----------
+    maps : pair of ndarray of float64, shape (d,)
+        Middles and scales of the features' affine maps.
+    center : int
+        What is taken off the coded target, in ``[-S, S]``; public or released.
+    """
+
+    def __init__(self, maps: tuple[NDArray[np.float64], NDArray[np.float64]], center: int = 0) -> None:
+        self._maps = maps
+        self._center = center
+        self._sums = WideSums((len(maps[0]),))
+
+    @staticmethod
+    def sensitivity(relation: Relation) -> int:
+        """Return how far one ``|s_j|`` moves."""
+        return component_sensitivity(relation.kind, relation.rows)
+
+    def total(self) -> NDArray[Any]:
+        """Return the products as Python ints, shape (d,)."""
+        return self._sums.total()
+
+    def zero(self) -> CrossProducts:
+        """Return empty sums."""
+        return CrossProducts(self._maps, self._center)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows, the target coded."""
+        rows = np.ascontiguousarray(features.T)
+        self._sums.add(cross_products(centre(target, self._center), rows, *self._maps))
+
+    def state(self) -> pa.RecordBatch:
+        """Return the products."""
+        return record({"products": self._sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other products."""
+        self._sums.absorb(field(state, "products"))

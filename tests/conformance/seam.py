@@ -20,10 +20,10 @@ import dpsql.functions.sis
 import dpsql.functions.two_stage
 import dpsql.udfs.release
 import dpsql.udfs.sis
-from dpsql.contract.call import Collector
 from dpsql.engines.duckdb.session import Session
-from dpsql.functions.feature_counts import NameCounts
 from dpsql.noise.entropy import OperatingSystemEntropy
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.presence import NameCounts
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.broken.planting import planted
 
