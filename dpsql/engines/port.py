@@ -16,7 +16,8 @@ Rules for every engine:
 
 - **One place judges values.** Rows leave the engine in their own Arrow types; `dpsql.kernels.columns` and
   `dpsql.statistics.fixed_point` make numbers of them. No cast, comparison or rounding of the engine touches a value.
-  The filters and expressions of the user's own view are the user's; they come before the cap. NULL values come after it.
+  The filters and expressions of the user's own view are the user's, and come before the cap. NULL values are handled
+  after it.
 - **Identities are bytes** (`dpsql.kernels.identity`): units, row ids, names and levels are equal when their bytes are,
   whatever collation or type the engine prefers. NULL units and NULL row ids are nobody's, and are dropped.
 - **No entropy in a worker.** A retry would draw anew. What has to be random per row is a keyed hash of what the row
@@ -33,8 +34,8 @@ Rules for every engine:
 caller's own transaction and temporary tables, so the gate, the ticket and the macros of that package weave the verbs
 into it. They correspond so: *schema* is the probe of the gate; *rows* is the capped and keyed selection of
 `statements`; *fold* is ``dpsql_collect`` with `dpsql.engines.duckdb.collecting`, one fold for each thread;
-*fold_blocks* is the same with rows ordered by block, and whole blocks put together there; *count* is ``dpsql_vocabulary``. Two
-statistics are summed by its SQL in HUGEINT, from the partial sums of the kernels: x'y, and counts by label and score.
+*fold_blocks* is the same with rows ordered by block, and whole blocks put together there; *count* is ``dpsql_vocabulary``.
+Two statistics are summed by its SQL in HUGEINT, from the partial sums of the kernels: x'y, and counts by label and score.
 DuckDB may group units by value, texts as bytes, and order the rows of a unit by its own keyed 128-bit hash of bytes:
 the same samples on all engines are a convenience of tests, no part of a proof.
 """

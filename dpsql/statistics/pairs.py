@@ -105,7 +105,8 @@ class BlockScores(Fold):
             here = np.flatnonzero(keys == key)
             if len(here) != int(sizes[here[0]]):
                 raise ValueError("a block is not complete")
-            self._count([*features[:, here], target[here]], len(here))
+            alone = len(here) == len(keys)
+            self._count([*features, target] if alone else [*features[:, here], target[here]], len(here))
 
     def _count(self, columns: list[NDArray[np.float64]], size: int) -> None:
         width = self._width

@@ -106,7 +106,9 @@ class _Blocks:
                 if full:
                     del self._open[key]
             if full:
-                whole = np.array([block.take(position) for position in range(len(columns))])
+                whole = np.empty((len(columns), size))
+                for position in range(len(columns)):
+                    whole[position] = block.take(position)
                 part = Batch(np.full(size, key, dtype=np.uint64), np.full(size, size), batch.secret)
                 yield whole[-1], whole[:-1], part
 
