@@ -34,10 +34,10 @@ Rules for every engine:
 caller's own transaction and temporary tables, so the gate, the ticket and the macros of that package weave the verbs
 into it. They correspond so: *schema* is the probe of the gate; *rows* is the capped and keyed selection of
 `statements`; *fold* is ``dpsql_collect`` with `dpsql.engines.duckdb.collecting`, one fold for each thread;
-*fold_blocks* is the same with rows ordered by block, and whole blocks put together there; *count* is ``dpsql_vocabulary``.
-Two statistics are summed by its SQL in HUGEINT, from the partial sums of the kernels: x'y, and counts by label and score.
-DuckDB may group units by value, texts as bytes, and order the rows of a unit by its own keyed 128-bit hash of bytes:
-the same samples on all engines are a convenience of tests, no part of a proof.
+*fold_blocks* is the same with rows ordered by block, and whole blocks put together there; *count* is
+``dpsql_vocabulary``. Two statistics are summed by its SQL in HUGEINT, from the partial sums of the kernels: x'y, and
+counts by label and score. DuckDB may group units by value, texts as bytes, and order the rows of a unit by its own
+keyed 128-bit hash of bytes: the same samples on all engines are a convenience of tests, no part of a proof.
 """
 
 from __future__ import annotations
