@@ -25,7 +25,7 @@ from dpsql.noise.entropy import OperatingSystemEntropy
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.presence import NameCounts
 from dpsql.testing.bits import SeededBits
-from dpsql.testing.broken.planting import planted
+from support.broken.planting import planted
 
 
 class Repeated:

@@ -10,7 +10,7 @@ import numpy as np
 from dpsql.functions import naive_bayes
 from dpsql.statistics import feature_counts, presence
 from dpsql.statistics.feature_counts import Norms
-from dpsql.testing.broken.planting import Patch, planted
+from support.broken.planting import Patch, planted
 
 
 def _of_one_feature(released: str, neighbours: str, **given: Any) -> Norms:
