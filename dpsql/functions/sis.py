@@ -18,15 +18,16 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds
 from dpsql.functions.one_shot import MECHANISMS, one_shot, one_shot_event, one_shot_noise
-from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
+from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.xty import (
     CrossProducts,
     TargetSums,
-    centre,
+    absent_values,
+    cell_products,
     mean_from_sums,
     target_sums,
     target_sums_sensitivity,
@@ -151,41 +152,34 @@ class SisPlan(SelectionPlan):
 class SisCall(BoundedCall):
     """A dp_sis call joined to its source's types."""
 
-    def quantised_target(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.float64]:
-        """Return the coded target minus `center`, clipped again to ``[-S, S]``."""
-        return centre(self.coded_target(rows), center)
-
     def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
         """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
         return target_sums(self.coded_target(rows))
 
     def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
         """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
-        target = self.quantised_target(rows, center)
+        target, products = self.coded_target(rows), CrossProducts(self.maps, center)
         positions: Sequence[int] = self.positions[1:]
         if self.plan.layout.kind == "array":
             column = rows.field(positions[0])
             if not pa.types.is_struct(column.type):
-                width = len(self.features)
-                products = np.zeros(width, dtype=np.int64)
                 for part in self.parts(rows):
-                    products += cross_products(target[part], vectors_to_matrix(column[part], width), *self.maps)
-                return products
+                    products.add_rows(target[part], vectors_to_matrix(column[part], len(self.features)))
+                return products.total(np.int64)
             rows, positions = column, range(column.type.num_fields)
-        return column_cross_products(target, rows, positions, *self.maps)
+        products.add_columns(target, rows, positions)
+        return products.total(np.int64)
 
     @cached_property
     def absent(self) -> NDArray[np.int64]:
         """What a feature counts as where long rows have no cell of it: its value 0, quantised; shape (d,)."""
-        return quantise(np.zeros(len(self.features)), *self.maps).astype(np.int64)
+        return absent_values(self.maps)
 
     def cell_products(
         self, features: NDArray[np.int64], values: NDArray[np.float64], target: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return what cells of long rows add to the products of absent ones, in units of ``S**2``, shape (cells,)."""
-        middles, scales = self.maps
-        quantised = quantise(values, middles[features], scales[features]).astype(np.int64)
-        return (quantised - self.absent[features]) * target
+        return cell_products(self.maps, self.absent, features, values, target)
 
     def prepare(self, statistic: NDArray[Any], progress: Progress) -> Callable[[], list[str]]:
         """Return the draw of the selection from ``s_j`` in units of ``S**2``."""

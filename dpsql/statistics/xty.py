@@ -27,6 +27,7 @@ so the pair has L1 sensitivity ``2 S m`` under add_remove. Under replace the row
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,12 @@ from numpy.typing import NDArray
 
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.kernels.wide_sums import WideSums
-from dpsql.kernels.xty import cross_products
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.xty import column_cross_products, cross_products
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.fold import Batch, Fold, field, record
+
+# Middles and scales of the features' affine maps, each of shape (d,).
+Maps = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def component_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
@@ -75,6 +79,33 @@ def centre(target: NDArray[np.float64], center: int) -> NDArray[np.float64]:
 def target_sums(target: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly; fewer than ``2**31`` rows."""
     return np.array([(FIXED_POINT_ONE + target).sum(), (FIXED_POINT_ONE - target).sum()]).astype(np.int64)
+
+
+def absent_values(maps: Maps) -> NDArray[np.int64]:
+    """Return what each feature counts as where long rows have no cell of it: its value 0, quantised; shape (d,)."""
+    return quantise(np.zeros(len(maps[0])), *maps).astype(np.int64)
+
+
+def cell_products(
+    maps: Maps,
+    absent: NDArray[np.int64],
+    features: NDArray[np.int64],
+    values: NDArray[np.float64],
+    target: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return what cells of long rows add to the products of absent ones, in units of ``S**2``.
+
+    Parameters
+    ----------
+    maps : pair of ndarray of float64, shape (d,)
+    absent : ndarray of int64, shape (d,)
+        `absent_values`.
+    features, values, target : ndarray, shape (cells,)
+        The number of the feature from 0, the value in its own unit, and the centred target of the cell's row.
+    """
+    middles, scales = maps
+    quantised = quantise(values, middles[features], scales[features]).astype(np.int64)
+    return (quantised - absent[features]) * target
 
 
 class TargetSums(Fold):
@@ -121,7 +152,7 @@ class CrossProducts(Fold):
         What is taken off the coded target, in ``[-S, S]``; public or released.
     """
 
-    def __init__(self, maps: tuple[NDArray[np.float64], NDArray[np.float64]], center: int = 0) -> None:
+    def __init__(self, maps: Maps, center: int = 0) -> None:
         self._maps = maps
         self._center = center
         self._sums = WideSums((len(maps[0]),))
@@ -131,9 +162,9 @@ class CrossProducts(Fold):
         """Return how far one ``|s_j|`` moves."""
         return component_sensitivity(relation.kind, relation.rows)
 
-    def total(self) -> NDArray[Any]:
-        """Return the products as Python ints, shape (d,)."""
-        return self._sums.total()
+    def total(self, kind: type = object) -> NDArray[Any]:
+        """Return the products, shape (d,): Python ints, or int64 where there are fewer than ``2**23`` rows."""
+        return self._sums.total(kind)
 
     def zero(self) -> CrossProducts:
         """Return empty sums."""
@@ -141,8 +172,15 @@ class CrossProducts(Fold):
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows, the target coded."""
-        rows = np.ascontiguousarray(features.T)
-        self._sums.add(cross_products(centre(target, self._center), rows, *self._maps))
+        self.add_rows(target, np.ascontiguousarray(features.T))
+
+    def add_rows(self, target: NDArray[np.float64], features: NDArray[np.floating[Any]]) -> None:
+        """Add the products of features that stand row by row, shape (rows, d)."""
+        self._sums.add(cross_products(centre(target, self._center), features, *self._maps))
+
+    def add_columns(self, target: NDArray[np.float64], rows: pa.StructArray, positions: Sequence[int]) -> None:
+        """Add the products of features that are columns of a struct array."""
+        self._sums.add(column_cross_products(centre(target, self._center), rows, positions, *self._maps))
 
     def state(self) -> pa.RecordBatch:
         """Return the products."""
