@@ -191,7 +191,7 @@ class GridHistogram(Fold):
     @staticmethod
     def sensitivity(relation: Relation) -> int:
         """Return the L1 sensitivity of the counts."""
-        return l1_sensitivity(relation.kind, max_rows_per_unit=relation.rows)
+        return relation.norm(1)
 
     @property
     def size(self) -> int:
@@ -233,7 +233,7 @@ class MagnitudeHistogram(Fold):
 
     def sensitivity(self, relation: Relation) -> int:
         """Return the L1 sensitivity of the counts of all columns."""
-        return l1_sensitivity(relation.kind, histograms=self._features + self._target, max_rows_per_unit=relation.rows)
+        return relation.norm(self._features + self._target)
 
     def zero(self) -> MagnitudeHistogram:
         """Return empty counts of the same columns."""

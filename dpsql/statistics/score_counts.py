@@ -12,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.relation import Relation
-from dpsql.statistics.counts import l1_sensitivity
 from dpsql.statistics.fold import Batch, Fold, numbers, record
 
 
@@ -46,7 +45,7 @@ class ScoreCounts(Fold):
     @staticmethod
     def sensitivity(relation: Relation) -> int:
         """Return the L1 sensitivity of the counts."""
-        return l1_sensitivity(relation.kind, max_rows_per_unit=relation.rows)
+        return relation.norm(1)
 
     def zero(self) -> ScoreCounts:
         """Return empty counts of the same cells."""

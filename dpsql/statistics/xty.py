@@ -46,17 +46,17 @@ Maps = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def component_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return how far one ``|s_j|`` can move between neighbouring tables, in units of ``1 / S**2``."""
-    return relation_of(neighbours, max_rows_per_unit).norm(FIXED_POINT_ONE**2)
+    return CrossProducts.sensitivity(relation_of(neighbours, max_rows_per_unit))
 
 
 def utility_range(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return the largest spread of the changes of all ``|s_j|`` between neighbouring tables."""
-    return relation_of(neighbours, max_rows_per_unit).spread(2 * FIXED_POINT_ONE**2)
+    return CrossProducts.spread(relation_of(neighbours, max_rows_per_unit))
 
 
 def target_sums_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return the L1 sensitivity of ``(P, Q)``, in units of ``1 / S``."""
-    return relation_of(neighbours, max_rows_per_unit).norm(2 * FIXED_POINT_ONE)
+    return TargetSums.sensitivity(relation_of(neighbours, max_rows_per_unit))
 
 
 def mean_from_sums(high: int, low: int) -> int:
@@ -122,7 +122,7 @@ class TargetSums(Fold):
     @staticmethod
     def sensitivity(relation: Relation) -> int:
         """Return the L1 sensitivity, in units of ``1 / S``."""
-        return target_sums_sensitivity(relation.kind, relation.rows)
+        return relation.norm(2 * FIXED_POINT_ONE)
 
     def zero(self) -> TargetSums:
         """Return empty sums."""
@@ -160,7 +160,12 @@ class CrossProducts(Fold):
     @staticmethod
     def sensitivity(relation: Relation) -> int:
         """Return how far one ``|s_j|`` moves."""
-        return component_sensitivity(relation.kind, relation.rows)
+        return relation.norm(FIXED_POINT_ONE**2)
+
+    @staticmethod
+    def spread(relation: Relation) -> int:
+        """Return how far apart the changes of two ``|s_j|`` are; each moves by at most ``S**2``, either way."""
+        return relation.spread(2 * FIXED_POINT_ONE**2)
 
     def total(self, kind: type = object) -> NDArray[Any]:
         """Return the products, shape (d,): Python ints, or int64 where there are fewer than ``2**23`` rows."""

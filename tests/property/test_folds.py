@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpsql.contract.relation import NEIGHBOURS, relation_of
 from dpsql.functions.score_histogram import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
@@ -180,6 +181,60 @@ def test_the_size_of_a_state_does_not_tell_the_rows(name: str) -> None:
     empty = [len(column.flatten()) for column in fold.state().columns]
     feed(fold, table(3), np.arange(ROWS), name in SPARSE)
     assert [len(column.flatten()) for column in fold.state().columns] == empty
+
+
+def integers(fold: Fold) -> np.ndarray:
+    return np.array([int(number) for column in fold.state().columns for number in column.flatten().to_pylist()], object)
+
+
+def largest(moves: np.ndarray) -> int:
+    return int(max(abs(moves)))
+
+
+def total(moves: np.ndarray) -> int:
+    return int(sum(abs(moves)))
+
+
+# How a fold's own `sensitivity` measures the move of its state.
+MEASURED = {
+    "row count": total,
+    "target sums": total,
+    "cross products": largest,
+    "centred cross products": largest,
+    "grid": total,
+    "magnitudes": total,
+    "magnitudes of the target": total,
+    "scores": total,
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("kind", NEIGHBOURS)
+@pytest.mark.parametrize("name", MEASURED)
+def test_no_neighbours_are_farther_apart_than_a_fold_says(name: str, kind: str, rows: int) -> None:
+    relation = relation_of(kind, rows)
+    empty: Any = FOLDS[name]()
+    limit, most = empty.sensitivity(relation), 0
+    generator = np.random.default_rng(zlib.crc32(name.encode()))
+    target, features, keys, sizes = table(5)
+    # Beside any rows, those that move sums most: at the bounds, or in one cell of their own.
+    far = np.array([[1.0, 3.0, 5.0]]).T * np.ones(6)
+    target = np.concatenate([target, np.repeat([-S, S], 3).astype(float)])
+    features = np.concatenate([features, far], axis=1)
+    given = target, features, np.append(keys, np.zeros(6, np.uint64)), np.append(sizes, np.ones(6, np.int64))
+    for _ in range(60):
+        left, come = (generator.choice(ROWS + 6, rows, replace=False) for _ in range(2))
+        if generator.random() < 0.5:
+            left, come = np.arange(ROWS, ROWS + rows), np.arange(ROWS + 3, ROWS + 3 + rows)
+        first, second = empty.zero(), empty.zero()
+        feed(first, given, left, sparse=False)
+        if kind == "replace":
+            feed(second, given, come, sparse=False)
+        most = max(most, MEASURED[name](integers(first) - integers(second)))
+    assert most <= limit
+    # The planted rows differ in the target alone, are as many before as after, and a centre takes a part of their target.
+    if name != "centred cross products" and (kind == "add_remove" or name not in {"row count", "magnitudes"}):
+        assert most == limit
 
 
 def test_sums_beyond_64_bits_merge_exactly() -> None:
