@@ -34,19 +34,21 @@ Doubles = NDArray[np.float64]
 
 
 def ours(values: Doubles, assigned: NDArray[np.int64], threads: int) -> Doubles:
-    def feed(into: BlockRanges | BlockGram) -> None:
-        def part(first: int) -> None:
-            for start in range(first * BATCH, len(values), threads * BATCH):
-                into.add(assigned[start : start + BATCH], values[start : start + BATCH].T)
+    def fed(into: BlockRanges | BlockGram, first: int) -> None:
+        for start in range(first * BATCH, len(values), threads * BATCH):
+            into.add(assigned[start : start + BATCH], values[start : start + BATCH].T)
 
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(part, range(threads)))
-
-    ranges = BlockRanges(BLOCKS, values.shape[1])
-    feed(ranges)
-    gram = BlockGram(*ranges.maps())
-    feed(gram)
-    return gram.models(threads=threads)
+    ranges = [BlockRanges(BLOCKS, values.shape[1]) for _ in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(fed, ranges, range(threads)))
+    for other in ranges[1:]:
+        ranges[0].widen(*other.ends())
+    grams = [BlockGram(*ranges[0].maps()) for _ in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(fed, grams, range(threads)))
+    for more in grams[1:]:
+        grams[0].add_products(more.products())
+    return grams[0].models(threads=threads)
 
 
 def block_by_block(values: Doubles, assigned: NDArray[np.int64], peer: str, blocks: int = BLOCKS) -> Doubles:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Collector
 from dpsql.engines.duckdb.session import RunningCall, Session
 from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
 from dpsql.errors import InternalError
@@ -24,6 +23,7 @@ from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape
 from dpsql.statistics.feature_counts import present_in
+from dpsql.statistics.fold import Batch, Collector
 from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import integers, nested, one_ticket
@@ -134,11 +134,11 @@ def collect(session: Session) -> Callable[..., pa.Array]:
         hashes, counts = _numbers(keys, np.uint64), _numbers(sizes, np.int64)
 
         def add(running: RunningCall) -> int:
-            if running.collector is None or running.passed != passes[0].as_py() - 1:
+            if running.collecting is None or running.passed != passes[0].as_py() - 1:
                 raise InternalError(
                     "I004", "an internal function was given a part of another call. Use the dp_ functions."
                 )
-            running.call.collect(running.collector, batch, Batch(hashes, counts, running.key))
+            running.collecting.add(running.call, batch, Batch(hashes, counts, running.key))
             with running.lock:
                 running.batches += 1
                 running.touched = time.monotonic()
@@ -159,9 +159,9 @@ def _numbers(column: Any, kind: Any) -> NDArray[Any] | None:
 def complete(running: RunningCall, numbers: Any) -> Collector:
     """Return the collector after checking that every batch that it took in was reported exactly once."""
     came = [] if numbers.values is None else numbers.values.to_pylist()
-    if running.collector is None or sorted(came) != list(range(1, running.batches + 1)):
+    if running.collecting is None or sorted(came) != list(range(1, running.batches + 1)):
         raise InternalError("I005", "DuckDB did not read each batch of rows exactly once. Report it.")
-    return running.collector
+    return running.collecting.whole()
 
 
 def turn(session: Session) -> Callable[..., pa.Array]:
@@ -181,7 +181,7 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     def one(ticket: int, statistic: Any) -> Entry:
         def work(running: RunningCall) -> Entry:
             def read(_: RunningCall) -> Any:
-                if running.collector is None:
+                if running.collecting is None:
                     return integers(statistic, running.call.statistic_length)
                 return complete(running, statistic)
 
@@ -234,13 +234,13 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
     keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
 
     def read(_: RunningCall) -> Any:
-        if running.collector is None:
+        if running.collecting is None:
             return sis.statistic(running.call, batches)
         for batch, words in zip(batches, keys, strict=True):
-            running.call.collect(running.collector, batch, Batch(words))
-        return running.collector
+            running.collecting.add(running.call, batch, Batch(words))
+        return running.collecting.whole()
 
-    if running.collector is not None:
+    if running.collecting is not None:
         for number in range(1, running.call.plan.passes):
             session.turn(ticket, number, read)
     return session.finish(ticket, running, session.guarded(ticket, read))
@@ -268,8 +268,8 @@ def vocabulary(session: Session) -> Callable[..., pa.Array]:
     def one(ticket: int, listed: Any) -> int:
         def learn(running: RunningCall) -> int:
             names = [] if listed.values is None else listed.values.field("name").to_pylist()
-            collector: Any = running.collector
-            collector.learn(names, running.key)
+            if running.collecting is not None:
+                running.collecting.learn(names, running.key)
             return ticket
 
         return session.guarded(ticket, learn, private=True)

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.engines.duckdb.session import RunningCall, Session
-from dpsql.functions.sis import centre, draw_center
+from dpsql.functions.sis import draw_center
 from dpsql.kernels.columns import single_chunk, to_doubles
+from dpsql.statistics.xty import centre
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import add, integers, on_first_row, one_ticket
 

@@ -21,6 +21,7 @@ from dpsql.kernels.identity import has_identity, is_name
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
+from dpsql.statistics.fold import Batch, Collector
 
 # Numbers of a dense copy of rows: 256 MB.
 _MOST_CELLS = 1 << 25
@@ -374,45 +375,6 @@ class BoundedCall(Call):
     def maps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Middles and scales of the features' affine maps, each of shape (d,)."""
         return affine_maps(self.intervals or [])
-
-
-class Collector(ABC):
-    """What a call keeps of its rows, batch by batch, where no sum in SQL will do."""
-
-    @abstractmethod
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Take in a batch of rows; several threads may.
-
-        Parameters
-        ----------
-        target : ndarray of float64, shape (rows,)
-        features : ndarray of float64, shape (d, rows)
-        batch : Batch
-        """
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a batch of rows carries beside its values.
-
-    Attributes
-    ----------
-    keys : ndarray of uint64, shape (rows,), or None
-        Keyed hash of what decides a row's block, or which of its features count: its privacy unit, or its row id.
-    sizes : ndarray of int64, shape (rows,), or None
-        Rows of the block, where rows come block by block.
-    secret : bytes
-        The call's key, which `keys` are hashed under.
-    """
-
-    keys: NDArray[np.uint64] | None = None
-    sizes: NDArray[np.int64] | None = None
-    secret: bytes = b""
-
-    def part(self, rows: slice) -> Batch:
-        """Return what some of the rows carry."""
-        keys, sizes = self.keys, self.sizes
-        return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows])
 
 
 def _gathered(rows: pa.StructArray, width: int) -> NDArray[np.float64]:

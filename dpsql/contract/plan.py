@@ -15,9 +15,9 @@ from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.parameters import Side, list_items
 from dpsql.contract.placement import Placement
+from dpsql.contract.relation import NEIGHBOURS, Relation, relation_of
 from dpsql.errors import ParameterError
 from dpsql.noise.discrete import LARGEST_SCALE
-from dpsql.statistics.xty import NEIGHBOURS
 
 # Name, value and meaning of one line of dp_estimate.
 Quantity = tuple[str, float, str]
@@ -159,6 +159,11 @@ class Plan(ABC):
             release=release,
             **own,
         )
+
+    @property
+    def relation(self) -> Relation:
+        """Which tables must look alike."""
+        return relation_of(self.neighbours, self.max_rows_per_unit)
 
     @classmethod
     def _layout(cls, given: Mapping[str, Any]) -> Layout:

@@ -9,20 +9,18 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, BoundedCall, Collector
+from dpsql.contract.call import BoundedCall
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
-from dpsql.kernels.gram import GramAccumulator
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
-from dpsql.statistics.gram import score_sensitivity, utility_range
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
 
 METHODS = ("exact", "top_r")
 # The products of so many columns still fit in memory, 16 bytes each.
@@ -184,35 +182,12 @@ class BestSubsetCall(BoundedCall):
 
     def start(self) -> Collector:
         """Return an empty Gram matrix."""
-        return Gram(self)
+        return Gram(self.maps, intercept=self.plan.intercept)
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
         """Draw a subset; the search and the rejections are too long for the ledger's transaction."""
         names = [self.features[position] for position in draw_subset(self.plan, statistic.total(), progress.tick)]
         return lambda: names
-
-
-class Gram(Collector):
-    """Exact products of all columns, the target's last and the intercept's first."""
-
-    def __init__(self, call: BestSubsetCall) -> None:
-        self._maps = call.maps
-        self._intercept = bool(call.plan.intercept)
-        self._sums = GramAccumulator(len(call.features) + 1 + self._intercept)
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add the products of a batch of rows."""
-        middle, scale = self._maps
-        matrix = np.empty((len(target), len(features) + 1 + self._intercept))
-        matrix[:, self._intercept : -1] = quantise(features.T.copy(), middle, scale)
-        matrix[:, -1] = target
-        if self._intercept:
-            matrix[:, 0] = FIXED_POINT_ONE
-        self._sums.add(matrix)
-
-    def total(self) -> NDArray[Any]:
-        """Return the products of all rows, in units of ``S**2``."""
-        return self._sums.total()
 
 
 def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], tick: Callable[[], object]) -> tuple[int, ...]:

@@ -9,18 +9,16 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Quantity
 from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
-from dpsql.kernels.cells import COARSE_CELLS, MagnitudeCounts
+from dpsql.kernels.cells import COARSE_CELLS
 from dpsql.mechanisms.bounds import laplace_bounds
 from dpsql.progress import Progress
-from dpsql.statistics.counts import l1_sensitivity
+from dpsql.statistics.counts import MagnitudeHistogram, l1_sensitivity
+from dpsql.statistics.fold import Collector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +69,7 @@ class BoundsCall(Call):
 
     def start(self) -> Collector:
         """Return empty cells."""
-        return Magnitudes()
+        return MagnitudeHistogram(0, target=True)
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
         """Return the draw of the interval."""
@@ -85,14 +83,3 @@ class BoundsCall(Call):
                 failure=plan.failure,
             )
         )
-
-
-class Magnitudes(Collector):
-    """Rows per cell of a public logarithmic scale."""
-
-    def __init__(self) -> None:
-        self.cells = MagnitudeCounts(1)
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows."""
-        self.cells.add(target[np.newaxis])

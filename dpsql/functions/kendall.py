@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
-from dpsql.kernels.kendall import RankedTable, compiled_kernels
-from dpsql.kernels.staging import StagedColumns
 from dpsql.mechanisms.select import select
 from dpsql.progress import Progress
+from dpsql.statistics.fold import Collector
 from dpsql.statistics.kendall import exact_utilities, utility_range
+from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable
 
 NOISES = ("gumbel", "exponential")
 SPLITS = ("even", "scaled")
@@ -159,111 +158,12 @@ class KendallCall(Call):
     def start(self) -> Collector:
         """Return an empty collection of rows."""
         width = len(self.features) + 1
-        return WholeTable(width) if self.plan.blocks is None else Blocks(width)
+        return WholeTable(width) if self.plan.blocks is None else BlockScores(width)
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
         """Peel off one feature a round; counting for a round needs the choice of the one before."""
         names = [self.features[position] for position in peel(self.plan, statistic.pairs(progress), progress)]
         return lambda: names
-
-
-class WholeTable(Collector):
-    """All rows, for counting pairs between any two of them."""
-
-    def __init__(self, width: int) -> None:
-        self._staged = StagedColumns(width)
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows."""
-        self._staged.append([*features, target])
-
-    def _ranked(self, progress: Callable[[float], None] | None = None) -> RankedTable:
-        """Rank every column; the rows are given up."""
-        compiled_kernels(self._staged.rows * self._staged.width)  # large work is worth waiting for them
-        columns = (self._staged.take(position) for position in range(self._staged.width))
-        return RankedTable(columns, progress=progress)
-
-    def pairs(self, progress: Callable[[float], None]) -> Pairs:
-        """Return the scores of any two columns, counted when they are asked for."""
-        table = self._ranked(progress)
-        return Pairs(
-            self._staged.width - 1,
-            table.sizes,
-            lambda base, others, progress: table.scores(base, others, progress=progress),
-        )
-
-    def counts(self) -> tuple[list[int], list[int]]:
-        """Return the concordant and the discordant pairs of every feature with the target."""
-        features = self._staged.width - 1
-        concordant, discordant = self._ranked().counts(features, range(features))
-        return concordant[0].tolist(), discordant[0].tolist()
-
-
-class Blocks(Collector):
-    """Rows that come block by block: what is kept of a block are its scores of all pairs of columns."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._lock = threading.Lock()
-        self._open: dict[int, StagedColumns] = {}
-        # Sums of S over the blocks of one size.
-        self._scores: dict[int, NDArray[np.int64]] = {}
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Take in a batch; a block whose last row has come is counted and forgotten."""
-        keys, sizes = batch.keys, batch.sizes
-        if keys is None or sizes is None:
-            raise ValueError("rows of a blocked call carry their block")
-        columns = [*features, target]
-        for key in np.unique(keys):
-            here = np.flatnonzero(keys == key)
-            size = int(sizes[here[0]])
-            with self._lock:
-                block = self._open.setdefault(int(key), StagedColumns(self._width))
-                block.append([column[here] for column in columns])
-                full = block.rows == size
-                if full:
-                    del self._open[int(key)]
-            if full:
-                self._count(block, size)
-
-    def _count(self, block: StagedColumns, size: int) -> None:
-        width = self._width
-        table = RankedTable(block.take(position) for position in range(width))
-        scores = np.zeros((width, width), dtype=np.int64)
-        for base in range(width):
-            others = range(base)
-            scores[base, :base] = table.scores(base, others, threads=1)[0]
-        with self._lock:
-            total = self._scores.setdefault(size, np.zeros((width, width), dtype=np.int64))
-            total += scores + scores.T
-
-    def pairs(self, progress: Callable[[float], None]) -> Pairs:
-        """Return what was counted."""
-        if self._open:
-            raise ValueError("a block is not complete")
-        sizes = np.array(sorted(self._scores), dtype=np.int64)
-        scores = np.array([self._scores[size] for size in sizes.tolist()]).reshape(len(sizes), self._width, self._width)
-        return Pairs(self._width - 1, sizes, lambda base, others, progress: scores[:, base, others])
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Scores S of pairs of columns; the target stands after the features.
-
-    Attributes
-    ----------
-    features : int
-        Number of features.
-    sizes : ndarray of int64, shape (m,)
-        Rows of each block.
-    scores : callable
-        (base, others, progress) to int64 of shape (m, len(others)).
-    """
-
-    features: int
-    sizes: NDArray[np.int64]
-    scores: Callable[..., NDArray[np.int64]]
 
 
 def peel(plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None]) -> list[int]:

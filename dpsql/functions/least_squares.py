@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.call import Batch, Collector
 from dpsql.contract.plan import Quantity
-from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS, GridCounts, MagnitudeCounts
-from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
-from dpsql.kernels.gram import GramAccumulator
+from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS
+from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
 from dpsql.mechanisms.bounds import gaussian_bounds
 from dpsql.mechanisms.quantile import tied_quantiles
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
-from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity
+from dpsql.statistics.counts import MagnitudeHistogram
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
+from dpsql.statistics.fold import Collector, Pass
+from dpsql.statistics.regression import RowMap, RowProducts, Scales, StoredRows, cross_sensitivity, gram_sensitivity
 
 QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 # Boosting works on residuals of at most so many interquartile ranges of the target.
 _RANGES = 2.0
-CELLS = 1024
 # Chance that private bounds reach out to where no row is.
 _FAILURE = Fraction(1, 1000)
 # Boosting keeps targets of up to so many residual bounds.
 _FARTHEST_TARGET = 256 * FIXED_POINT_ONE
 
 Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Scales:
-    """How features and target become numbers in [-1, 1]: middles, and units of S per unit of a column."""
-
-    middle: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    target_middle: float
-    target_scale: float
 
 
 def start(call: Any) -> Collector:
@@ -54,39 +42,28 @@ def start(call: Any) -> Collector:
 
 def _fitting(call: Any, features: list[Interval], target: Interval) -> Collector:
     """Return the collector of the last pass."""
-    return (
-        StoredRows(call, features, target)
-        if call.plan.method == "boosted_ada_ssp"
-        else Products(call, features, target)
-    )
+    return (Boosted if call.plan.method == "boosted_ada_ssp" else Products)(call, features, target)
 
 
-class Magnitudes(Collector):
+class Magnitudes(Pass):
     """Rows per magnitude, of every column without public bounds."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
         self._features: list[Interval] | None = call.intervals
         self._target: Interval | None = call.bounded_target
-        width = (len(call.features) if self._features is None else 0) + (self._target is None)
-        self._cells = MagnitudeCounts(width) if width else None
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows."""
-        if self._cells is None:  # the type of the target told its bounds
-            return
-        columns = [] if self._features is not None else [features]
-        if self._target is None:
-            columns.append(target[np.newaxis])
-        self._cells.add(np.concatenate(columns))
+        # No column at all, where the type of the target told its bounds.
+        width = len(call.features) if self._features is None else 0
+        super().__init__(MagnitudeHistogram(width, target=self._target is None))
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw the bounds that were not given."""
         plan = self._call.plan
         features, target = self._features, self._target
-        if self._cells is not None:
+        counts = self.inner.cells.counts
+        if len(counts):
             drawn = gaussian_bounds(
-                self._cells.counts,
+                counts,
                 mu=plan.bounds_mu,
                 neighbours=plan.neighbours,
                 max_rows_per_unit=plan.max_rows_per_unit,
@@ -99,27 +76,18 @@ class Magnitudes(Collector):
         return _fitting(self._call, features or [], target or (-1.0, 1.0))
 
 
-class _Rows(Collector):
-    """What both methods do with a batch: map the features to [-1, 1], and clip rows that are too long."""
+class _Fit(Pass):
+    """What both methods do: map columns to [-1, 1], clip rows that are too long, and map the model back."""
 
-    def __init__(self, call: Any, features: list[Interval], target: Interval) -> None:
+    def __init__(
+        self, call: Any, features: list[Interval], target: Interval, kind: type[RowProducts | StoredRows]
+    ) -> None:
         self._call = call
         self._bounds = features
-        count = len(features)
         middle, scale = affine_maps(features)
         self._scales = Scales(middle, scale, *affine_map(*target))
-        self._longest, self._radius = call.plan.radii(count)
-
-    def rows(self, features: NDArray[np.float64], more: int) -> NDArray[np.float64]:
-        """Return the intercept and the quantised features, shape (rows, 1 + d + more); the last columns are free."""
-        count, rows = features.shape
-        matrix = np.empty((rows, 1 + count + more))
-        matrix[:, 0] = FIXED_POINT_ONE
-        quantised = quantise(np.ascontiguousarray(features.T), self._scales.middle, self._scales.scale)
-        if self._longest is not None:
-            clip_rows(quantised, self._longest)
-        matrix[:, 1 : 1 + count] = quantised
-        return matrix
+        longest, self._radius = call.plan.radii(len(features))
+        super().__init__(kind(RowMap(self._scales, longest), target))
 
     def result(self, fit: LinearFit, scales: Scales) -> Callable[[], Any]:
         """Return the released model in the units of the columns."""
@@ -140,24 +108,17 @@ def _unmapping(scales: Scales, unit: float) -> NDArray[np.float64]:
     return matrix
 
 
-class Products(_Rows):
+class Products(_Fit):
     """AdaSSP: exact products of all columns."""
 
     def __init__(self, call: Any, features: list[Interval], target: Interval) -> None:
-        super().__init__(call, features, target)
-        self._sums = GramAccumulator(len(features) + 2)
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add the products of a batch of rows."""
-        matrix = self.rows(features, more=1)
-        matrix[:, -1] = quantise(target.copy(), self._scales.target_middle, self._scales.target_scale)
-        self._sums.add(matrix)
+        super().__init__(call, features, target, RowProducts)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
         """Draw the noisy products and solve."""
         plan = self._call.plan
         fit = ada_ssp(
-            self._sums.total(),
+            self.inner.products(),
             radius=self._radius,
             mu=plan.fit_mu,
             neighbours=plan.neighbours,
@@ -166,38 +127,25 @@ class Products(_Rows):
         return self.result(fit, self._scales)
 
 
-class StoredRows(_Rows):
+class Boosted(_Fit):
     """Boosted AdaSSP: the rows themselves, which every round reads again."""
 
     def __init__(self, call: Any, features: list[Interval], target: Interval) -> None:
-        super().__init__(call, features, target)
-        self._sums = GramAccumulator(len(features) + 1)
-        self._cells = GridCounts(*target, CELLS)
-        self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
-        self._lock = threading.Lock()
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows; the target as it is, because its scale is not known yet."""
-        matrix = self.rows(features, more=0)
-        self._sums.add(matrix)
-        self._cells.add(target)
-        with self._lock:
-            self._batches.append((matrix.astype(np.float32), target))  # integers of at most 21 bits: exact
+        super().__init__(call, features, target, StoredRows)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
         """Draw the target's scale and the noisy products, and boost."""
         plan = self._call.plan
         scales = self._scaled()
         rows = ClippedRows(len(scales.middle) + 1)
-        while self._batches:
-            matrix, target = self._batches.pop()
+        for matrix, values in self.inner.given_up():
             with np.errstate(over="ignore", invalid="ignore"):
-                moved = (target - scales.target_middle) * scales.target_scale
+                moved = (values - scales.target_middle) * scales.target_scale
             np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
-            rows.add(matrix.astype(np.float64), np.nan_to_num(np.floor(moved + 0.5)))
+            rows.add(matrix, np.nan_to_num(np.floor(moved + 0.5)))
         fit = boosted_ada_ssp(
             rows,
-            self._sums.total(),
+            self.inner.products(),
             radius=self._radius,
             mu=plan.fit_mu,
             rounds=plan.rounds,
@@ -219,13 +167,13 @@ class StoredRows(_Rows):
         if self._call.target.levels is not None:
             return self._scales
         found = tied_quantiles(
-            self._cells.counts,
+            self.inner.cells.counts,
             at=QUARTILES,
             epsilon=plan.scale_epsilon,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )
-        first, median, third = (self._cells.middle(cell) for cell in found)
+        first, median, third = (self.inner.cells.middle(cell) for cell in found)
         if not third > first:
             return self._scales
         return replace(self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first)))

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Call, Collector, Draw
+from dpsql.contract.call import Call, Draw
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, MOST_ROWS, PROTECTION, Plan, Quantity, feature_bounds
@@ -24,7 +24,8 @@ from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
-from dpsql.statistics.regression import row_radius
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.regression import CELLS, row_radius
 from dpsql.statistics.tukey import models_needed, row_budget
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
@@ -166,7 +167,7 @@ class RegressionPlan(Plan):
         if self.target_bounds is not None:
             affine_map(*self.target_bounds)
         if self.method == "boosted_ada_ssp" and self.target_bounds is not None:
-            GridCounts(*self.target_bounds, least_squares.CELLS)  # raises where they are too narrow for the cells
+            GridCounts(*self.target_bounds, CELLS)  # raises where they are too narrow for the cells
         if self.method != "tukey" and least_squares.released_numbers(self, count) > MOST_COORDINATES:
             raise ParameterError(
                 "P026",

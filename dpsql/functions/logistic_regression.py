@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector, Draw
+from dpsql.contract.call import Call, Draw
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
@@ -30,6 +30,7 @@ from dpsql.mechanisms.objective_perturbation import (
 )
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps, quantise
+from dpsql.statistics.fold import Batch, Collector, KeptRows
 
 MOST_FEATURES = 20_000
 # Features at their bound that a long row counts in full, where nothing is said.
@@ -292,7 +293,7 @@ class LogisticCall(Call):
         return Draw(noise.event, lambda: result)
 
 
-class LabelledRows(Collector):
+class LabelledRows(KeptRows):
     """Rows of either level, as integers, times -1 or 1. A row of no level adds nothing to the objective."""
 
     def __init__(self, scaling: Scaling) -> None:
@@ -309,3 +310,11 @@ class LabelledRows(Collector):
             matrix = self.scaling.rows(block if counted.all() else block[counted])
             matrix *= signs[part][counted][:, np.newaxis]
             self.signed.add(matrix)
+
+    def zero(self) -> LabelledRows:
+        """Return no rows."""
+        return LabelledRows(self.scaling)
+
+    def merge(self, other: LabelledRows) -> None:
+        """Put the rows of another one behind these."""
+        self.signed.extend(other.signed)

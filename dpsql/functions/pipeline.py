@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector, Draw, TargetCode
+from dpsql.contract.call import Call, Draw, TargetCode
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, SelectionPlan
@@ -25,6 +25,7 @@ from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import affine_maps, quantise
+from dpsql.statistics.fold import Batch, Collector, Pass
 
 
 @dataclass(frozen=True)
@@ -245,48 +246,48 @@ class PipelineCall(Call):
         return picks, RegressionCall(replace(plan, **sides), tuple(names), self.target, (), elements)
 
 
-class _Selecting(Collector):
+class _Selecting(Pass):
     """A pass of the selection."""
 
     def __init__(self, call: PipelineCall, collector: Collector, number: int) -> None:
+        super().__init__(collector)
         self._call = call
-        self._collector = collector
         self._number = number
         self._affine = call.selection.target.affine
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Take in a batch of rows, the target coded as the selection reads it."""
         coded = target if self._affine is None else quantise(target.copy(), *self._affine)
-        self._collector.add(coded, features, batch)
+        self.inner.add(coded, features, batch)
 
     def turn(self, progress: Progress) -> Collector:
         """Go on with the selection, or draw it and begin the fit."""
         selection = self._call.selection
         if self._number < self._call.plan.selection.passes:
-            return _Selecting(self._call, selection.turn(self._collector, progress), self._number + 1)
-        draw = selection.prepare(self._collector, progress)
+            return _Selecting(self._call, selection.turn(self.inner, progress), self._number + 1)
+        draw = selection.prepare(self.inner, progress)
         names = draw.run() if isinstance(draw, Draw) else draw()
         picks, fit = self._call.fit(names)
         collector = fit.start()
         return _Fitting(picks, collector)
 
 
-class _Fitting(Collector):
+class _Fitting(Pass):
     """A pass of the fit, over the selected features alone."""
 
     def __init__(self, picks: list[int], collector: Any) -> None:
+        super().__init__(collector)
         self._picks = picks
-        self._collector = collector
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Take in a batch of rows."""
-        self._collector.add(target, features[self._picks], batch)
+        self.inner.add(target, features[self._picks], batch)
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Go on with the fit."""
-        return _Fitting(self._picks, self._collector.turn(progress))
+        return _Fitting(self._picks, self.inner.turn(progress))
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Any] | Draw:
         """Draw the model."""
-        drawn: Callable[[], Any] | Draw = self._collector.draw(progress)
+        drawn: Callable[[], Any] | Draw = self.inner.draw(progress)
         return drawn

@@ -10,11 +10,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
@@ -22,7 +19,8 @@ from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell, quantile_event, tied_quantiles
 from dpsql.progress import Progress
-from dpsql.statistics.counts import rank_utility_range
+from dpsql.statistics.counts import GridHistogram, rank_utility_range
+from dpsql.statistics.fold import Collector
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
@@ -98,23 +96,12 @@ class QuantileCall(Call):
 
     def start(self) -> Collector:
         """Return empty cells."""
-        return Grid(self.plan)
+        return GridHistogram(GridCounts(self.plan.lower, self.plan.upper, self.plan.cells))
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
         """Return the draw of the quantiles."""
         plan: QuantilePlan = self.plan
         return lambda: draw_quantiles(plan, statistic.cells)
-
-
-class Grid(Collector):
-    """Rows per cell."""
-
-    def __init__(self, plan: QuantilePlan) -> None:
-        self.cells = GridCounts(plan.lower, plan.upper, plan.cells)
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows."""
-        self.cells.add(target)
 
 
 def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:

@@ -22,25 +22,23 @@ noise too.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.column import COLUMN_PROTECTION
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
+from dpsql.statistics.error_sums import ErrorSums, sensitivities
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.fold import Collector
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
 SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))
@@ -122,11 +120,8 @@ class MetricsPlan(Plan):
     @cached_property
     def scales(self) -> tuple[Fraction, ...]:
         """Scales of the Laplace noise on the five sums."""
-        one, bound = FIXED_POINT_ONE, self.largest_error
-        doubled = 2 if self.neighbours == "replace" else 1
-        moves = (1, doubled * one, one**2, bound**2, bound)
-        pairs = zip(moves, SHARES, strict=True)
-        return tuple(self.max_rows_per_unit * move / (self.epsilon * share) for move, share in pairs)
+        moves = sensitivities(self.relation, self.largest_error)
+        return tuple(move / (self.epsilon * share) for move, share in zip(moves, SHARES, strict=True))
 
     @cached_property
     def event(self) -> dict[str, Any]:
@@ -148,35 +143,13 @@ class MetricsCall(Call):
 
     def start(self) -> Collector:
         """Return empty sums."""
-        return ErrorSums(self.plan)
+        return ErrorSums(self.plan.lower, self.plan.upper, self.plan.largest_error)
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
         """Return the draw of the metrics."""
         plan: MetricsPlan = self.plan
         sums = statistic.sums()
         return lambda: draw_metrics(plan, sums)
-
-
-class ErrorSums(Collector):
-    """The five sums, as exact integers."""
-
-    def __init__(self, plan: MetricsPlan) -> None:
-        self._map = affine_map(plan.lower, plan.upper)
-        self._bound = plan.largest_error
-        self._sums = [0] * len(SUMS)
-        self._lock = threading.Lock()
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows; NULL counts as the middle of the bounds."""
-        coded = quantise(target.copy(), *self._map).astype(np.int64)
-        error = np.clip(coded - quantise(features[0].copy(), *self._map).astype(np.int64), -self._bound, self._bound)
-        parts = [len(coded), *(int(part.sum()) for part in (coded, coded**2, error**2, np.abs(error)))]
-        with self._lock:
-            self._sums = [total + part for total, part in zip(self._sums, parts, strict=True)]
-
-    def sums(self) -> list[int]:
-        """Return rows, t, t², e², abs(e)."""
-        return list(self._sums)
 
 
 def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Collector
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.feature_counts import Counts, FeatureCounts, FeatureCountsCall, FeatureCountsPlan, NameCounts
+from dpsql.functions.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot, one_shot_event, one_shot_noise
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, usable_mu
 from dpsql.mechanisms.partition_selection import (
@@ -46,6 +45,8 @@ from dpsql.statistics.feature_counts import (
     score_range,
     score_sensitivity,
 )
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.presence import FeatureCounts, NameCounts
 
 NOISES = ("gaussian", "laplace")
 METHODS = ("auto", *NOISES, "svt", "cluster", *MECHANISMS)

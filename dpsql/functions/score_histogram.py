@@ -8,7 +8,6 @@ the rows are at hand; both divide by the same doubles, so they agree to the last
 from __future__ import annotations
 
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, double, plus
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.score_counts import ScoreCounts
 
 # What the functions of a label and a score take, beside what each does with them.
 SCORED: dict[str, Any] = {"label": None, "score": None}
@@ -189,7 +190,10 @@ class ScoreCall(Call):
 
     def start(self) -> Collector | None:
         """Return empty counts, where SQL does not count."""
-        return ScoreCounts(self.plan) if self.plan.statistic == COLLECTED else None
+        plan: ScorePlan = self.plan
+        if plan.statistic != COLLECTED:
+            return None
+        return ScoreCounts(plan.cells, plan.lower, plan.upper, plan.missing_score)
 
     @property
     def statistic_length(self) -> int:
@@ -201,25 +205,3 @@ class ScoreCall(Call):
         counted = statistic.counts if isinstance(statistic, ScoreCounts) else np.asarray(statistic, dtype=np.int64)
         negative, positive = counted.reshape(2, -1)
         return negative, positive
-
-
-class ScoreCounts(Collector):
-    """Counts of rows that are at hand."""
-
-    def __init__(self, plan: ScorePlan) -> None:
-        self._plan = plan
-        self._counts = np.zeros(2 * plan.cells.count, dtype=np.int64)
-        self._lock = threading.Lock()
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Counts so far, shape (2 * cells,)."""
-        return self._counts
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows."""
-        plan = self._plan
-        scores = np.where(np.isnan(features[0]), plan.missing_score, features[0])
-        cells = plan.cells.of(np.clip(scores, plan.lower, plan.upper)) + (target > 0) * plan.cells.count
-        with self._lock:
-            self._counts += np.bincount(cells[target != 0], minlength=len(self._counts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,16 +13,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, BoundedCall, Collector
+from dpsql.contract.call import BoundedCall
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds
 from dpsql.functions.one_shot import MECHANISMS, one_shot, one_shot_event, one_shot_noise
-from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
+from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
-from dpsql.statistics.xty import mean_from_sums, target_sums_sensitivity, utility_range
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.xty import (
+    CrossProducts,
+    TargetSums,
+    absent_values,
+    cell_products,
+    mean_from_sums,
+    target_sums,
+    target_sums_sensitivity,
+    utility_range,
+)
 
 CENTERS = ("public", "target")
 
@@ -143,42 +152,34 @@ class SisPlan(SelectionPlan):
 class SisCall(BoundedCall):
     """A dp_sis call joined to its source's types."""
 
-    def quantised_target(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.float64]:
-        """Return the coded target minus `center`, clipped again to ``[-S, S]``."""
-        return centre(self.coded_target(rows), center)
-
     def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
         """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
-        target = self.coded_target(rows)
-        return np.array([(FIXED_POINT_ONE + target).sum(), (FIXED_POINT_ONE - target).sum()]).astype(np.int64)
+        return target_sums(self.coded_target(rows))
 
     def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
         """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
-        target = self.quantised_target(rows, center)
+        target, products = self.coded_target(rows), CrossProducts(self.maps, center)
         positions: Sequence[int] = self.positions[1:]
         if self.plan.layout.kind == "array":
             column = rows.field(positions[0])
             if not pa.types.is_struct(column.type):
-                width = len(self.features)
-                products = np.zeros(width, dtype=np.int64)
                 for part in self.parts(rows):
-                    products += cross_products(target[part], vectors_to_matrix(column[part], width), *self.maps)
-                return products
+                    products.add_rows(target[part], vectors_to_matrix(column[part], len(self.features)))
+                return products.total(np.int64)
             rows, positions = column, range(column.type.num_fields)
-        return column_cross_products(target, rows, positions, *self.maps)
+        products.add_columns(target, rows, positions)
+        return products.total(np.int64)
 
     @cached_property
     def absent(self) -> NDArray[np.int64]:
         """What a feature counts as where long rows have no cell of it: its value 0, quantised; shape (d,)."""
-        return quantise(np.zeros(len(self.features)), *self.maps).astype(np.int64)
+        return absent_values(self.maps)
 
     def cell_products(
         self, features: NDArray[np.int64], values: NDArray[np.float64], target: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return what cells of long rows add to the products of absent ones, in units of ``S**2``, shape (cells,)."""
-        middles, scales = self.maps
-        quantised = quantise(values, middles[features], scales[features]).astype(np.int64)
-        return (quantised - self.absent[features]) * target
+        return cell_products(self.maps, self.absent, features, values, target)
 
     def prepare(self, statistic: NDArray[Any], progress: Progress) -> Callable[[], list[str]]:
         """Return the draw of the selection from ``s_j`` in units of ``S**2``."""
@@ -191,56 +192,15 @@ class CollectedSisCall(SisCall):
 
     def start(self) -> Collector:
         """Return empty sums of the target, or of the products where the centre is public."""
-        return _TargetSums() if self.plan.center == "target" else _CrossProducts(self, 0)
+        return TargetSums() if self.plan.center == "target" else CrossProducts(self.maps)
 
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Draw the private centre of the target."""
-        return _CrossProducts(self, draw_center(self.plan, *collector.sums))
+        return CrossProducts(self.maps, draw_center(self.plan, *collector.sums))
 
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
         """Return the draw of the selection."""
         return super().prepare(statistic.total(), progress)
-
-
-class _TargetSums(Collector):
-    """The sums of S + t and S - t."""
-
-    def __init__(self) -> None:
-        self.sums = [0, 0]
-        self._lock = threading.Lock()
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows."""
-        total, rows = int(target.sum()), len(target) * FIXED_POINT_ONE
-        with self._lock:
-            self.sums = [self.sums[0] + rows + total, self.sums[1] + rows - total]
-
-
-class _CrossProducts(Collector):
-    """The products of features and centred target."""
-
-    def __init__(self, call: SisCall, center: int) -> None:
-        self._call = call
-        self._center = center
-        self._sums: list[int] = [0] * len(call.features)
-        self._lock = threading.Lock()
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add the products of a batch of rows."""
-        products = cross_products(
-            centre(target, self._center), np.ascontiguousarray(features.T), *self._call.maps
-        ).tolist()
-        with self._lock:
-            self._sums = [total + part for total, part in zip(self._sums, products, strict=True)]
-
-    def total(self) -> NDArray[Any]:
-        """Return the sums, in units of ``S**2``."""
-        return np.array(self._sums, dtype=object)
-
-
-def centre(target: NDArray[np.float64], center: int) -> NDArray[np.float64]:
-    """Return the coded target minus a centre, clipped again to ``[-S, S]``."""
-    return np.clip(target - center, -FIXED_POINT_ONE, FIXED_POINT_ONE) if center else target
 
 
 def draw_selection(plan: SisPlan, utility: np.ndarray[Any, Any], features: Sequence[str]) -> list[str]:

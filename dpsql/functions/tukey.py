@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.call import Batch, Collector, Draw
+from dpsql.contract.call import Draw
 from dpsql.contract.plan import Quantity
-from dpsql.kernels.block_gram import BlockGram, BlockRanges
 from dpsql.mechanisms.tukey import tukey
 from dpsql.noise.discrete import discrete_laplace
+from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
+from dpsql.statistics.counts import RowCount
 from dpsql.statistics.fixed_point import affine_map, affine_maps
+from dpsql.statistics.fold import Batch, Collector, Pass
 from dpsql.statistics.tukey import models_needed
 from dpsql.statistics.votes import blocks_from_count
 
@@ -26,7 +27,7 @@ def start(call: Any) -> Collector:
     """Return the collector of the first pass."""
     plan = call.plan
     if plan.draws_count:
-        return RowCount(call)
+        return Counted(call)
     return _blocks(call, plan.blocks if plan.blocks is not None else blocks_for(call, plan.n_rows))
 
 
@@ -47,22 +48,16 @@ def _blocks(call: Any, blocks: int) -> Collector:
     middles = np.broadcast_to(np.append(middle, target_middle), shape)
     # The type of the target may tell its bounds only now: then the pass over the ranges is one too many.
     scales = np.broadcast_to(np.append(scale, target_scale), shape)
-    products = Products(call, blocks, BlockGram(middles, scales), intervals)
+    products = Products(call, BlockProducts(middles, scales), intervals)
     return products if plan.target_is_bounded else Waiting(products)
 
 
-class RowCount(Collector):
+class Counted(Pass):
     """The number of rows."""
 
     def __init__(self, call: Any) -> None:
+        super().__init__(RowCount())
         self._call = call
-        self._rows = 0
-        self._lock = threading.Lock()
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows."""
-        with self._lock:
-            self._rows += len(target)
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw a lower bound on the number of rows, and derive the number of blocks.
@@ -74,21 +69,32 @@ class RowCount(Collector):
         """
         plan = self._call.plan
         epsilon = plan.count_epsilon / plan.max_rows_per_unit
-        noisy = self._rows + int(discrete_laplace(1 / epsilon, 1)[0])
+        noisy = self.inner.rows + int(discrete_laplace(1 / epsilon, 1)[0])
         rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
         if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
             return Refused(self._call)
         return _blocks(self._call, blocks_for(self._call, rows))
 
 
-class Refused(Collector):
-    """Nothing: there are too few rows, and only their number was paid for."""
+class _Ignoring(Collector):
+    """Nothing of the rows."""
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
+    def zero(self) -> Self:
+        """Return this one: it has nothing to lose."""
+        return self
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Leave the rows alone."""
+
+    def merge(self, other: Self) -> None:
+        """Leave it."""
+
+
+class Refused(_Ignoring):
+    """There are too few rows, and only their number was paid for."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Go on to nothing."""
@@ -100,59 +106,36 @@ class Refused(Collector):
         return Draw(self._call.plan.count_event, lambda: result)
 
 
-class Waiting(Collector):
+class Waiting(_Ignoring):
     """A pass that the type of the target made needless."""
 
     def __init__(self, following: Collector) -> None:
         self._following = following
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Leave the rows alone."""
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Go on."""
         return self._following
 
 
-def _assigned(batch: Batch, blocks: int) -> NDArray[np.int64]:
-    """Return the block of each row."""
-    keys = batch.keys
-    if keys is None:
-        raise ValueError("rows of a Tukey regression came without keys")
-    return (keys % np.uint64(blocks)).astype(np.int64)
-
-
-class Ranges(Collector):
+class Ranges(Pass):
     """The range of every column in every block."""
 
     def __init__(self, call: Any, blocks: int) -> None:
+        super().__init__(ColumnRanges(blocks, len(call.features) + 1))
         self._call = call
-        self._blocks = blocks
-        self._ranges = BlockRanges(blocks, len(call.features) + 1)
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Widen the ranges by a batch of rows."""
-        self._ranges.add(_assigned(batch, self._blocks), np.concatenate((features, target[np.newaxis])))
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Scale every block by its own ranges."""
-        return Products(self._call, self._blocks, BlockGram(*self._ranges.maps()))
+        return Products(self._call, BlockProducts(*self.inner.maps()))
 
 
-class Products(Collector):
+class Products(Pass):
     """The products of the columns in every block."""
 
-    def __init__(
-        self, call: Any, blocks: int, gram: BlockGram, bounds: list[tuple[float, float]] | None = None
-    ) -> None:
+    def __init__(self, call: Any, products: BlockProducts, bounds: list[tuple[float, float]] | None = None) -> None:
+        super().__init__(products)
         self._call = call
-        self._blocks = blocks
-        self._gram = gram
         self._bounds = bounds
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add the products of a batch of rows."""
-        self._gram.add(_assigned(batch, self._blocks), np.concatenate((features, target[np.newaxis])))
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
         """Fit every block, and draw a point that is deep among the models.
@@ -164,7 +147,7 @@ class Products(Collector):
         - **Assumes**: all rows of a privacy unit are in one block.
         """
         epsilon, delta = self._call.plan.model_budget
-        models = self._gram.models(progress)
+        models = self.inner.models(progress)
         models[:] /= self._call.target_unit
         point = tukey(models, epsilon_test=epsilon / 2, epsilon_draw=epsilon / 2, delta=delta)
         more = {} if point is not None else {"reason": "the models of the blocks differ too much, or are too few"}

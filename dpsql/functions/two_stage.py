@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import MECHANISMS, one_shot, one_shot_event, one_shot_noise
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.noise.entropy import SYSTEM
 from dpsql.progress import Progress
-from dpsql.statistics.votes import blocks_from_count, utility_range
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.votes import KeyedRows, blocks_from_count, utility_range
 
 # Blocks at most, of a private count too: each has a fit of its own, with rows or without.
 MOST_BLOCKS = 1_000_000
@@ -162,35 +161,6 @@ class TwoStageCall(Call):
         plan: TwoStagePlan = self.plan
         votes = count_votes(plan, statistic, draw_blocks(plan, statistic.rows), progress)
         return lambda: [self.features[position] for position in draw_votes(plan, votes)]
-
-
-class KeyedRows(Collector):
-    """All rows, with what decides the block of each."""
-
-    def __init__(self, width: int) -> None:
-        self.rows = 0
-        self._width = width
-        self._batches: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]] = []
-        self._lock = threading.Lock()
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows; one without an id draws a key of its own."""
-        keys = SYSTEM.words(len(target)) if batch.keys is None else batch.keys
-        with self._lock:
-            self._batches.append((target, np.ascontiguousarray(features.T), keys))
-            self.rows += len(target)
-
-    def table(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]:
-        """Return features of shape (n, p), row by row, target and keys of shape (n,); the collector is empty then."""
-        features, target = np.empty((self.rows, self._width)), np.empty(self.rows)
-        keys = np.empty(self.rows, dtype=np.uint64)
-        stop = self.rows
-        while self._batches:
-            part = self._batches.pop()
-            start = stop - len(part[0])
-            target[start:stop], features[start:stop], keys[start:stop] = part
-            stop = start
-        return features, target, keys
 
 
 def draw_blocks(plan: TwoStagePlan, rows: int) -> int:

@@ -1,6 +1,6 @@
 """Least squares on every block of rows, from exact sums: the models of the Tukey mechanism.
 
-Rows stream in batches, in any order and from several threads, twice. The first pass finds the range of every column
+Rows stream in batches, in any order, twice. The first pass finds the range of every column
 in every block, the second adds up the block's Gram matrix of values quantised to that range. Minima, maxima and sums
 of integers do not depend on the order, so the model of a block is a function of the set of the block's rows: where
 one row more shifts all batches, every other block has the same model to the last bit. Nothing of O(n) is kept.
@@ -8,18 +8,17 @@ one row more shifts all batches, every other block has the same model to the las
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.loading import Compiled
+from dpsql.kernels.wide_sums import wide_column, wide_parts
 from dpsql.kernels.workers import Signals, run
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
@@ -33,7 +32,6 @@ NEGLIGIBLE = 1e-9
 COLLINEAR = 1e-6
 # Cells that a process handles before it loads the compiled kernels: about half a second of NumPy.
 _WORTH_COMPILING = 20_000_000
-_STRIPES = 16  # locks of one table: blocks are shared out among them
 _LARGEST_SUM = 1 << 13  # rows whose products a double still adds up exactly
 _CARRY_ROWS = 1 << 21
 _LOW_BITS = 32
@@ -53,14 +51,13 @@ def warm_up() -> None:
 
 
 class _Chunks:
-    """Batches that are processed together once there are enough; threads may add concurrently."""
+    """Batches that are worked on together once there are enough of them."""
 
     def __init__(self, blocks: int, width: int) -> None:
         self.blocks = blocks
         self.width = width
         self._waiting: list[tuple[Integers, Doubles]] = []
         self._cells = 0
-        self._waiting_lock = threading.Lock()
 
     def add(self, assigned: Integers, columns: Doubles) -> None:
         """Add rows.
@@ -73,17 +70,13 @@ class _Chunks:
             The features and, last, the target, in their own units; NaN stands for NULL. Not to be changed
             afterwards. The transpose of a row-major matrix is faster.
         """
-        with self._waiting_lock:
-            self._waiting.append((assigned, columns))
-            self._cells += columns.size
-            if self._cells < CHUNK_CELLS:
-                return
-            batches, self._waiting, self._cells = self._waiting, [], 0
-        self._work(batches)
+        self._waiting.append((assigned, columns))
+        self._cells += columns.size
+        if self._cells >= CHUNK_CELLS:
+            self._flush()
 
     def _flush(self) -> None:
-        with self._waiting_lock:
-            batches, self._waiting, self._cells = self._waiting, [], 0
+        batches, self._waiting, self._cells = self._waiting, [], 0
         if batches:
             self._work(batches)
 
@@ -133,7 +126,6 @@ class BlockRanges(_Chunks):
         super().__init__(blocks, width)
         self._least = np.full((blocks, width), np.inf)
         self._most = np.full((blocks, width), -np.inf)
-        self._lock = threading.Lock()
 
     def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
         blocks = [self._block_of(batch) for batch in batches]
@@ -148,9 +140,17 @@ class BlockRanges(_Chunks):
         else:
             order, starts = _order(np.concatenate(blocks), self.blocks)
             least, most = self._reduced([columns for _, columns in batches], order, starts)
-        with self._lock:
-            np.minimum(self._least, least, out=self._least)
-            np.maximum(self._most, most, out=self._most)
+        self.widen(least, most)
+
+    def widen(self, least: Doubles, most: Doubles) -> None:
+        """Widen the ranges by others, each of shape (blocks, width)."""
+        np.minimum(self._least, least, out=self._least)
+        np.maximum(self._most, most, out=self._most)
+
+    def ends(self) -> tuple[Doubles, Doubles]:
+        """Return the smallest and the largest values; infinite, in reverse, where there is none."""
+        self._flush()
+        return self._least, self._most
 
     def _reduced(self, batches: list[Doubles], order: NDArray[np.intp], starts: Integers) -> tuple[Doubles, Doubles]:
         least, most = np.full_like(self._least, np.inf), np.full_like(self._most, -np.inf)
@@ -169,7 +169,7 @@ class BlockRanges(_Chunks):
         point or empty the scale is 0, and so is every quantised value.
         """
         self._flush()
-        with self._lock, np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             found = self._least <= self._most
             middle = np.where(found, self._least / 2.0 + self._most / 2.0, 0.0)
             scale = 2.0 * FIXED_POINT_ONE / (self._most - self._least)
@@ -177,17 +177,6 @@ class BlockRanges(_Chunks):
         # The half of a subnormal is rounded, and a point is its own middle.
         middle = np.where(point & found, self._least, middle)
         return middle, np.where(point, 0.0, scale)
-
-
-@dataclass
-class _Stripe:
-    """Blocks that share a lock, and how many rows the largest of them has at most in either sum."""
-
-    start: int
-    stop: int
-    rows: int = 0
-    rows_low: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class BlockGram(_Chunks):
@@ -216,10 +205,10 @@ class BlockGram(_Chunks):
         self._partial: Doubles = _aligned((blocks, self._padded, self._padded), np.float64)
         self._low: Integers | None = None
         self._high: Integers | None = None
-        borders = np.linspace(0, blocks, min(_STRIPES, blocks) + 1).astype(np.int64).tolist()
-        self._stripes = [_Stripe(start, stop) for start, stop in pairwise(borders)]
-        self._lock = threading.Lock()
-        self._spare: list[NDArray[np.float32]] = []
+        # How many rows a block has at most in either sum: products of that many are in it.
+        self._rows = 0
+        self._rows_low = 0
+        self._spare: NDArray[np.float32] | None = None
 
     def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
         blocks = [self._block_of(batch) for batch in batches]
@@ -230,8 +219,7 @@ class BlockGram(_Chunks):
             begin = np.minimum(starts[:-1] + first, starts[1:])
             end = np.minimum(begin + BLOCK_ROWS, starts[1:])
             self._add_up(values, begin, end, fast)
-        with self._lock:
-            self._spare.append(values)
+        self._spare = values
 
     def _placed(
         self, batches: list[Doubles], blocks: list[Integers], order: NDArray[np.intp], fast: Any
@@ -240,8 +228,7 @@ class BlockGram(_Chunks):
         rows = sum(map(len, blocks))
         places = np.full(rows, rows, dtype=np.int64)
         places[order] = np.arange(len(order))
-        with self._lock:
-            values = self._spare.pop() if self._spare else None
+        values = self._spare
         if values is None or len(values) <= rows:
             # Integers up to 2**20: floats hold them exactly. The last row takes those that are in no fit.
             values = _aligned((rows + 1, self._padded), np.float32)
@@ -260,40 +247,77 @@ class BlockGram(_Chunks):
 
     def _add_up(self, values: NDArray[np.float32], begin: Integers, end: Integers, fast: Any) -> None:
         """Add the Gram matrices of rows ``values[begin[b] : end[b]]``, at most 4096 rows of each block b."""
-        first = threading.get_ident() // _CACHE_LINE % len(self._stripes)  # threads begin at different stripes
-        tile = _aligned((_TILE_ROWS, self._padded), np.float64)
+        self._make_room(int((end - begin).max()))
         with one_thread():
-            for stripe in self._stripes[first:] + self._stripes[:first]:
-                start, stop = stripe.start, stripe.stop
-                with stripe.lock:
-                    self._make_room(stripe, int((end[start:stop] - begin[start:stop]).max()))
-                    if fast is not None:
-                        fast.gram(values, begin, end, start, stop, tile, self._partial)
-                        continue
-                    for block in np.flatnonzero(begin[start:stop] < end[start:stop]) + start:
-                        rows = values[begin[block] : end[block]].astype(np.float64)
-                        # Products below 2**40, 4096 at most: doubles add them up exactly, in any order.
-                        self._partial[block] += rows.T @ rows
+            if fast is not None:
+                tile = _aligned((_TILE_ROWS, self._padded), np.float64)
+                fast.gram(values, begin, end, 0, self.blocks, tile, self._partial)
+                return
+            for block in np.flatnonzero(begin < end):
+                rows = values[begin[block] : end[block]].astype(np.float64)
+                # Products below 2**40, 4096 at most: doubles add them up exactly, in any order.
+                self._partial[block] += rows.T @ rows
 
-    def _make_room(self, stripe: _Stripe, rows: int) -> None:
+    def _make_room(self, rows: int) -> None:
         """Empty the partial sums before a block has more rows than doubles, or an int64, have room for."""
-        stripe.rows += rows
-        if stripe.rows <= _LARGEST_SUM:
+        self._rows += rows
+        if self._rows <= _LARGEST_SUM:
             return
-        stripe.rows, stripe.rows_low = rows, stripe.rows_low + _LARGEST_SUM
-        carry = stripe.rows_low > _CARRY_ROWS
-        with self._lock:
-            if self._low is None:
-                self._low = np.zeros(self._partial.shape, dtype=np.int64)
-            if carry and self._high is None:
-                self._high = np.zeros(self._partial.shape, dtype=np.int64)
-        low, partial = self._low[stripe.start : stripe.stop], self._partial[stripe.start : stripe.stop]
-        low += partial.astype(np.int64)
-        partial[:] = 0.0
-        if carry and self._high is not None:
-            self._high[stripe.start : stripe.stop] += low >> _LOW_BITS
-            low &= (1 << _LOW_BITS) - 1
-            stripe.rows_low = 0
+        self._rows, self._rows_low = rows, self._rows_low + _LARGEST_SUM
+        low = self._lower()
+        low += self._partial.astype(np.int64)
+        self._partial[:] = 0.0
+        if self._rows_low > _CARRY_ROWS:
+            self._carry()
+
+    def _lower(self) -> Integers:
+        """Return the sums that are not partial any more, below ``2**63``."""
+        if self._low is None:
+            self._low = np.zeros(self._partial.shape, dtype=np.int64)
+        return self._low
+
+    def _carry(self) -> None:
+        """Move what exceeds 32 bits to the high part."""
+        low = self._lower()
+        if self._high is None:
+            self._high = np.zeros(self._partial.shape, dtype=np.int64)
+        self._high += low >> _LOW_BITS
+        low &= (1 << _LOW_BITS) - 1
+        self._rows_low = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the partial sums."""
+        return self._partial.nbytes
+
+    def _triangles(self, part: NDArray[Any]) -> NDArray[Any]:
+        """Return the upper triangles of all blocks, row by row."""
+        rows, columns = np.triu_indices(self.width + 1)
+        found: NDArray[Any] = part[:, rows, columns]
+        return found
+
+    def products(self) -> pa.Array:
+        """Return the sums as decimals: the upper triangle of each block."""
+        self._flush()
+        low = self._triangles(self._partial).astype(np.int64)
+        if self._low is not None:
+            low += self._triangles(self._low)
+        high = low >> _LOW_BITS
+        if self._high is not None:
+            high += self._triangles(self._high)
+        return wide_column(high.ravel(), (low & ((1 << _LOW_BITS) - 1)).ravel())
+
+    def add_products(self, column: pa.Array) -> None:
+        """Add what `products` returned elsewhere."""
+        self._flush()
+        rows, columns = np.triu_indices(self.width + 1)
+        high, low = (part.reshape(self.blocks, -1) for part in wide_parts(column))
+        self._carry()
+        sums = self._lower()
+        sums[:, rows, columns] += low
+        if self._high is not None:
+            self._high[:, rows, columns] += high
+        self._carry()
 
     def models(self, progress: Callable[[float], None] | None = None, threads: int | None = None) -> Doubles:
         """Return the least-squares model of every block.

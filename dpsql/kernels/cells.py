@@ -1,13 +1,13 @@
 """Exact counts of rows per cell: an even grid between public bounds, and universal cells on a logarithmic scale.
 
 The cell of a value depends on that value alone. Counts are integers, so neither the order of the rows nor their
-division into batches shows; threads may add at the same time. A missing value (NaN) counts in no cell.
+division into batches shows. A missing value (NaN) counts in no cell.
 """
 
 from __future__ import annotations
 
 import math
-import threading
+from copy import copy
 from fractions import Fraction
 
 import numpy as np
@@ -70,7 +70,6 @@ class GridCounts:
                 "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
             )
         self._counts = np.zeros(cells, dtype=np.int64)
-        self._lock = threading.Lock()
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell, 0 <= cell < cells: rounded once, and in the cell."""
@@ -80,19 +79,27 @@ class GridCounts:
     @property
     def counts(self) -> NDArray[np.int64]:
         """Rows in each cell, shape (cells,): a copy."""
-        with self._lock:
-            return self._counts.copy()
+        return self._counts.copy()
 
     def add(self, values: NDArray[np.float64]) -> None:
         """Count values of shape (rows,)."""
         for start in range(0, len(values), _BLOCK):
             block = values[start : start + _BLOCK]
             found = self._cells(block[~np.isnan(block)])
-            with self._lock:
-                if len(found) < self.cells // 8:
-                    np.add.at(self._counts, found, 1)
-                else:
-                    self._counts += np.bincount(found, minlength=self.cells)
+            if len(found) < self.cells // 8:
+                np.add.at(self._counts, found, 1)
+            else:
+                self._counts += np.bincount(found, minlength=self.cells)
+
+    def zero(self) -> GridCounts:
+        """Return empty counts of the same cells."""
+        other = copy(self)
+        other._counts = np.zeros_like(self._counts)
+        return other
+
+    def add_counts(self, counts: NDArray[np.int64]) -> None:
+        """Add rows that were counted elsewhere, shape (cells,)."""
+        self._counts += counts
 
     def _cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the cells of values that are not missing."""
@@ -125,13 +132,11 @@ class MagnitudeCounts:
 
     def __init__(self, width: int) -> None:
         self._counts = np.zeros((width, FINE_CELLS), dtype=np.int64)
-        self._lock = threading.Lock()
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """Rows in each fine cell, shape (width, FINE_CELLS): a copy."""
-        with self._lock:
-            return self._counts.copy()
+        return self._counts.copy()
 
     def add(self, columns: NDArray[np.float64]) -> None:
         """Count values of shape (width, rows)."""
@@ -140,8 +145,15 @@ class MagnitudeCounts:
             for start in range(0, len(column), _BLOCK):
                 cells = magnitude_cells(column[start : start + _BLOCK])
                 counts += np.bincount(cells, minlength=FINE_CELLS + 1)
-            with self._lock:
-                self._counts[number] += counts[:FINE_CELLS]
+            self._counts[number] += counts[:FINE_CELLS]
+
+    def zero(self) -> MagnitudeCounts:
+        """Return empty counts of as many columns."""
+        return MagnitudeCounts(len(self._counts))
+
+    def add_counts(self, counts: NDArray[np.int64]) -> None:
+        """Add rows that were counted elsewhere, shape (width, FINE_CELLS)."""
+        self._counts += counts
 
 
 def magnitude_cells(values: NDArray[np.float64]) -> NDArray[np.int64]:

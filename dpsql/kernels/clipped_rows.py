@@ -6,7 +6,6 @@ All sums are exact integers, so that no result depends on the order of rows, on 
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,7 @@ def fixed_coefficients(theta: NDArray[np.float64]) -> tuple[NDArray[np.float64],
 
 
 class ClippedRows:
-    """Rows kept in memory for several passes; threads may add at the same time.
+    """Rows kept in memory for several passes.
 
     Parameters
     ----------
@@ -119,7 +118,6 @@ class ClippedRows:
         self.rows = 0
         self._threads = threads
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
-        self._lock = threading.Lock()
 
     def add(self, rows: NDArray[np.floating[Any]], target: NDArray[np.floating[Any]]) -> None:
         """Keep a copy of a batch.
@@ -133,10 +131,8 @@ class ClippedRows:
         """
         if rows.shape != (len(target), self.width):
             raise ValueError(f"a batch of shape {rows.shape} does not fit")
-        batch = rows.astype(np.float32, order="C"), target.astype(np.float64)
-        with self._lock:
-            self.rows += len(target)
-            self._batches.append(batch)
+        self.rows += len(target)
+        self._batches.append((rows.astype(np.float32, order="C"), target.astype(np.float64)))
 
     def residual_products(self, theta: NDArray[np.float64]) -> NDArray[Any]:
         """Return ``sum_i q_i clip(t_i - q_i . theta)``, exactly for the coefficients of `fixed_coefficients`.

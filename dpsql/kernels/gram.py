@@ -6,18 +6,19 @@ are integers below ``2**53``: a BLAS product of doubles computes them exactly, i
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.kernels.blas import one_thread
+from dpsql.kernels.wide_sums import WideSums
 from dpsql.kernels.xty import BLOCK_ROWS
 
 # Rows whose sums fit an int64 with room to spare.
 _BATCH_ROWS = 1 << 21
-_LOW_BITS = 32
+_INT64_ROWS = 1 << 22
 
 
 def gram_products(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -41,7 +42,7 @@ def gram_products(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 class GramAccumulator:
-    """The exact sum of the Gram matrices of any number of batches; threads may add at the same time.
+    """The exact sum of the Gram matrices of any number of batches.
 
     Parameters
     ----------
@@ -51,9 +52,7 @@ class GramAccumulator:
 
     def __init__(self, width: int) -> None:
         self.rows = 0
-        self._low = np.zeros((width, width), dtype=np.int64)
-        self._high = np.zeros((width, width), dtype=np.int64)
-        self._lock = threading.Lock()
+        self.sums = WideSums((width, width))
 
     def add(self, matrix: NDArray[np.float64]) -> None:
         """Add the Gram matrix of quantised rows of shape (rows, width), any number of rows."""
@@ -61,15 +60,19 @@ class GramAccumulator:
             batch = matrix[start : start + _BATCH_ROWS]
             with one_thread():  # DuckDB brings the threads
                 products = gram_products(batch)
-            with self._lock:
-                self.rows += len(batch)
-                self._low += products
-                self._high += self._low >> _LOW_BITS
-                self._low &= (1 << _LOW_BITS) - 1
+            self.rows += len(batch)
+            self.sums.add(products)
 
     def total(self) -> NDArray[Any]:
         """Return the sum, shape (width, width), in units of ``S**2``: int64 where it fits, else Python ints."""
-        with self._lock:
-            kind = np.int64 if self.rows < 1 << 22 else object
-            total: NDArray[Any] = (self._high.astype(kind) << _LOW_BITS) + self._low.astype(kind)
-            return total
+        return self.sums.total(np.int64 if self.rows < _INT64_ROWS else object)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sums."""
+        return 2 * self.sums.low.nbytes
+
+    def add_sums(self, rows: int, products: pa.Array) -> None:
+        """Add the products of rows that were summed elsewhere, as `WideSums.column` gives them."""
+        self.rows += rows
+        self.sums.absorb(products)

@@ -39,7 +39,6 @@ that are allowed, and coefficients up to ``2**20``, it is below ``2**-52``.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -132,7 +131,7 @@ class FineGradient(Gradient):
 
 
 class SignedRows:
-    """Rows times their labels, kept in memory; threads may add at the same time.
+    """Rows times their labels, kept in memory.
 
     Parameters
     ----------
@@ -144,7 +143,6 @@ class SignedRows:
         self.width = width
         self.rows = 0
         self._blocks: list[Any] = []
-        self._lock = threading.Lock()
 
     def add(self, rows: NDArray[np.float64]) -> None:
         """Keep a copy of a batch.
@@ -165,9 +163,13 @@ class SignedRows:
                 blocks.append(csr_array(block))
             else:
                 blocks.append(block.astype(np.float32, order="C"))
-        with self._lock:
-            self.rows += len(rows)
-            self._blocks.extend(blocks)
+        self.rows += len(rows)
+        self._blocks.extend(blocks)
+
+    def extend(self, other: SignedRows) -> None:
+        """Put the rows of another one behind these."""
+        self.rows += other.rows
+        self._blocks.extend(other._blocks)
 
     def gradient(self, at: NDArray[np.float64], regularization: float, linear: NDArray[np.float64]) -> Gradient:
         """Return the gradient of the objective with a bound on its error.

@@ -7,7 +7,6 @@ returns memory to the system as it goes: never two copies of a whole table.
 from __future__ import annotations
 
 import mmap
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,7 +25,7 @@ class StagedColumns:
 
     Notes
     -----
-    Memory: 8 bytes per cell, and at most as much again while the first slabs double. Several threads may append.
+    Memory: 8 bytes per cell, and at most as much again while the first slabs double.
     """
 
     def __init__(self, width: int) -> None:
@@ -35,23 +34,29 @@ class StagedColumns:
         self._columns: list[list[NDArray[np.float64]]] = [[] for _ in range(width)]
         self._filled: list[int] = []
         self._room = 0  # of the last slab
-        self._lock = threading.Lock()
 
     def append(self, columns: Sequence[NDArray[np.float64]]) -> None:
         """Add rows, given as as many columns of equal length."""
-        with self._lock:
-            start, count = 0, len(columns[0])
-            while start < count:
-                if self._room == 0:
-                    self._open(count - start)
-                stop = min(count, start + self._room)
-                offset = self._filled[-1]
-                for slabs, values in zip(self._columns, columns, strict=True):
-                    slabs[-1][offset : offset + stop - start] = values[start:stop]
-                self._filled[-1] += stop - start
-                self._room -= stop - start
-                start = stop
-            self.rows += count
+        start, count = 0, len(columns[0])
+        while start < count:
+            if self._room == 0:
+                self._open(count - start)
+            stop = min(count, start + self._room)
+            offset = self._filled[-1]
+            for slabs, values in zip(self._columns, columns, strict=True):
+                slabs[-1][offset : offset + stop - start] = values[start:stop]
+            self._filled[-1] += stop - start
+            self._room -= stop - start
+            start = stop
+        self.rows += count
+
+    def extend(self, other: StagedColumns) -> None:
+        """Put the rows of another table behind those of this one; the other is given up."""
+        for slabs, more in zip(self._columns, other._columns, strict=True):
+            slabs.extend(more)
+        self._filled += other._filled
+        self._room = other._room if other._filled else self._room
+        self.rows += other.rows
 
     def _open(self, needed: int) -> None:
         """Begin a slab in every column: of the rows at hand, and as many again as there are."""

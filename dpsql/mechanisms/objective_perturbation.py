@@ -74,6 +74,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.logistic import SignedRows, minimise
 from dpsql.mechanisms.gaussian import EPSILON_MARGIN, LARGEST_EPSILON, SMALLEST_DELTA, gaussian_mu
@@ -197,7 +198,7 @@ def objective_epsilon(rate: Fraction, regularization: Fraction, neighbours: str 
     The maximum is where ``rate q^2 + (2 - rate) q - (1 + rate lambda) = 0``, or at 1. The function is concave, so the
     tangent at any point bounds it: a rounded maximiser gives a certain bound.
     """
-    more = {"add_remove": Fraction(0), "replace": rate}[neighbours]
+    more = relation_of(neighbours).pick(added=Fraction(0), replaced=rate)
     if rate * regularization >= 1:
         return rate + more
     with localcontext(Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])):
@@ -225,7 +226,7 @@ def exponential_rate(epsilon: Fraction, regularization: Fraction, neighbours: st
     rate : Fraction
         At most ``2**-64 epsilon`` below the largest; 0 where no rate is small enough.
     """
-    low, high = Fraction(0), epsilon / {"add_remove": 1, "replace": 2}[neighbours]
+    low, high = Fraction(0), epsilon / relation_of(neighbours).steps
     if objective_epsilon(high, regularization, neighbours) <= epsilon:
         return high
     for _ in range(_BISECTIONS):
@@ -267,7 +268,7 @@ def default_regularization(
         At least twice what makes the determinants cost nothing; more where the noise is so strong that coefficients
         need more of a hold.
     """
-    steps = max_rows_per_unit * {"add_remove": 1, "replace": 2}[neighbours]
+    steps = relation_of(neighbours, max_rows_per_unit).steps
     least = min(_STRENGTH * steps / (epsilon * (1 - OUTPUT_SHARE)), LARGEST_REGULARIZATION)
     noise = _at_ridge(epsilon, delta, width, neighbours, max_rows_per_unit, max(least, LEAST_REGULARIZATION))
     usual = max(float(least), _HOLD * noise.linear_deviation(width))
@@ -336,7 +337,7 @@ def _at_ridge(
     # More noise than needed does no harm: below this it only would leave the samplers' range.
     noise = ObjectiveNoise(epsilon, Fraction(0), "exponential", max(1 / rate, _LEAST_SCALE), ridge, output)
     if delta is not None:
-        steps = max_rows_per_unit * {"add_remove": 1, "replace": 2}[neighbours]
+        steps = relation_of(neighbours, max_rows_per_unit).steps
         mu = _gaussian_mu((epsilon - output) / steps, delta, steps, ridge)
         if mu is not None:
             normal = ObjectiveNoise(epsilon, delta, "gaussian", 1 / mu, ridge, output)

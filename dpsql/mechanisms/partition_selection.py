@@ -37,12 +37,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import SMALLEST_DELTA, counting_unit, gaussian_release, usable_mu
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.noise.exact import exp_bounds, log_bounds
-from dpsql.statistics.counts import check_relation
 
 NOISES = ("laplace", "gaussian")
 
@@ -124,7 +124,7 @@ def partition_selection(
     ParameterError
         P018; P038, when the noise would drown any table.
     """
-    check_relation(neighbours)
+    row = relation_of(neighbours)
     if noise not in NOISES:
         raise ParameterError("P018", f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
     if not isinstance(epsilon, Fraction) or not epsilon > 0:
@@ -134,13 +134,14 @@ def partition_selection(
     for name, value in (("max_keys_per_row", max_keys_per_row), ("max_rows_per_unit", max_rows_per_unit)):
         if not isinstance(value, int) or not value >= 1:
             raise ParameterError("P018", f"{name} must be an integer >= 1; got {value}.")
-    keys = max_keys_per_row * (2 if neighbours == "replace" else 1)
-    rows, squared = max_rows_per_unit, keys * max_rows_per_unit**2
+    unit = relation_of(neighbours, max_rows_per_unit)
+    keys, rows, total = row.norm(max_keys_per_row), unit.rise(1), unit.norm(max_keys_per_row)
+    squared = unit.squared_norm(max_keys_per_row, opposing=False)
     if noise == "laplace":
-        scale = Fraction(keys * rows) / epsilon
+        scale = Fraction(total) / epsilon
         if scale > LARGEST_SCALE:
             raise ParameterError("P038", _DROWNED)
-        steps = max(1 + laplace_tail(scale, delta / (keys * rows)), rows + laplace_tail(scale, delta / keys))
+        steps = max(1 + laplace_tail(scale, delta / total), rows + laplace_tail(scale, delta / keys))
         return PartitionSelection(noise, scale, float(steps))
     mu = usable_mu(epsilon, delta / 2)
     shift, root = counting_unit(squared, mu**2, _LEAST_VARIANCE)
@@ -149,7 +150,7 @@ def partition_selection(
     if deviation > _WIDEST:
         raise ParameterError("P038", _DROWNED)
     threshold = max(
-        1 + deviation * normal_tail(delta / (2 * keys * rows)), rows + deviation * normal_tail(delta / (2 * keys))
+        1 + deviation * normal_tail(delta / (2 * total)), rows + deviation * normal_tail(delta / (2 * keys))
     )
     return PartitionSelection(noise, sensitivity, threshold * (1 + _MARGIN), mu, shift)
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM, BitSource
-from dpsql.statistics.counts import check_relation, rank_utility_range
+from dpsql.statistics.counts import rank_utility_range
 
 _LARGEST_INT64 = 1 << 62
 _PARTS = 16
@@ -177,7 +178,7 @@ def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> dict[str,
     ``epsilon / levels`` between all the sub-ranges that they touch (`dpsql.statistics.counts`). Levels compose
     adaptively.
     """
-    check_relation(neighbours)
+    relation_of(neighbours)
     return {"mechanism": "gumbel_noise", "epsilon": str(epsilon), "rounds": levels}
 
 

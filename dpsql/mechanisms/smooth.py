@@ -44,12 +44,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.quantile import halving_levels
 from dpsql.noise.cauchy import LazyCauchy
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import Bounds, exp_bounds
-from dpsql.statistics.counts import check_relation
 
 # A larger share is not used: the noise is already 1e-14 S, and constants need only a few digits.
 _LARGEST_EPSILON = Fraction(64)
@@ -299,7 +299,7 @@ def smooth_medians(
 
     A noisy median beyond the ends of its sub-range becomes the middle of it, whatever the data.
     """
-    check_relation(neighbours)
+    relation_of(neighbours)
     if not isinstance(count, int) or count < 1 or count & (count + 1):
         raise ParameterError("P018", f"smooth medians come as 1, 3, 7, 15, 31, ...; got {count}.")
     levels = halving_levels(count)
@@ -333,9 +333,8 @@ def step_epsilon(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, *, 
     replaces : bool
         Whether the smooth bound holds for replaced rows, too.
     """
-    check_relation(neighbours)
-    doubled = 2 if neighbours == "replace" and not replaces else 1
-    return epsilon / (doubled * max_rows_per_unit)
+    relation = relation_of(neighbours, max_rows_per_unit)
+    return epsilon / (relation.rows if replaces else relation.steps)
 
 
 def area_bound(smaller: int, neighbours: str, beta: Fraction) -> SmoothBound:
@@ -367,8 +366,7 @@ def area_bound(smaller: int, neighbours: str, beta: Fraction) -> SmoothBound:
     j changes by at most one per step, so that ``S = max over k of exp(-beta k) U(max(j - k, 0))`` is smooth. As long as
     U grows with k the logarithm of a term is convex in k, hence largest at either end; where U is constant it falls.
     """
-    check_relation(neighbours)
-    least = 2 if neighbours == "add_remove" else 1
+    least = relation_of(neighbours).pick(added=2, replaced=1)
     terms = {(Fraction(1, max(smaller, least)), 0), (Fraction(1, least), max(smaller - least, 0))}
     return SmoothBound(tuple(sorted(terms)), beta)
 

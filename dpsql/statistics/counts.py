@@ -41,9 +41,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpsql.errors import ParameterError
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-NEIGHBOURS = ("add_remove", "replace")
+from dpsql.contract.relation import Relation, relation_of
+from dpsql.kernels.cells import FINE_CELLS, GridCounts, MagnitudeCounts
+from dpsql.statistics.fold import Batch, Fold, numbers, record
 
 
 def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
@@ -67,8 +71,7 @@ def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: i
     ParameterError
         P018 (neighbours, max_rows_per_unit).
     """
-    _check(neighbours, max_rows_per_unit)
-    return histograms * max_rows_per_unit * (2 if neighbours == "replace" else 1)
+    return relation_of(neighbours, max_rows_per_unit).norm(histograms)
 
 
 def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
@@ -89,8 +92,7 @@ def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per
     ParameterError
         P018 (neighbours, max_rows_per_unit).
     """
-    _check(neighbours, max_rows_per_unit)
-    return histograms * max_rows_per_unit**2 * (2 if neighbours == "replace" else 1)
+    return relation_of(neighbours, max_rows_per_unit).squared_norm(histograms, opposing=False)
 
 
 def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
@@ -138,19 +140,117 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
 
     It holds for cells without rows as well, and so for a candidate that is outside of the sub-range.
     """
-    _check(neighbours, max_rows_per_unit)
-    if neighbours == "replace" and whole:
-        return Fraction(2 * max_rows_per_unit)
-    return max(quantile, 1 - quantile) * max_rows_per_unit * (4 if neighbours == "replace" else 2)
+    relation = relation_of(neighbours, max_rows_per_unit)
+    added = 2 * max(quantile, 1 - quantile)
+    if whole:
+        # A replaced row leaves q n where it is: every distance moves by 1 at most, either way.
+        return relation.rows * relation.pick(added, Fraction(2))
+    return relation.spread(added)
 
 
-def check_relation(neighbours: str) -> None:
-    """Refuse a relation that nothing here is calibrated to (P018)."""
-    if neighbours not in NEIGHBOURS:
-        raise ParameterError("P018", f"neighbours must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}.")
+class RowCount(Fold):
+    """The number of rows."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    @staticmethod
+    def sensitivity(relation: Relation) -> int:
+        """Return how far the number moves: a replaced unit of a rows by one of b moves it by ``|a - b|``."""
+        return relation.rise(1)
+
+    def zero(self) -> RowCount:
+        """Return no rows."""
+        return RowCount()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        self.rows += len(target)
+
+    def state(self) -> pa.RecordBatch:
+        """Return the number."""
+        return record({"rows": [self.rows]})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add another number."""
+        self.rows += int(numbers(state, "rows")[0])
 
 
-def _check(neighbours: str, max_rows_per_unit: int) -> None:
-    check_relation(neighbours)
-    if not isinstance(max_rows_per_unit, int) or not max_rows_per_unit >= 1:
-        raise ParameterError("P018", f"max_rows_per_unit must be an integer >= 1; got {max_rows_per_unit}.")
+class GridHistogram(Fold):
+    """Rows per cell of an even grid over public bounds, of the target alone; see `dpsql.kernels.cells.GridCounts`.
+
+    Parameters
+    ----------
+    cells : GridCounts
+        Empty.
+    """
+
+    def __init__(self, cells: GridCounts) -> None:
+        self.cells = cells
+
+    @staticmethod
+    def sensitivity(relation: Relation) -> int:
+        """Return the L1 sensitivity of the counts."""
+        return relation.norm(1)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the counts."""
+        return 8 * self.cells.cells
+
+    def zero(self) -> GridHistogram:
+        """Return empty counts of the same cells."""
+        return GridHistogram(self.cells.zero())
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        self.cells.add(target)
+
+    def state(self) -> pa.RecordBatch:
+        """Return the counts."""
+        return record({"counts": self.cells.counts})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other counts."""
+        self.cells.add_counts(numbers(state, "counts"))
+
+
+class MagnitudeHistogram(Fold):
+    """Rows per cell of the public logarithmic scale; see `dpsql.kernels.cells.MagnitudeCounts`.
+
+    Parameters
+    ----------
+    features : int
+        How many features are counted: all, or none.
+    target : bool
+        Whether the target is counted, after the features.
+    """
+
+    def __init__(self, features: int, *, target: bool) -> None:
+        self._features = features
+        self._target = target
+        self.cells = MagnitudeCounts(features + target)
+
+    def sensitivity(self, relation: Relation) -> int:
+        """Return the L1 sensitivity of the counts of all columns."""
+        return relation.norm(self._features + self._target)
+
+    def zero(self) -> MagnitudeHistogram:
+        """Return empty counts of the same columns."""
+        return MagnitudeHistogram(self._features, target=self._target)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        columns = [features] if self._features else []
+        if self._target:
+            columns.append(target[np.newaxis])
+        if columns:
+            self.cells.add(np.concatenate(columns))
+
+    def state(self) -> pa.RecordBatch:
+        """Return the counts, column by column."""
+        return record({"counts": self.cells.counts})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other counts."""
+        self.cells.add_counts(numbers(state, "counts").reshape(-1, FINE_CELLS))

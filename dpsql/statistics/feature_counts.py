@@ -72,9 +72,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.noise.exact import log_bounds
-from dpsql.statistics.counts import check_relation
 
 SCORES = ("total_count", "difference_count", "purity", "information_gain")
 RELEASED = ("totals", "differences", "differences_and_labels", "counts", "counts_and_labels")
@@ -141,16 +141,17 @@ def released_norms(
     ParameterError
         P018 (neighbours, max_rows_per_unit, max_features_per_row, n_features).
     """
-    ones = _ones(neighbours, max_features_per_row, n_features, max_rows_per_unit)
+    relation, ones = relation_of(neighbours, max_rows_per_unit), _ones(max_features_per_row, n_features)
     if released not in RELEASED:
         raise ParameterError("P018", f"released must be one of {', '.join(RELEASED)}; got {released!r}.")
     moved = ones + 1 if released.endswith("labels") else ones
-    l1 = squared = moved
-    if neighbours == "replace":
-        l1, squared = 2 * moved, (4 if released.startswith("differences") else 2) * moved
-        if released == "totals" and n_features is not None:
-            l1 = squared = min(2 * ones, n_features)
-    return Norms(max_rows_per_unit * l1, max_rows_per_unit**2 * squared)
+    # Differences move by -1 as well as by 1: what a removed and an added row do may add up in each of them.
+    norms = Norms(relation.norm(moved), relation.squared_norm(moved, opposing=released.startswith("differences")))
+    if released == "totals" and n_features is not None:
+        # A replaced row moves the features that one of the two rows has, by 1 each, and there are no more than all.
+        most = relation.rows * n_features
+        return Norms(min(norms.l1, most), min(norms.squared_l2, relation.rows * most))
+    return norms
 
 
 def score_sensitivity(
@@ -178,12 +179,11 @@ def score_sensitivity(
     ParameterError
         P018 (neighbours, max_rows_per_unit, score, largest_rows).
     """
-    _ones(neighbours, 1, None, max_rows_per_unit)
+    relation = relation_of(neighbours, max_rows_per_unit)
     _check_score(score)
-    if score == "information_gain":
-        return max_rows_per_unit * information_sensitivity(largest_rows)
-    flip = 2 if neighbours == "replace" and score != "total_count" else 1
-    return max_rows_per_unit * flip
+    if score == "information_gain":  # the bound is of a row that comes, goes or is replaced
+        return relation.rise(information_sensitivity(largest_rows))
+    return relation.rise(1) if score == "total_count" else relation.norm(1)
 
 
 def score_range(
@@ -214,18 +214,17 @@ def score_range(
     ParameterError
         As `score_sensitivity` and `released_norms` do.
     """
-    ones = _ones(neighbours, max_features_per_row, n_features, max_rows_per_unit)
-    sensitivity = score_sensitivity(score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows)
-    if score == "total_count":
-        return sensitivity if neighbours == "add_remove" else 2 * sensitivity
-    if score == "purity" or (score == "difference_count" and ones == 1):
-        return sensitivity
-    return 2 * sensitivity
+    relation, ones = relation_of(neighbours, max_rows_per_unit), _ones(max_features_per_row, n_features)
+    if score == "information_gain":  # either way, by what bounds a replaced row too
+        return 2 * score_sensitivity(score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows)
+    _check_score(score)
+    # Between two features of one row a difference may rise and another fall.
+    return relation.spread(2 if score == "difference_count" and ones > 1 else 1)
 
 
 def is_monotone(score: str, neighbours: str) -> bool:
     """Return whether all exact scores move in the same direction between neighbouring tables."""
-    return score == "total_count" and neighbours == "add_remove"
+    return score == "total_count" and relation_of(neighbours).pick(added=True, replaced=False)
 
 
 def information_sensitivity(largest_rows: int | None) -> int:
@@ -316,13 +315,11 @@ def _check_score(score: str) -> None:
         raise ParameterError("P018", f"score must be one of {', '.join(SCORES)}; got {score!r}.")
 
 
-def _ones(neighbours: str, max_features_per_row: int, n_features: int | None, max_rows_per_unit: int) -> int:
+def _ones(max_features_per_row: int, n_features: int | None) -> int:
     """Return how many features one row holds at most, with everything checked."""
-    check_relation(neighbours)
     for name, value in (
         ("max_features_per_row", max_features_per_row),
         ("n_features", 1 if n_features is None else n_features),
-        ("max_rows_per_unit", max_rows_per_unit),
     ):
         if not isinstance(value, int) or not value >= 1:
             raise ParameterError("P018", f"{name} must be an integer >= 1; got {value}.")

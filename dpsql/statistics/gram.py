@@ -36,6 +36,16 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.contract.relation import relation_of
+from dpsql.kernels.gram import GramAccumulator
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.fold import Batch, Fold, field, numbers, record
 
 
 def score_sensitivity(size: int, radius: Fraction) -> Fraction:
@@ -68,5 +78,51 @@ def utility_range(
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     """
-    moved = max_rows_per_unit * score_sensitivity(size, radius)
-    return {"add_remove": moved + 2 * width, "replace": 2 * (moved + width)}[neighbours]
+    return relation_of(neighbours, max_rows_per_unit).spread(score_sensitivity(size, radius)) + 2 * width
+
+
+class Gram(Fold):
+    """Exact products of all columns: the intercept's first, where there is one, and the target's last.
+
+    Parameters
+    ----------
+    maps : pair of ndarray of float64, shape (d,)
+        Middles and scales of the features' affine maps.
+    intercept : bool
+    """
+
+    def __init__(self, maps: tuple[NDArray[np.float64], NDArray[np.float64]], *, intercept: bool) -> None:
+        self._maps = maps
+        self._intercept = intercept
+        self._sums = GramAccumulator(len(maps[0]) + 1 + intercept)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the products."""
+        return self._sums.size
+
+    def zero(self) -> Gram:
+        """Return empty products of the same columns."""
+        return Gram(self._maps, intercept=self._intercept)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows, the target coded."""
+        middle, scale = self._maps
+        matrix = np.empty((len(target), len(features) + 1 + self._intercept))
+        matrix[:, self._intercept : -1] = quantise(features.T.copy(), middle, scale)
+        matrix[:, -1] = target
+        if self._intercept:
+            matrix[:, 0] = FIXED_POINT_ONE
+        self._sums.add(matrix)
+
+    def total(self) -> NDArray[Any]:
+        """Return the products of all rows, in units of ``S**2``."""
+        return self._sums.total()
+
+    def state(self) -> pa.RecordBatch:
+        """Return the number of rows and the products, row by row."""
+        return record({"rows": [self._sums.rows], "products": self._sums.sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other products."""
+        self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))

@@ -51,15 +51,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-NEIGHBOURS = ("add_remove", "replace")
+from dpsql.contract.relation import relation_of
 
-# How far apart the changes of two |tau| can be, by blocks and relation.
-_spread = {
-    (False, "add_remove"): Fraction(5, 2),
-    (False, "replace"): Fraction(4),
-    (True, "add_remove"): Fraction(3),
-    (True, "replace"): Fraction(6),
-}
+# How far apart the changes of two |tau| by an added row can be, in one table and in blocks.
+_SPREAD = Fraction(5, 2)
+_BLOCKED_SPREAD = Fraction(3)
+# By a replaced row in one table: n stays, which leaves less than a removal and an addition could do.
+_REPLACED_SPREAD = Fraction(4)
 
 
 def utility_range(neighbours: str, *, first: bool, blocked: bool, max_rows_per_unit: int = 1) -> Fraction:
@@ -75,7 +73,12 @@ def utility_range(neighbours: str, *, first: bool, blocked: bool, max_rows_per_u
     max_rows_per_unit : int
         >= 1.
     """
-    return _spread[blocked, neighbours] * (1 if first else 2) * max_rows_per_unit
+    relation = relation_of(neighbours, max_rows_per_unit)
+    if blocked:
+        spread = relation.spread(_BLOCKED_SPREAD)
+    else:
+        spread = relation.rows * relation.pick(_SPREAD, _REPLACED_SPREAD)
+    return spread if first else 2 * spread
 
 
 def scaled_tau(scores: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[NDArray[Any], int]:

@@ -29,8 +29,23 @@ G is symmetric: its upper triangle is released, and what is off the diagonal cou
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.contract.relation import relation_of
+from dpsql.kernels.cells import GridCounts
+from dpsql.kernels.clipped_rows import clip_rows
+from dpsql.kernels.gram import GramAccumulator
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.fold import Batch, Fold, KeptRows, field, numbers, record
+
+# Cells in which the target is counted, for a scale of its residuals.
+CELLS = 1024
 
 
 def row_radius(feature_radius: int) -> int:
@@ -55,7 +70,7 @@ def gram_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     """
-    squared = {"add_remove": 1, "replace": 2}[neighbours] * (max_rows_per_unit * radius**2) ** 2
+    squared = relation_of(neighbours, max_rows_per_unit).squared_norm(radius**4, opposing=False)
     return 1 + math.isqrt(squared - 1)
 
 
@@ -67,7 +82,7 @@ def least_eigenvalue_sensitivity(neighbours: str, radius: int, max_rows_per_unit
     neighbours, radius, max_rows_per_unit
         As for `gram_sensitivity`.
     """
-    return {"add_remove": 1, "replace": 1}[neighbours] * max_rows_per_unit * radius**2
+    return relation_of(neighbours, max_rows_per_unit).rise(radius**2)
 
 
 def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
@@ -78,4 +93,133 @@ def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) 
     neighbours, radius, max_rows_per_unit
         As for `gram_sensitivity`.
     """
-    return {"add_remove": 1, "replace": 2}[neighbours] * max_rows_per_unit * radius * FIXED_POINT_ONE
+    return relation_of(neighbours, max_rows_per_unit).norm(radius * FIXED_POINT_ONE)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How features and target become numbers in [-1, 1]: middles, and units of S per unit of a column."""
+
+    middle: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    target_middle: float
+    target_scale: float
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """How features become the integers of a row: mapped to [-1, 1], and shortened where they are too long.
+
+    Attributes
+    ----------
+    scales : Scales
+    longest : int or None
+        Largest norm of the features of a row, in units where S is 1; None where none can be longer.
+    """
+
+    scales: Scales
+    longest: int | None
+
+    def rows(self, features: NDArray[np.float64], more: int) -> NDArray[np.float64]:
+        """Return the intercept and the quantised features, shape (rows, 1 + d + more); the last columns are free."""
+        count, rows = features.shape
+        matrix = np.empty((rows, 1 + count + more))
+        matrix[:, 0] = FIXED_POINT_ONE
+        quantised = quantise(np.ascontiguousarray(features.T), self.scales.middle, self.scales.scale)
+        if self.longest is not None:
+            clip_rows(quantised, self.longest)
+        matrix[:, 1 : 1 + count] = quantised
+        return matrix
+
+
+class RowProducts(Fold):
+    """Exact products of intercept, features and target: G, h and the target's sum of squares, in units of ``S**2``.
+
+    Parameters
+    ----------
+    mapped : RowMap
+    target : pair of float
+        Public or released bounds of the target; they are in `mapped`.
+    """
+
+    def __init__(self, mapped: RowMap, target: tuple[float, float]) -> None:
+        self._given = mapped, target
+        self._mapped = mapped
+        self._sums = GramAccumulator(len(mapped.scales.middle) + 2)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the products."""
+        return self._sums.size
+
+    def zero(self) -> RowProducts:
+        """Return empty products of the same columns."""
+        return RowProducts(*self._given)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows."""
+        scales = self._mapped.scales
+        matrix = self._mapped.rows(features, more=1)
+        matrix[:, -1] = quantise(target.copy(), scales.target_middle, scales.target_scale)
+        self._sums.add(matrix)
+
+    def products(self) -> NDArray[Any]:
+        """Return the products, shape (d + 2, d + 2)."""
+        return self._sums.total()
+
+    def state(self) -> pa.RecordBatch:
+        """Return the number of rows and the products, row by row."""
+        return record({"rows": [self._sums.rows], "products": self._sums.sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other products."""
+        self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))
+
+
+class StoredRows(KeptRows):
+    """The rows that boosting reads again in every round, with G and the target's histogram.
+
+    Parameters
+    ----------
+    mapped : RowMap
+    target : pair of float
+        Bounds of the target, for its histogram; the target is kept as it is, because its scale is not known yet.
+
+    Attributes
+    ----------
+    cells : GridCounts
+        Rows per cell of the target.
+    """
+
+    def __init__(self, mapped: RowMap, target: tuple[float, float]) -> None:
+        self._mapped = mapped
+        self._sums = GramAccumulator(len(mapped.scales.middle) + 1)
+        self.cells = GridCounts(*target, CELLS)
+        self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
+
+    def zero(self) -> StoredRows:
+        """Return no rows."""
+        return StoredRows(self._mapped, (float(self.cells.edges[0]), float(self.cells.edges[-1])))
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Keep a batch of rows."""
+        matrix = self._mapped.rows(features, more=0)
+        self._sums.add(matrix)
+        self.cells.add(target)
+        self._batches.append((matrix.astype(np.float32), target))  # integers of at most 21 bits: exact
+
+    def merge(self, other: StoredRows) -> None:
+        """Put the rows of another one behind these."""
+        self._sums.add_sums(other._sums.rows, other._sums.sums.column())
+        self.cells.add_counts(other.cells.counts)
+        self._batches += other._batches
+
+    def products(self) -> NDArray[Any]:
+        """Return the products of intercept and features, shape (d + 1, d + 1)."""
+        return self._sums.total()
+
+    def given_up(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Return batches of mapped rows, with the target in its own unit; each is forgotten."""
+        while self._batches:
+            matrix, target = self._batches.pop()
+            yield matrix.astype(np.float64), target

@@ -31,6 +31,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.tukey import LARGEST_MODELS, growth_per_level, longest_reach, passing_score
 from dpsql.noise.exact import exp_bounds
@@ -55,7 +56,7 @@ def row_budget(neighbours: str, epsilon: Fraction, delta: Fraction) -> tuple[Fra
     epsilon, delta : Fraction
         For `dpsql.mechanisms.tukey`: epsilon to be divided between test and draw; delta rounded down.
     """
-    if neighbours == "add_remove":
+    if relation_of(neighbours).norm(1) == 1:  # one model changes
         return epsilon, delta
     half = epsilon / 2
     bits = 64 + 3 * math.ceil(half) // 2

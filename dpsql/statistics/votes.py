@@ -34,11 +34,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpsql.errors import ParameterError
-from dpsql.noise.exact import exp_bounds, log_bounds
+import numpy as np
+from numpy.typing import NDArray
 
-# A replacement is one removal and one addition.
-_steps = {"add_remove": 1, "replace": 2}
+from dpsql.contract.relation import relation_of
+from dpsql.errors import ParameterError
+from dpsql.noise.entropy import SYSTEM
+from dpsql.noise.exact import exp_bounds, log_bounds
+from dpsql.statistics.fold import Batch, KeptRows
+
 _DIGITS = 40
 
 
@@ -54,7 +58,8 @@ def component_sensitivity(neighbours: str, *, max_rows_per_unit: int = 1, unit_b
     unit_blocks : bool
         The block was drawn for the privacy unit, so all of its rows are in one block. False: for each row.
     """
-    return _steps[neighbours] * (1 if unit_blocks else max_rows_per_unit)
+    # Where blocks are drawn for the unit, all of its rows touch the one block that a single row does.
+    return relation_of(neighbours, 1 if unit_blocks else max_rows_per_unit).norm(1)
 
 
 def utility_range(neighbours: str, *, max_rows_per_unit: int = 1, unit_blocks: bool = True) -> int:
@@ -112,3 +117,39 @@ def count_shift(epsilon: Fraction, failure: Fraction) -> int:
     )
     least = -(-exponent * epsilon.denominator // (unit * epsilon.numerator)) - 1
     return max(0, int(least))
+
+
+class KeyedRows(KeptRows):
+    """All rows, with what decides the block of each."""
+
+    def __init__(self, width: int) -> None:
+        self.rows = 0
+        self._width = width
+        self._batches: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]] = []
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Keep a batch of rows; one without an id draws a key of its own."""
+        keys = SYSTEM.words(len(target)) if batch.keys is None else batch.keys
+        self._batches.append((target, np.ascontiguousarray(features.T), keys))
+        self.rows += len(target)
+
+    def zero(self) -> KeyedRows:
+        """Return no rows."""
+        return KeyedRows(self._width)
+
+    def merge(self, other: KeyedRows) -> None:
+        """Put the rows of another one behind these."""
+        self._batches += other._batches
+        self.rows += other.rows
+
+    def table(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]:
+        """Return features of shape (n, p), row by row, target and keys of shape (n,); the collector is empty then."""
+        features, target = np.empty((self.rows, self._width)), np.empty(self.rows)
+        keys = np.empty(self.rows, dtype=np.uint64)
+        stop = self.rows
+        while self._batches:
+            part = self._batches.pop()
+            start = stop - len(part[0])
+            target[start:stop], features[start:stop], keys[start:stop] = part
+            stop = start
+        return features, target, keys

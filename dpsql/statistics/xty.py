@@ -27,26 +27,36 @@ so the pair has L1 sensitivity ``2 S m`` under add_remove. Under replace the row
 
 from __future__ import annotations
 
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from collections.abc import Sequence
+from typing import Any
 
-NEIGHBOURS = ("add_remove", "replace")
-# A replacement is one removal and one addition.
-_steps = {"add_remove": 1, "replace": 2}
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.contract.relation import Relation, relation_of
+from dpsql.kernels.wide_sums import WideSums
+from dpsql.kernels.xty import column_cross_products, cross_products
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.fold import Batch, Fold, field, record
+
+# Middles and scales of the features' affine maps, each of shape (d,).
+Maps = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def component_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return how far one ``|s_j|`` can move between neighbouring tables, in units of ``1 / S**2``."""
-    return _steps[neighbours] * max_rows_per_unit * FIXED_POINT_ONE**2
+    return CrossProducts.sensitivity(relation_of(neighbours, max_rows_per_unit))
 
 
 def utility_range(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return the largest spread of the changes of all ``|s_j|`` between neighbouring tables."""
-    return 2 * component_sensitivity(neighbours, max_rows_per_unit)
+    return CrossProducts.spread(relation_of(neighbours, max_rows_per_unit))
 
 
 def target_sums_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
     """Return the L1 sensitivity of ``(P, Q)``, in units of ``1 / S``."""
-    return _steps[neighbours] * max_rows_per_unit * 2 * FIXED_POINT_ONE
+    return TargetSums.sensitivity(relation_of(neighbours, max_rows_per_unit))
 
 
 def mean_from_sums(high: int, low: int) -> int:
@@ -59,3 +69,128 @@ def mean_from_sums(high: int, low: int) -> int:
         return 0
     mean = ((high - low) * FIXED_POINT_ONE + total // 2) // total
     return max(-FIXED_POINT_ONE, min(FIXED_POINT_ONE, mean))
+
+
+def centre(target: NDArray[np.float64], center: int) -> NDArray[np.float64]:
+    """Return the coded target minus a centre, clipped again to ``[-S, S]``."""
+    return np.clip(target - center, -FIXED_POINT_ONE, FIXED_POINT_ONE) if center else target
+
+
+def target_sums(target: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly; fewer than ``2**31`` rows."""
+    return np.array([(FIXED_POINT_ONE + target).sum(), (FIXED_POINT_ONE - target).sum()]).astype(np.int64)
+
+
+def absent_values(maps: Maps) -> NDArray[np.int64]:
+    """Return what each feature counts as where long rows have no cell of it: its value 0, quantised; shape (d,)."""
+    return quantise(np.zeros(len(maps[0])), *maps).astype(np.int64)
+
+
+def cell_products(
+    maps: Maps,
+    absent: NDArray[np.int64],
+    features: NDArray[np.int64],
+    values: NDArray[np.float64],
+    target: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return what cells of long rows add to the products of absent ones, in units of ``S**2``.
+
+    Parameters
+    ----------
+    maps : pair of ndarray of float64, shape (d,)
+    absent : ndarray of int64, shape (d,)
+        `absent_values`.
+    features, values, target : ndarray, shape (cells,)
+        The number of the feature from 0, the value in its own unit, and the centred target of the cell's row.
+    """
+    middles, scales = maps
+    quantised = quantise(values, middles[features], scales[features]).astype(np.int64)
+    return (quantised - absent[features]) * target
+
+
+class TargetSums(Fold):
+    """``P`` and ``Q``, the sums of S + t and S - t; in units of S."""
+
+    def __init__(self) -> None:
+        self._sums = WideSums((2,))
+
+    @property
+    def sums(self) -> list[int]:
+        """``P`` and ``Q``."""
+        return self._sums.total().tolist()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def sensitivity(relation: Relation) -> int:
+        """Return the L1 sensitivity, in units of ``1 / S``."""
+        return relation.norm(2 * FIXED_POINT_ONE)
+
+    def zero(self) -> TargetSums:
+        """Return empty sums."""
+        return TargetSums()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        self._sums.add(target_sums(target))
+
+    def state(self) -> pa.RecordBatch:
+        """Return the sums."""
+        return record({"sums": self._sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other sums."""
+        self._sums.absorb(field(state, "sums"))
+
+
+class CrossProducts(Fold):
+    """The products ``s_j`` of features and centred target, in units of ``S**2``.
+
+    Parameters
+    ----------
+    maps : pair of ndarray of float64, shape (d,)
+        Middles and scales of the features' affine maps.
+    center : int
+        What is taken off the coded target, in ``[-S, S]``; public or released.
+    """
+
+    def __init__(self, maps: Maps, center: int = 0) -> None:
+        self._maps = maps
+        self._center = center
+        self._sums = WideSums((len(maps[0]),))
+
+    @staticmethod
+    def sensitivity(relation: Relation) -> int:
+        """Return how far one ``|s_j|`` moves."""
+        return relation.norm(FIXED_POINT_ONE**2)
+
+    @staticmethod
+    def spread(relation: Relation) -> int:
+        """Return how far apart the changes of two ``|s_j|`` are; each moves by at most ``S**2``, either way."""
+        return relation.spread(2 * FIXED_POINT_ONE**2)
+
+    def total(self, kind: type = object) -> NDArray[Any]:
+        """Return the products, shape (d,): Python ints, or int64 where there are fewer than ``2**23`` rows."""
+        return self._sums.total(kind)
+
+    def zero(self) -> CrossProducts:
+        """Return empty sums."""
+        return CrossProducts(self._maps, self._center)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows, the target coded."""
+        self.add_rows(target, np.ascontiguousarray(features.T))
+
+    def add_rows(self, target: NDArray[np.float64], features: NDArray[np.floating[Any]]) -> None:
+        """Add the products of features that stand row by row, shape (rows, d)."""
+        self._sums.add(cross_products(centre(target, self._center), features, *self._maps))
+
+    def add_columns(self, target: NDArray[np.float64], rows: pa.StructArray, positions: Sequence[int]) -> None:
+        """Add the products of features that are columns of a struct array."""
+        self._sums.add(column_cross_products(centre(target, self._center), rows, positions, *self._maps))
+
+    def state(self) -> pa.RecordBatch:
+        """Return the products."""
+        return record({"products": self._sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other products."""
+        self._sums.absorb(field(state, "products"))

@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpsql.engines.duckdb.session
-import dpsql.functions.feature_counts
 import dpsql.functions.score_filter
 import dpsql.functions.sis
-import dpsql.functions.two_stage
+import dpsql.statistics.presence
+import dpsql.statistics.votes
 import dpsql.udfs.release
 import dpsql.udfs.sis
-from dpsql.contract.call import Collector
 from dpsql.engines.duckdb.session import Session
-from dpsql.functions.feature_counts import NameCounts
 from dpsql.noise.entropy import OperatingSystemEntropy
+from dpsql.statistics.fold import Collector
+from dpsql.statistics.presence import NameCounts
 from dpsql.testing.bits import SeededBits
 from support.broken.planting import planted
 
@@ -66,7 +66,7 @@ class Zeros:
 
 def fixed_entropy(entropy: Repeated) -> list[tuple[Any, str, Any]]:
     """Return what makes sampling keys, tickets and noise repeatable: the one place to adapt when they are made anew."""
-    in_rows = [dpsql.udfs.release, dpsql.functions.two_stage, dpsql.functions.feature_counts]
+    in_rows = [dpsql.udfs.release, dpsql.statistics.votes, dpsql.statistics.presence]
     return [
         (dpsql.engines.duckdb.session, "secrets", entropy),
         (OperatingSystemEntropy, "words", lambda self, size, /: entropy.words(size)),

@@ -122,7 +122,7 @@ class Unclipped(CentredSisLaw):
 
     def centred_statistic(self, table: Table, mean: int) -> tuple[int, ...]:
         rows = np.array(table, dtype=np.float64).reshape(len(table), 3)
-        target = unclipped_centred_target(self.call.quantised_target(self._rows(table)).astype(np.int64), mean)
+        target = unclipped_centred_target(self.call.coded_target(self._rows(table)).astype(np.int64), mean)
         features = quantise(rows[:, :-1].copy(), *self.call.maps).astype(np.int64)
         return tuple(np.abs(features.T @ target).tolist())
 

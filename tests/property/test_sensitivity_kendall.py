@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.errors import ParameterError
 from dpsql.kernels.kendall import RankedTable
 from dpsql.statistics.kendall import exact_utilities, scaled_tau, utility_range
 from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs
@@ -264,7 +265,7 @@ def test_ranges_of_units_are_multiples() -> None:
     for relation, first, blocked in itertools.product(RELATIONS, (True, False), (True, False)):
         one = utility_range(relation, first=first, blocked=blocked)
         assert utility_range(relation, first=first, blocked=blocked, max_rows_per_unit=3) == 3 * one
-    with pytest.raises(KeyError):
+    with pytest.raises(ParameterError, match="P018"):
         utility_range("swap", first=True, blocked=False)
 
 

@@ -173,7 +173,7 @@ def test_one_row_moves_no_sum_beyond_its_sensitivity(target: float, center: int)
 
 def test_the_second_clip_acts() -> None:
     call, rows = call_of([-1.0, 1.0])
-    centred = call.quantised_target(rows, ONE // 2)
+    centred = xty.centre(call.coded_target(rows), ONE // 2)
     assert centred.tolist() == [-ONE, ONE / 2], "the first would be -1.5 S"
 
 

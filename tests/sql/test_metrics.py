@@ -17,9 +17,10 @@ from scipy.stats import kstest
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 import dpsql
-from dpsql.contract.call import Batch
-from dpsql.functions.regression_metrics import SHARES, SUMS, ErrorSums, MetricsPlan, draw_metrics
+from dpsql.functions.regression_metrics import SHARES, SUMS, MetricsPlan, draw_metrics
+from dpsql.statistics.error_sums import ErrorSums
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map
+from dpsql.statistics.fold import Batch
 
 ROWS = 2000
 CALL = "dp_regression_metrics('{source}', target := 'y', prediction := 'p', lower := {low}, upper := {high}{more})"
@@ -112,7 +113,7 @@ def plan(epsilon: Any = 1, **more: Any) -> MetricsPlan:
 
 
 def sums_of(made: MetricsPlan, y: Any, p: Any) -> list[int]:
-    collector = ErrorSums(made)
+    collector = ErrorSums(made.lower, made.upper, made.largest_error)
     y, p = np.asarray(y, dtype=float), np.asarray(p, dtype=float)
     for start in range(0, len(y), 700):
         collector.add(y[start : start + 700], p[np.newaxis, start : start + 700], Batch())

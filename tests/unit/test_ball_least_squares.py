@@ -170,7 +170,7 @@ def test_gram_sums_beyond_64_bits(monkeypatch):
     accumulator.add(batch)
     # As if 2**24 batches had been added: the carry into the high words is what is under test.
     accumulator.rows <<= 24
-    accumulator._high <<= 24
+    accumulator.sums.high <<= 24
     carried = int(accumulator.total()[0, 0])
     accumulator.add(batch)
     total = accumulator.total()

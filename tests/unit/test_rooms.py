@@ -29,7 +29,7 @@ UNKNOWN = {
 # Rooms that may speak to DuckDB; `context` and `udfs` stand beside them.
 DUCKDB = {"engines", "cli", "context", "testing", "udfs"}
 # Public classes of one name: two ways in which one kernel computes the same integers, and parts of functions.
-TWICE = {"Search", "Products", "Magnitudes"}
+TWICE = {"Search", "Products"}
 
 
 @lru_cache(maxsize=1)

@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsql.contract.call import Call, Collector, Draw
+from dpsql.contract.call import Call, Draw
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
@@ -35,6 +36,7 @@ from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
 from dpsql.progress import Progress, listen
 from dpsql.released.model import LinearModel
+from dpsql.statistics.fold import Collector
 
 # Calls that died between gate and release (DuckDB aborted the query) are dropped, oldest first; so are
 # releases that their statement may still ask for.
@@ -55,7 +57,7 @@ class RunningCall:
     call: Any  # of the function's own kind
     function: str
     number: int
-    collector: Collector | None
+    collecting: Collecting | None
     charged: bool = False
     entry: Entry | None = None
     batches: int = 0
@@ -285,7 +287,9 @@ class Session:
         with self._lock:
             self._forget_the_dead()
             self._opened += 1
-            self._calls[ticket] = RunningCall(call, function, self._opened, call.start())
+            collector = call.start()
+            collecting = None if collector is None else Collecting(collector)
+            self._calls[ticket] = RunningCall(call, function, self._opened, collecting)
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         return ticket
@@ -295,7 +299,7 @@ class Session:
         latest = time.monotonic() - _DEAD_AFTER
         for ticket, found in list(self._calls.items()):
             if (
-                found.collector is not None
+                found.collecting is not None
                 and found.touched < latest
                 and not (found.lock.locked() or found.turning.locked())
             ):
@@ -374,7 +378,7 @@ class Session:
                     return
                 with Progress(running.function) as progress:
                     collector = running.call.turn(complete(running), progress)
-                running.collector, running.batches, running.passed = collector, 0, number
+                running.collecting, running.batches, running.passed = Collecting(collector), 0, number
                 running.touched = time.monotonic()
 
         self.guarded(ticket, work)

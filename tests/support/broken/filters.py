@@ -14,11 +14,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from dpsql.functions import feature_counts as feature_lists
 from dpsql.functions import score_filter
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
-from dpsql.statistics import feature_counts
+from dpsql.statistics import feature_counts, presence
 from support.broken.planting import Fault, planted
 from support.laws.filters import Bits, Noise, comparison_chance, comparison_law, product_law
 
@@ -315,7 +314,7 @@ def _threshold_of_one(noise: str, **options: Any) -> Any:
     return replace(right, threshold=right.threshold - rows + 1)
 
 
-_real_keep = feature_lists.keep_features
+_real_keep = presence.keep_features
 
 
 def _unlimited(lengths: Any, positions: Any, most: int, *rest: Any) -> Any:
@@ -365,5 +364,5 @@ BROKEN_FILTERS = {
         "the vocabulary is drawn with the noise for single rows",
         ((score_filter, "partition_selection", _of_one_row(keys.partition_selection)),),
     ),
-    "unlimited rows": Fault("a row counts for all its features", ((feature_lists, "keep_features", _unlimited),)),
+    "unlimited rows": Fault("a row counts for all its features", ((presence, "keep_features", _unlimited),)),
 }

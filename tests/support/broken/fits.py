@@ -22,7 +22,7 @@ from dpsql.mechanisms import ada_ssp, bounds, quantile, tukey
 from dpsql.mechanisms.gaussian import MU_UNIT, gaussian_mu
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM
-from dpsql.statistics import counts, regression
+from dpsql.statistics import block_sums, counts, regression
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.tukey import row_budget
 from support.broken.planting import Fault, Patch, planted
@@ -261,12 +261,12 @@ BROKEN_FITS: dict[str, Fault] = {
     "free count": _fit("the number of rows has no noise", (tukey_model, "discrete_laplace", _no_noise)),
     "free radius": _fit("the norm of a row is that of the data", (least_squares, "ada_ssp", _radius_of_the_data)),
     "rounded rows": _fit(
-        "rows are rounded after they were clipped, and grow beyond it", (least_squares, "clip_rows", _clip_and_round)
+        "rows are rounded after they were clipped, and grow beyond it", (regression, "clip_rows", _clip_and_round)
     ),
     "unclipped residuals": _fit(
         "residuals of any size, under noise for those in [-1, 1]",
         (ClippedRows, "residual_products", _unclipped_products),
     ),
-    "blocks by position": _fit("blocks of consecutive rows", (tukey_model, "_assigned", _by_position)),
+    "blocks by position": _fit("blocks of consecutive rows", (block_sums, "_assigned", _by_position)),
     "unsafe test": _fit("degenerate volumes pass the test of stability", (tukey, "stable_reach", _passes)),
 }

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.functions import feature_counts as collected
 from dpsql.functions import naive_bayes
-from dpsql.statistics import feature_counts
+from dpsql.statistics import feature_counts, presence
 from dpsql.statistics.feature_counts import Norms
 from support.broken.planting import Patch, planted
 
@@ -39,7 +38,7 @@ def _exact_rows(scale: Any, size: int) -> Any:
 # Owner, name and replacement of the piece that is wrong.
 BROKEN_NAIVE_BAYES: dict[str, Patch] = {
     "noise of one feature for a row of many": (naive_bayes, "released_norms", _of_one_feature),
-    "a row keeps more features than it may": (collected, "_sample", _keep_all),
+    "a row keeps more features than it may": (presence, "_sample", _keep_all),
     "replaced rows as added ones": (naive_bayes, "released_norms", _as_if_added),
     "units as rows": (naive_bayes, "released_norms", _as_if_one_row),
     "numbers of rows without noise": (naive_bayes, "discrete_laplace", _exact_rows),

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.contract.call import Batch
-from dpsql.functions.kendall import KendallCall, KendallPlan, Pairs, peel
+from dpsql.functions.kendall import KendallCall, KendallPlan, peel
+from dpsql.statistics.fold import Batch
+from dpsql.statistics.pairs import Pairs
 from dpsql.testing.neighbours import Table, to_arrow
 from support.laws.selection import select_law
 

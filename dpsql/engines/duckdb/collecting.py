@@ -1,0 +1,119 @@
+"""How DuckDB's threads share a fold: each at work has one of its own, and these merge when all rows have come.
+
+DuckDB calls a function from as many threads as it likes, so this is the one place where the collecting of rows knows
+of threads. Where a fold is large its copies are limited, and a thread waits for one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.kernels.staging import StagedColumns
+from dpsql.statistics.fold import Batch, Collector
+
+# Bytes that all copies of a fold may take together, beside the first.
+_COPIES = 1 << 28
+
+
+class Collecting:
+    """The rows of one pass, on their way into a collector.
+
+    Parameters
+    ----------
+    collector : Collector
+        Empty.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._first = collector
+        self._idle = [collector]
+        self._made = 1
+        self._most = 1 + _COPIES // collector.size if collector.size else None
+        self._free = threading.Condition()
+        self._blocks = _Blocks()
+
+    def add(self, call: Any, rows: pa.StructArray, batch: Batch) -> None:
+        """Take in a batch of rows of a call; several threads may."""
+        if not self._first.whole_blocks:
+            with self._borrowed() as collector:
+                call.collect(collector, rows, batch)
+            return
+        for target, features, part in call.read_parts(rows, batch):
+            for whole in self._blocks.add(target, features, part):
+                with self._borrowed() as collector:
+                    collector.add(*whole)
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Collector]:
+        with self._free:
+            while not self._idle and self._made == self._most:
+                self._free.wait()
+            collector = self._idle.pop() if self._idle else None
+            self._made += collector is None
+        if collector is None:
+            collector = self._first.zero()
+        try:
+            yield collector
+        finally:
+            with self._free:
+                self._idle.append(collector)
+                self._free.notify()
+
+    def learn(self, names: list[bytes], key: bytes) -> None:
+        """Tell the collector every name in the rows, before they come."""
+        with self._free:  # DuckDB evaluates a function again where it likes
+            first: Any = self._first
+            first.learn(names, key)
+
+    def whole(self) -> Collector:
+        """Return the collector with every row in it; no more rows may come."""
+        with self._free:
+            self._blocks.check_empty()
+            for other in self._idle:
+                if other is not self._first:
+                    self._first.merge(other)
+            self._idle = [self._first]
+            self._made = 1
+            return self._first
+
+
+class _Blocks:
+    """Blocks of which some rows have come: DuckDB sends the rows of a block in a row, but cuts its batches anywhere."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, StagedColumns] = {}
+        self._lock = threading.Lock()
+
+    def add(self, target: Any, features: Any, batch: Batch) -> Iterator[tuple[Any, Any, Batch]]:
+        """Take in rows; return, as a batch each, the blocks whose last row has come."""
+        keys, sizes = batch.keys, batch.sizes
+        if keys is None or sizes is None:
+            raise ValueError("rows of a blocked call carry their block")
+        columns = [*features, target]
+        for key in np.unique(keys).tolist():
+            here = np.flatnonzero(keys == key)
+            size = int(sizes[here[0]])
+            with self._lock:
+                block = self._open.setdefault(key, StagedColumns(len(columns)))
+                block.append([column[here] for column in columns])
+                full = block.rows == size
+                if full:
+                    del self._open[key]
+            if full:
+                whole = np.empty((len(columns), size))
+                for position in range(len(columns)):
+                    whole[position] = block.take(position)
+                part = Batch(np.full(size, key, dtype=np.uint64), np.full(size, size), batch.secret)
+                yield whole[-1], whole[:-1], part
+
+    def check_empty(self) -> None:
+        """Raise when the last row of a block has not come."""
+        with self._lock:
+            if self._open:
+                raise ValueError("a block is not complete")
