@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpsql.contract.events import Event
 from dpsql.contract.parameters import bounds_by_feature, fold, show
 from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
@@ -352,13 +353,13 @@ class Draw:
 
     Attributes
     ----------
-    event : dict
+    event : Event
         What was spent: a part of the plan's event.
     run : callable
         Gives the result as JSON values.
     """
 
-    event: dict[str, Any]
+    event: Event
     run: Callable[[], Any]
 
 

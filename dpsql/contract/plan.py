@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
+from dpsql.contract.events import Event
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.parameters import Side, list_items
@@ -224,7 +225,7 @@ class Plan(ABC):
 
     @property
     @abstractmethod
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: the mechanisms and their parameters."""
 
     @abstractmethod

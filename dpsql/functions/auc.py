@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
+from dpsql.contract.events import Event, SmoothSensitivity
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Quantity
 from dpsql.functions.column import COLUMN_PROTECTION
@@ -65,9 +66,9 @@ class AucPlan(ScorePlan):
         cauchy_scale(one, default_beta(one))
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: noise by smooth sensitivity."""
-        return {"mechanism": "smooth_sensitivity", "epsilon": str(self.epsilon)}
+        return SmoothSensitivity(self.epsilon)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the area would be, were the levels even; without n_rows nothing can be said."""

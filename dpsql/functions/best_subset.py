@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, BoundedCall, Collector
+from dpsql.contract.events import Event, SubsetExponential
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
@@ -117,9 +118,9 @@ class BestSubsetPlan(SelectionPlan):
         return own
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: one exponential mechanism over subsets."""
-        return {"mechanism": "subset_exponential", "k": self.k, "epsilon": str(self.epsilon), "method": self.method}
+        return SubsetExponential(self.epsilon, self.k, self.method)
 
     @property
     def columns(self) -> int:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.events import DiscreteLaplace, Event
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Quantity
 from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
@@ -44,9 +45,9 @@ class BoundsPlan(ColumnPlan):
         return {"failure": parameters.open_unit_interval("failure", given["failure"], hint=hint)}
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: noise on two histograms of one column."""
-        return {"mechanism": "discrete_laplace", "epsilon": str(self.epsilon)}
+        return DiscreteLaplace(self.epsilon)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a count."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
+from dpsql.contract.events import Event
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
@@ -69,7 +70,7 @@ class ConfusionPlan(CurvePlan):
         return len(self.thresholds) + 1
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: noise on counts."""
         return self.count_event
 

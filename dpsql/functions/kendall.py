@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.events import Event, ExponentialNoise, GumbelNoise, composed
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
@@ -105,17 +106,14 @@ class KendallPlan(SelectionPlan):
         return (first, *(later * first,) * (self.k - 1))
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: rounds of report-noisy-max."""
-        name = {"gumbel": "gumbel_noise", "exponential": "exponential_noise"}[self.mechanism]
+        kind = {"gumbel": GumbelNoise, "exponential": ExponentialNoise}[self.mechanism]
         first, later = self.round_epsilons[0], self.round_epsilons[1:]
         if self.split == "even" or not later:
-            return {"mechanism": name, "k": self.k, "epsilon": str(self.epsilon), "rounds": self.k}
-        rounds = {"mechanism": name, "k": len(later), "epsilon": str(sum(later)), "rounds": len(later)}
-        return {
-            "mechanism": "composed",
-            "events": [{"mechanism": name, "k": 1, "epsilon": str(first), "rounds": 1}, rounds],
-        }
+            return kind(self.epsilon, self.k, rounds=self.k)
+        rest = kind(sum(later, Fraction(0)), len(later), rounds=len(later))
+        return composed([kind(first, 1, rounds=1), rest])
 
     def ranges(self) -> tuple[Fraction, Fraction]:
         """Return the range of the utility in the first round and in later ones."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Call, Collector, Draw
+from dpsql.contract.events import Approximate, DiscreteLaplace, Event, composed
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, MOST_ROWS, PROTECTION, Plan, Quantity, feature_bounds
@@ -247,30 +248,21 @@ class RegressionPlan(Plan):
         return row_budget(self.neighbours, epsilon, self.delta)
 
     @cached_property
-    def count_event(self) -> dict[str, Any]:
+    def count_event(self) -> Event:
         """What the private number of rows costs."""
-        return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
+        return DiscreteLaplace(self.count_epsilon)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: the mechanisms and their parameters."""
         if self.method == "tukey":
-            rest = self.epsilon - self.count_epsilon
-            model = {
-                "mechanism": "approximate",
-                "method": "tukey",
-                "epsilon": str(rest),
-                "delta": str(self.delta),
-            }
-            return {"mechanism": "composed", "events": [self.count_event, model]} if self.draws_count else model
+            model = Approximate(self.epsilon - self.count_epsilon, self.delta, "tukey")
+            return composed([self.count_event, model]) if self.draws_count else model
         gaussian = gaussian_event(self.mu, self.epsilon - self.scale_epsilon, self.delta)
         if not self.scale_epsilon:
             return gaussian
         levels = halving_levels(len(least_squares.QUARTILES))
-        return {
-            "mechanism": "composed",
-            "events": [quantile_event(self.scale_epsilon, levels, self.neighbours), gaussian],
-        }
+        return composed([quantile_event(self.scale_epsilon, levels, self.neighbours), gaussian])
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, Call, Collector, Draw
+from dpsql.contract.events import Event
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
@@ -129,7 +130,7 @@ class LogisticPlan(Plan):
         return min(root, self.row_norm)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records at most: without normal noise a call spends no delta."""
         return objective_event(self.epsilon, self.delta or Fraction(0))
 

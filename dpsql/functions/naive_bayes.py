@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.events import DiscreteLaplace, Event, composed
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity
 from dpsql.errors import ParameterError
@@ -123,15 +124,11 @@ class NaiveBayesPlan(FeatureCountsPlan):
         return tuple(norms.l1 / (self.epsilon * share) for norms, share in pairs)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: noise on numbers of rows, and on counts of features."""
         if self.delta is not None:
             return gaussian_event(self.mu, self.epsilon, self.delta)
-        parts = [self.epsilon * share for share in self.shares]
-        return {
-            "mechanism": "composed",
-            "events": [{"mechanism": "discrete_laplace", "epsilon": str(part)} for part in parts],
-        }
+        return composed([DiscreteLaplace(self.epsilon * share) for share in self.shares])
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the counts would be."""

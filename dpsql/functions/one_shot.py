@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.contract.events import CanonicalLipschitz, Event, ExponentialNoise, GumbelNoise
 from dpsql.mechanisms.canonical_lipschitz import canonical_lipschitz
 from dpsql.mechanisms.select import select
 
@@ -17,14 +18,13 @@ CONFIDENCE = 0.95
 _FEW = 100
 
 
-def one_shot_event(mechanism: str, epsilon: Fraction, k: int, gamma: Fraction) -> dict[str, Any]:
+def one_shot_event(mechanism: str, epsilon: Fraction, k: int, gamma: Fraction) -> Event:
     """Return what the ledger records of a one-shot selection."""
-    event: dict[str, Any] = {"k": k, "epsilon": str(epsilon)}
     if mechanism == "one_shot":
-        return event | {"mechanism": "exponential_noise"}
+        return ExponentialNoise(epsilon, k)
     if mechanism == "gumbel":
-        return event | {"mechanism": "gumbel_noise", "rounds": k}
-    return event | {"mechanism": "canonical_lipschitz", "gamma": str(gamma)}
+        return GumbelNoise(epsilon, k, rounds=k)
+    return CanonicalLipschitz(epsilon, k, str(gamma))
 
 
 def one_shot(

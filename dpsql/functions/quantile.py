@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.events import Event
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
@@ -72,7 +73,7 @@ class QuantilePlan(ColumnPlan):
         return halving_levels(len(self.quantiles))
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: an exponential mechanism per level."""
         return quantile_event(self.epsilon, self.levels, self.neighbours)
 

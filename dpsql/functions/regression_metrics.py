@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.events import DiscreteLaplace, Event, composed
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
@@ -129,10 +130,9 @@ class MetricsPlan(Plan):
         return tuple(self.max_rows_per_unit * move / (self.epsilon * share) for move, share in pairs)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: noise on five sums."""
-        parts = [{"mechanism": "discrete_laplace", "epsilon": str(self.epsilon * share)} for share in SHARES]
-        return {"mechanism": "composed", "events": parts}
+        return composed([DiscreteLaplace(self.epsilon * share) for share in SHARES])
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, in the unit where the bounds are 2 wide."""

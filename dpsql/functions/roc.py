@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.events import DiscreteLaplace, Event, SmoothSensitivity, composed
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.errors import ParameterError
@@ -115,10 +116,10 @@ class CurvePlan(ScorePlan):
         return None if self.delta is None else usable_mu(self.count_epsilon, self.delta)
 
     @property
-    def count_event(self) -> dict[str, Any]:
+    def count_event(self) -> Event:
         """What the ledger records of the counts."""
         if self.delta is None or self.mu is None:
-            return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
+            return DiscreteLaplace(self.count_epsilon)
         return gaussian_event(self.mu, self.count_epsilon, self.delta)
 
     def strategy(self, cells: int) -> PrefixStrategy:
@@ -283,15 +284,15 @@ class RocPlan(CurvePlan):
             cauchy_scale(one, default_beta(one))
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: the choice of thresholds, and noise on counts."""
         if self.thresholds == "fixed":
             return self.count_event
         if self.thresholds == "recursive":
-            chosen = quantile_event(self.threshold_epsilon, self.levels, self.neighbours)
+            chosen: Event = quantile_event(self.threshold_epsilon, self.levels, self.neighbours)
         else:
-            chosen = {"mechanism": "smooth_sensitivity", "epsilon": str(self.threshold_epsilon)}
-        return {"mechanism": "composed", "events": [chosen, self.count_event]}
+            chosen = SmoothSensitivity(self.threshold_epsilon)
+        return composed([chosen, self.count_event])
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the cumulative counts would be."""

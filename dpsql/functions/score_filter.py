@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Collector
+from dpsql.contract.events import Approximate, DiscreteLaplace, Event, SparseVectorTechnique, composed
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k
 from dpsql.errors import InternalError, ParameterError
@@ -260,26 +261,21 @@ class ScoreFilterPlan(FeatureCountsPlan):
         return min(laplace, gaussian, key=lambda selection: selection.threshold)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: the vocabulary where it is drawn, and what finds the features."""
-        epsilon = str(self.score_epsilon)
-        scores: dict[str, Any]
+        scores: Event
         if self.noise_law == "gaussian":
             scores = gaussian_event(self.mu, self.score_epsilon, _given(self.score_delta))
         elif self.noise_law == "laplace":
-            scores = {"mechanism": "discrete_laplace", "epsilon": epsilon}
+            scores = DiscreteLaplace(self.score_epsilon)
         elif self.chosen == "svt":
-            scores = {"mechanism": "sparse_vector", "epsilon": epsilon, "cutoff": self.cutoff}
+            scores = SparseVectorTechnique(self.score_epsilon, self.cutoff)
         else:
             scores = one_shot_event(self.chosen, self.score_epsilon, _given(self.k), _GAMMA)
         if not self.draws_vocabulary:
             return scores
-        names = {
-            "mechanism": "approximate",
-            "epsilon": str(self.epsilon - self.score_epsilon),
-            "delta": str(_given(self.delta) - (self.score_delta or 0)),
-        }
-        return {"mechanism": "composed", "events": [names, scores]}
+        names = Approximate(self.epsilon - self.score_epsilon, _given(self.delta) - (self.score_delta or 0))
+        return composed([names, scores])
 
     @property
     def released(self) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, BoundedCall, Collector
+from dpsql.contract.events import DiscreteLaplace, Event, composed
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds
@@ -95,13 +96,12 @@ class SisPlan(SelectionPlan):
         return self.epsilon * self.center_share if self.center == "target" else Fraction(0)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: the mechanisms and their parameters."""
         selection = one_shot_event(self.mechanism, self.epsilon - self.center_epsilon, self.k, self.gamma)
         if self.center == "public":
             return selection
-        mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
-        return {"mechanism": "composed", "events": [mean, selection]}
+        return composed([DiscreteLaplace(self.center_epsilon), selection])
 
     @property
     def center_scale(self) -> Fraction:

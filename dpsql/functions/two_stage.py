@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, Call, Collector
+from dpsql.contract.events import DiscreteLaplace, Event, composed
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
@@ -117,13 +118,12 @@ class TwoStagePlan(SelectionPlan):
         return Fraction(0) if self.blocks is not None else self.epsilon * self.count_share
 
     @cached_property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records: the mechanisms and their parameters."""
         selection = one_shot_event(self.mechanism, self.epsilon - self.count_epsilon, self.k, self.gamma)
         if self.blocks is not None:
             return selection
-        count = {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
-        return {"mechanism": "composed", "events": [count, selection]}
+        return composed([DiscreteLaplace(self.count_epsilon), selection])
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private count."""

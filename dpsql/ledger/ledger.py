@@ -15,8 +15,9 @@ from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dpsql.contract.events import Event, cost_of
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError, ParameterError
-from dpsql.ledger.accountant import Cost, cost_of, loss_text, units_up
+from dpsql.ledger.accountant import Cost, loss_text, units_up
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import VerifyReport, canonical
 from dpsql.ledger.rows import BudgetRow, Declarations, Entry, LedgerRow, StoredRelease
@@ -220,7 +221,7 @@ class Ledger:
         dataset : str
             Name of the budget.
         cost : Cost
-            Loss of the release, from `dpsql.ledger.accountant.cost_of`.
+            Loss of the release, from its event.
         strict : bool
             Refuse a dataset that was never protected; otherwise it has no limit.
         neighbours, privacy_unit : str
@@ -282,7 +283,7 @@ class Ledger:
         self,
         dataset: str,
         *,
-        event: Mapping[str, Any],
+        event: Event | Mapping[str, Any],
         function: str,
         arguments: Mapping[str, Any],
         draw: Callable[[], Any],
@@ -304,8 +305,8 @@ class Ledger:
         ----------
         dataset : str
             Name of the budget.
-        event : mapping
-            The mechanism and its parameters, see `dpsql.ledger.accountant.cost_of`.
+        event : Event or mapping
+            The mechanism and its parameters, or the record of it: see `dpsql.contract.events`.
         function : str
             Such as ``'dp_sis'``.
         arguments : mapping
@@ -391,7 +392,7 @@ class Ledger:
         self,
         dataset: str,
         *,
-        event: Mapping[str, Any],
+        event: Event | Mapping[str, Any],
         function: str,
         arguments: Mapping[str, Any],
         name: str | None = None,
@@ -592,7 +593,7 @@ def _append_charges(transaction: Transaction, row: dict[str, Any], keys: Sequenc
 
 def _release_row(
     dataset: str,
-    event: Mapping[str, Any],
+    event: Event | Mapping[str, Any],
     function: str,
     arguments: Mapping[str, Any],
     name: str | None,
@@ -605,9 +606,10 @@ def _release_row(
     key = _dataset_key(dataset)
     if name is not None:
         _refuse_name("release", name)
-    cost = cost_of(event)
+    spent = event.to_json() if isinstance(event, Event) else event
+    cost = event.cost if isinstance(event, Event) else cost_of(event)
     try:
-        arguments_text, event_text = canonical(_plain(arguments)), canonical(_plain(event))
+        arguments_text, event_text = canonical(_plain(arguments)), canonical(_plain(spent))
     except (TypeError, ValueError):
         raise ParameterError("P049", f"the arguments of {function} must be JSON values, to be recorded.") from None
     subject = row

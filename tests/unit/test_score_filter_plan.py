@@ -22,7 +22,6 @@ from dpsql.functions.score_filter import (
     point_scores,
     released_counts,
 )
-from dpsql.ledger.accountant import cost_of
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
@@ -63,7 +62,7 @@ EVERY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("more", EVERY, ids=str)
 def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     found = plan(**more)
-    cost = cost_of(found.event)
+    cost = found.event.cost
     assert cost.epsilon == found.epsilon
     assert cost.delta == (found.delta if found.noise_law == "gaussian" or found.draws_vocabulary else 0)
     assert (cost.rho is None) == found.draws_vocabulary
@@ -106,7 +105,7 @@ def test_auto_is_a_rule_of_public_numbers() -> None:
     assert plan(k=200, score="total_count", **best).chosen == "laplace"
     assert plan(k=200, score="total_count", delta=1e-6, **best).chosen == "gaussian"
     assert plan(k=1, score="total_count", delta=1e-6, **best).chosen == "one_shot"
-    assert plan(k=1, score="total_count", delta=1e-6, **best).event["mechanism"] == "exponential_noise"
+    assert plan(k=1, score="total_count", delta=1e-6, **best).event.mechanism == "exponential_noise"
     assert plan(k=3, score="information_gain", **best).chosen == "laplace"
     limited = plan(k=1, score="information_gain", n_max=1000, max_features_per_row=500, **best)
     assert limited.chosen == "one_shot"

@@ -26,7 +26,6 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.registry import CURVES, EXACT, MODELS, SELECTORS, function_of
-from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
@@ -308,7 +307,7 @@ class Session:
         if plan.release is not None and self.replay(plan) is not None:
             return
         for dataset in plan.charged:
-            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **_protection(plan))
+            self.ledger.check(dataset, plan.event.cost, strict=self.strict, traced=plan.traced, **_protection(plan))
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""

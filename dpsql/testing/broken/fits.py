@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.contract.events import Event, composed
 from dpsql.functions import least_squares, linear_regression
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions import tukey as tukey_model
@@ -177,8 +178,8 @@ def _greedy_regression(plan: Any) -> Any:
     return replace(_regression_of_a_pipeline(plan), epsilon=plan.epsilon)
 
 
-def _event_of_a_pipeline(plan: Any) -> dict[str, Any]:
-    return {"mechanism": "composed", "events": [plan.selection.event, _regression_of_a_pipeline(plan).event]}
+def _event_of_a_pipeline(plan: Any) -> Event:
+    return composed([plan.selection.event, _regression_of_a_pipeline(plan).event])
 
 
 def _mu_rounded_up(plan: Any) -> Fraction:
