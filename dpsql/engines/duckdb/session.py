@@ -25,7 +25,7 @@ from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.errors import BudgetError, InternalError, ParameterError
-from dpsql.functions.registry import CURVES, EXACT, MODELS, SELECTORS, function_of
+from dpsql.functions.registry import CURVES, MODELS, SELECTORS, function_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
@@ -64,6 +64,11 @@ class RunningCall:
     touched: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def spends(self) -> bool:
+        """Whether the call is charged, as the registry of functions says."""
+        return function_of(self.function).spends
 
 
 class Session:
@@ -144,7 +149,8 @@ class Session:
         if not aggregate:
             source = text("source", source, hint="Give the name of a table, view or registered frame.")
         given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
-        governed = function not in EXACT and (self.sources.governed_at_bind if seen else self.sources.governed)
+        spends = function_of(function).spends
+        governed = spends and (self.sources.governed_at_bind if seen else self.sources.governed)
         if governed and aggregate and given is None:
             raise ParameterError(
                 "P013",
@@ -163,7 +169,7 @@ class Session:
                     unit if isinstance(unit, str) else None,
                     named=arguments.get("release") is not None,
                 )
-            elif function not in EXACT:
+            elif spends:
                 placement = self.sources.identified(source, seen, self._dataset_of(source) if given is None else given)
         elif governed and not aggregate:
             raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
@@ -373,7 +379,7 @@ class Session:
         """
         with self._lock:
             found = self._calls.get(ticket)
-        if found is None or (private is not None and private != found.function.startswith("dp_")):
+        if found is None or (private is not None and private != found.spends):
             raise InternalError("I002", "the call is no longer running. Run the statement again.")
         return found
 
@@ -501,7 +507,7 @@ class Session:
     def _charge_failure(self, running: RunningCall) -> None:
         with self._lock:  # several threads read rows of one call; it is charged once
             first, running.charged = not running.charged, True
-        if first and running.function.startswith("dp_"):
+        if first and running.spends:
             plan = running.call.plan
             self.ledger.charge_failure(
                 plan.dataset,
