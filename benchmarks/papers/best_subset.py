@@ -44,6 +44,7 @@ from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetReject
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.fixed_point import affine_map, quantise
 from dpsql.statistics.gram import utility_range
+from dpsql.testing.drawing import draw_once
 
 HERE = Path(__file__).resolve().parent
 SEED = 20251022  # of the data and of the blocks; the mechanisms draw from the operating system
@@ -308,8 +309,8 @@ def draw_others(table: Table, setting: Setting, trial: int, draws: int) -> dict[
     block = np.random.default_rng([SEED, n, trial]).integers(0, blocks, n)
     votes = lasso_votes(table.x, table.y, block, blocks=blocks, k=setting.size, penalty=voting.penalty, threads=0)
     return {
-        "dp_sis": [tuple(map(int, draw_selection(screening, utility, names))) for _ in range(draws)],
-        "dp_two_stage": [tuple(draw_votes(voting, votes)) for _ in range(draws)],
+        "dp_sis": [tuple(map(int, draw_once(draw_selection, screening, utility, names))) for _ in range(draws)],
+        "dp_two_stage": [tuple(draw_once(draw_votes, voting, votes)) for _ in range(draws)],
     }
 
 

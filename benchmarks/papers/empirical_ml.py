@@ -46,6 +46,7 @@ from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
 from dpsql.mechanisms.smooth import smooth_area
 from dpsql.released.curves import area_between, area_under, consistent
 from dpsql.released.release import Release
+from dpsql.testing.drawing import draw_once
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1].parent / "shared" / "data"
@@ -605,7 +606,7 @@ def curve_lines(
                         if repeat == 0 and method in ROC_IN_SQL and scorer == "logistic":
                             drawn = sql_curve(fold, part, epsilon, settings)
                         else:
-                            fpr, tpr = draw_roc(plan, *counts).rates
+                            fpr, tpr = draw_once(draw_roc, plan, *counts).rates
                             drawn = (np.append(0.0, fpr), np.append(0.0, tpr))
                         found.append((part, drawn))
                 yield common | {"method": method, "epsilon": epsilon} | summary(found, repeats)

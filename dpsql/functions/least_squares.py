@@ -16,9 +16,7 @@ from dpsql.contract.plan import Quantity
 from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS, GridCounts, MagnitudeCounts
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
-from dpsql.mechanisms.bounds import gaussian_bounds
-from dpsql.mechanisms.quantile import tied_quantiles
+from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity
 
@@ -85,9 +83,9 @@ class Magnitudes(Collector):
         plan = self._call.plan
         features, target = self._features, self._target
         if self._cells is not None:
-            drawn = gaussian_bounds(
+            drawn = plan.measurement["fit"].draw_bounds(
+                "bounds",
                 self._cells.counts,
-                mu=plan.bounds_mu,
                 neighbours=plan.neighbours,
                 max_rows_per_unit=plan.max_rows_per_unit,
                 failure=_FAILURE,
@@ -156,10 +154,10 @@ class Products(_Rows):
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
         """Draw the noisy products and solve."""
         plan = self._call.plan
-        fit = ada_ssp(
+        fit = plan.measurement["fit"].draw_fit(
+            "fit",
             self._sums.total(),
             radius=self._radius,
-            mu=plan.fit_mu,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )
@@ -195,11 +193,11 @@ class StoredRows(_Rows):
                 moved = (target - scales.target_middle) * scales.target_scale
             np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
             rows.add(matrix.astype(np.float64), np.nan_to_num(np.floor(moved + 0.5)))
-        fit = boosted_ada_ssp(
+        fit = plan.measurement["fit"].draw_boosted(
+            "fit",
             rows,
             self._sums.total(),
             radius=self._radius,
-            mu=plan.fit_mu,
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
@@ -218,13 +216,7 @@ class StoredRows(_Rows):
         plan = self._call.plan
         if self._call.target.levels is not None:
             return self._scales
-        found = tied_quantiles(
-            self._cells.counts,
-            at=QUARTILES,
-            epsilon=plan.scale_epsilon,
-            neighbours=plan.neighbours,
-            max_rows_per_unit=plan.max_rows_per_unit,
-        )
+        found = plan.measurement["scale"].draw_tied(self._cells.counts)
         first, median, third = (self._cells.middle(cell) for cell in found)
         if not third > first:
             return self._scales

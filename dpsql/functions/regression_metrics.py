@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Batch, Call, Collector
-from dpsql.contract.events import DiscreteLaplace, Event, composed
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.column import COLUMN_PROTECTION
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.mechanisms.parts import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 
@@ -121,18 +121,23 @@ class MetricsPlan(Plan):
         return int(min(2.0, max(self.error_bound / self.half_width, 2.0**-20)) * FIXED_POINT_ONE)
 
     @cached_property
-    def scales(self) -> tuple[Fraction, ...]:
-        """Scales of the Laplace noise on the five sums."""
+    def sensitivities(self) -> tuple[int, ...]:
+        """How far one privacy unit moves each sum."""
         one, bound = FIXED_POINT_ONE, self.largest_error
         doubled = 2 if self.neighbours == "replace" else 1
-        moves = (1, doubled * one, one**2, bound**2, bound)
-        pairs = zip(moves, SHARES, strict=True)
-        return tuple(self.max_rows_per_unit * move / (self.epsilon * share) for move, share in pairs)
+        return tuple(self.max_rows_per_unit * move for move in (1, doubled * one, one**2, bound**2, bound))
 
     @cached_property
-    def event(self) -> Event:
-        """What the ledger records: noise on five sums."""
-        return composed([DiscreteLaplace(self.epsilon * share) for share in SHARES])
+    def measurement(self) -> Measurement:
+        """What is drawn: five sums, each at its share."""
+        sums = zip(SUMS, SHARES, self.sensitivities, strict=True)
+        return measurement_of(*(SumWithNoise(name, self.epsilon * share, moved) for name, share, moved in sums))
+
+    @cached_property
+    def scales(self) -> tuple[Fraction, ...]:
+        """Scales of the Laplace noise on the five sums."""
+        sums: Any = self.measurement.leaves
+        return tuple(part.scale() for part in sums)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, in the unit where the bounds are 2 wide."""
@@ -192,8 +197,7 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
       metrics at once: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
       nothing about other rows.
     """
-    epsilons = [plan.epsilon * share for share in SHARES]
-    noisy = [_noisy(total, *given) for total, *given in zip(sums, plan.scales, epsilons, strict=True)]
+    noisy = [_noisy(part, total) for part, total in zip(plan.measurement.leaves, sums, strict=True)]
     units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
     middle = [value / unit for (value, _), unit in zip(noisy, units, strict=True)]
     reach = [by / unit for (_, by), unit in zip(noisy, units, strict=True)]
@@ -217,20 +221,10 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
     ]
 
 
-def _noisy(total: int, scale: Fraction, epsilon: Fraction) -> tuple[int, float]:
-    """Return a sum with Laplace noise of at least a scale, and how far it is off, but for a chance of 1 %.
-
-    Notes
-    -----
-    - **Guarantee**: pure ``epsilon``-DP.
-    - **Sensitivity**: ``scale * epsilon``; of the sum in units, rounded down, one over the unit of that, plus one.
-    """
-    unit = 1 << (math.floor(scale) // _WIDEST).bit_length()
-    if unit > 1:
-        scale = scale / unit + 1 / epsilon
-    noisy = total // unit + int(discrete_laplace(scale, 1)[0])
-    reach = 1 + float(scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
-    return noisy * unit, reach * unit + (unit - 1)
+def _noisy(part: Any, total: int) -> tuple[int, float]:
+    """Return a sum with its part's noise, and how far it is off, but for a chance of 1 %."""
+    reach = 1 + float(part.unit_scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
+    return part.draw_sum(total), reach * part.unit + (part.unit - 1)
 
 
 def _share_explained(

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.call import Batch, Collector, Draw
+from dpsql.contract.call import Batch, Collector
+from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
-from dpsql.mechanisms.tukey import tukey
-from dpsql.noise.discrete import discrete_laplace
 from dpsql.statistics.fixed_point import affine_map, affine_maps
 from dpsql.statistics.tukey import models_needed
 from dpsql.statistics.votes import blocks_from_count
@@ -74,7 +73,7 @@ class RowCount(Collector):
         """
         plan = self._call.plan
         epsilon = plan.count_epsilon / plan.max_rows_per_unit
-        noisy = self._rows + int(discrete_laplace(1 / epsilon, 1)[0])
+        [noisy] = plan.measurement["count"].draw([self._rows])
         rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
         if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
             return Refused(self._call)
@@ -97,7 +96,7 @@ class Refused(Collector):
     def draw(self, progress: Callable[[float], None]) -> Draw:
         """Say that nothing was released."""
         result = self._call.result(None, reason="too few rows for so many features")
-        return Draw(self._call.plan.count_event, lambda: result)
+        return Draw(self._call.plan.measurement.only("count"), lambda: result)
 
 
 class Waiting(Collector):
@@ -163,10 +162,9 @@ class Products(Collector):
           replace two models may change, and `dpsql.statistics.tukey.row_budget` allows for it.
         - **Assumes**: all rows of a privacy unit are in one block.
         """
-        epsilon, delta = self._call.plan.model_budget
         models = self._gram.models(progress)
         models[:] /= self._call.target_unit
-        point = tukey(models, epsilon_test=epsilon / 2, epsilon_draw=epsilon / 2, delta=delta)
+        point = self._call.plan.measurement["model"].draw(models)
         more = {} if point is not None else {"reason": "the models of the blocks differ too much, or are too few"}
         result = self._call.result(point, bounds=self._bounds, **more)
         return lambda: result

@@ -11,11 +11,13 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.contract.events import Event, cost_of
+from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError, ParameterError
 from dpsql.ledger.accountant import Cost, loss_text, units_up
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
@@ -283,7 +285,7 @@ class Ledger:
         self,
         dataset: str,
         *,
-        event: Event | Mapping[str, Any],
+        event: Permit | Event | Mapping[str, Any],
         function: str,
         arguments: Mapping[str, Any],
         draw: Callable[[], Any],
@@ -305,8 +307,9 @@ class Ledger:
         ----------
         dataset : str
             Name of the budget.
-        event : Event or mapping
-            The mechanism and its parameters, or the record of it: see `dpsql.contract.events`.
+        event : Permit, Event or mapping
+            What is spent. `draw` samples under a permit, and nothing else is charged than what it allows; an event, or
+            its record, is for a draw without mechanisms of its own.
         function : str
             Such as ``'dp_sis'``.
         arguments : mapping
@@ -348,8 +351,9 @@ class Ledger:
         LedgerError
             The database failed; nothing is returned.
         """
+        spent = event.event if isinstance(event, Permit) else event
         record, cost = _release_row(
-            dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
         )
         if remark:
             record["guarantee"] += f"; {remark}"
@@ -369,7 +373,8 @@ class Ledger:
                 refuse_overspend(one, state.budget, state.spent, cost, strict=strict)
             failure = None
             try:
-                result = canonical(draw())
+                with event.drawing() if isinstance(event, Permit) else nullcontext():
+                    result = canonical(draw())
             except BaseException as error:  # whatever it was, the charge is recorded first
                 failure = error
                 outcome = {"status": NO_RESULT}

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from dpsql.functions import score_filter
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter import ScoreFilterPlan, released_counts
+from dpsql.mechanisms import parts
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
 from dpsql.statistics.feature_counts import exact_scores
+from dpsql.testing.broken.planting import Patch, planted
 from dpsql.testing.laws import one_shot_law
 
 Array = NDArray[np.float64]
@@ -351,10 +353,10 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
 
     Notes
     -----
-    Functions of `dpsql.functions.score_filter` are replaced meanwhile, so only one call at a time.
+    Functions of `dpsql.mechanisms.parts` are replaced meanwhile, so only one call at a time.
     """
     seen = FilterCall()
-    released, selection = score_filter.released_counts, vars(score_filter)["select_partitions"]
+    released, selection = score_filter.released_counts, vars(parts)["select_partitions"]
 
     def numbers(kind: str, counts: Counts) -> NDArray[np.int64]:
         values = released(kind, counts)
@@ -381,23 +383,18 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
         seen.keys, seen.key_selection = dict(zip(found, rows.tolist(), strict=True)), chosen
         return sorted(names)
 
-    hooks: dict[str, Any] = {
-        "released_counts": numbers,
-        "discrete_laplace": laplace,
-        "gaussian_counts": gaussian,
-        "sparse_vector": sparse,
-        "one_shot": select,
-    }
+    hooks: list[Patch] = [
+        (score_filter, "released_counts", numbers),
+        (parts, "discrete_laplace", laplace),
+        (parts, "gaussian_counts", gaussian),
+        (parts, "sparse_vector", sparse),
+        (parts, "select", select),
+        (parts, "canonical_lipschitz", select),
+    ]
     if selection.__module__ == select_partitions.__module__:
-        hooks["select_partitions"] = vocabulary
-    before = {name: getattr(score_filter, name) for name in hooks}
-    try:
-        for name, hook in hooks.items():
-            setattr(score_filter, name, hook)
+        hooks.append((parts, "select_partitions", vocabulary))
+    with planted(*hooks):
         seen.result = run()
-    finally:
-        for name, real in before.items():
-            setattr(score_filter, name, real)
     return seen
 
 

@@ -25,6 +25,7 @@ from dpsql.functions.score_filter import (
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
+from dpsql.testing.drawing import draw_once
 
 FEATURES = [f"x{j}" for j in range(1000)]
 LONG = {"features": "word", "row_id": "doc", "names": None}
@@ -123,8 +124,8 @@ def test_more_rows_than_the_limit_cannot_be() -> None:
     nothing = np.zeros(3, dtype=np.int64)
     chosen = plan(k=1, threshold=None, method="one_shot", score="information_gain", n_max=49)
     with pytest.raises(InternalError, match="I033"):
-        draw_features(chosen, Counts(nothing, nothing, 30, 20), ["a", "b", "c"])
-    draw_features(chosen, Counts(nothing, nothing, 29, 20), ["a", "b", "c"])
+        draw_once(draw_features, chosen, Counts(nothing, nothing, 30, 20), ["a", "b", "c"])
+    draw_once(draw_features, chosen, Counts(nothing, nothing, 29, 20), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])
@@ -265,7 +266,8 @@ def test_scores_without_noise_are_the_exact_ones(score: str, method: str) -> Non
     without_noise = released_counts(found.released, COUNTS).astype(np.float64)
     scores = noisy_scores(found, without_noise, 4)
     assert scores == pytest.approx(exact / found.unit, abs=20 / INFORMATION_UNIT)
-    noisy, deviation = noisy_counts(
+    noisy, deviation = draw_once(
+        noisy_counts,
         plan(
             features=["a", "b", "c", "d"],
             score=score,
@@ -309,7 +311,7 @@ def test_clusters() -> None:
 def test_no_features_at_all(more: dict[str, Any]) -> None:
     """A private vocabulary may turn out empty."""
     nothing = np.zeros(0, dtype=np.int64)
-    result = draw_features(plan(**more), Counts(nothing, nothing, 30, 20), [])
+    result = draw_once(draw_features, plan(**more), Counts(nothing, nothing, 30, 20), [])
     assert result["names"] == []
     assert result["scores"] in (None, [])
 
@@ -317,4 +319,4 @@ def test_no_features_at_all(more: dict[str, Any]) -> None:
 def test_a_short_vocabulary_is_selected_whole() -> None:
     for method in ("one_shot", "gumbel", "canonical_lipschitz", "laplace", "auto"):
         chosen = plan(**PRIVATE, k=10, threshold=None, method=method)
-        assert sorted(draw_features(chosen, COUNTS, ["a", "b", "c", "d"])["names"]) == ["a", "b", "c", "d"]
+        assert sorted(draw_once(draw_features, chosen, COUNTS, ["a", "b", "c", "d"])["names"]) == ["a", "b", "c", "d"]

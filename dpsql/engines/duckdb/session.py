@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsql.contract.call import Call, Collector, Draw
+from dpsql.contract.call import Call, Collector
+from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
@@ -63,6 +64,7 @@ class RunningCall:
     # Keys the choice among the features of a row, which every call makes anew.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
+    permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample what will be charged
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
 
@@ -403,7 +405,9 @@ class Session:
         with self._lock:
             self._forget_the_dead()
             self._opened += 1
-            self._calls[ticket] = RunningCall(call, function, self._opened, call.start())
+            measurement = call.plan.measurement if function_of(function).spends else NOTHING
+            running = RunningCall(call, function, self._opened, call.start(), permit=Permit(measurement))
+            self._calls[ticket] = running
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         return ticket
@@ -467,12 +471,14 @@ class Session:
         """Release a call whose statistic is complete: the long work, then charge and draw in one transaction."""
         call = running.call
 
-        def prepare(_: RunningCall) -> Draw:
+        def prepare(_: RunningCall) -> Callable[[], Any]:
             with Progress(running.function) as progress:
                 draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
-                return draw if isinstance(draw, Draw) else Draw(call.plan.event, draw)
+                if isinstance(draw, Draw):
+                    running.permit.settle(draw.measurement)
+                return draw.run if isinstance(draw, Draw) else draw
 
-        return self.release(call.plan, running.function, self.guarded(ticket, prepare), call.left_out)
+        return self.release(running, self.guarded(ticket, prepare))
 
     def turn(self, ticket: int, number: int, complete: Callable[[RunningCall], Collector]) -> None:
         """End a pass over the rows, once: draw what the next one needs.
@@ -518,6 +524,8 @@ class Session:
     def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
         """Run a part of a call that reads rows; should it fail, the charge is committed without a result.
 
+        So it may sample what the call will be charged for: the next pass, or the long work, may need it.
+
         Raises
         ------
         InternalError
@@ -526,25 +534,27 @@ class Session:
         """
         running = self.running(ticket, private=private)
         try:
-            return work(running)
+            with running.permit.drawing():
+                return work(running)
         except BaseException as failure:
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
             raise InternalError("I001", f"{running.function} {FAILED}") from None
 
-    def release(self, plan: Plan, function: str, draw: Draw, remark: str = "") -> Entry:
-        """Charge and draw in one durable transaction; `remark` stands in the receipt, after the guarantee."""
+    def release(self, running: RunningCall, draw: Callable[[], Any]) -> Entry:
+        """Charge a call and draw in one durable transaction."""
+        plan, function = running.call.plan, running.function
         entry = self.ledger.charge(
             plan.dataset,
-            event=draw.event,
+            event=running.permit,
             function=function,
             arguments=plan.public_arguments,
-            draw=draw.run,
+            draw=draw,
             name=plan.release,
             strict=self.strict,
             row=row_text(plan),
-            remark=remark,
+            remark=running.call.left_out,
             lineage=plan.lineage,
             also=plan.charged[1:],
             traced=plan.traced,

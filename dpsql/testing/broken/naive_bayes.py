@@ -9,6 +9,7 @@ import numpy as np
 
 from dpsql.functions import feature_counts as collected
 from dpsql.functions import naive_bayes
+from dpsql.mechanisms import parts
 from dpsql.statistics import feature_counts
 from dpsql.statistics.feature_counts import Norms
 from dpsql.testing.broken.planting import Patch, planted
@@ -42,7 +43,7 @@ BROKEN_NAIVE_BAYES: dict[str, Patch] = {
     "a row keeps more features than it may": (collected, "_sample", _keep_all),
     "replaced rows as added ones": (naive_bayes, "released_norms", _as_if_added),
     "units as rows": (naive_bayes, "released_norms", _as_if_one_row),
-    "numbers of rows without noise": (naive_bayes, "discrete_laplace", _exact_rows),
+    "numbers of rows without noise": (parts, "discrete_laplace", _exact_rows),
 }
 
 
