@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.sis import SisPlan, draw_selection
 from dpsql.functions.two_stage import TwoStagePlan, draw_votes
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
@@ -44,7 +45,6 @@ from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetReject
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.fixed_point import affine_map, quantise
 from dpsql.statistics.gram import utility_range
-from dpsql.testing.drawing import draw_once
 
 HERE = Path(__file__).resolve().parent
 SEED = 20251022  # of the data and of the blocks; the mechanisms draw from the operating system

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.sis import SisPlan, draw_center, draw_selection
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.statistics.xty import mean_from_sums
-from dpsql.testing.drawing import draw_once
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1].parent / "shared" / "data"

@@ -39,6 +39,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.roc import RocPlan, draw_roc
 from dpsql.functions.score_filter import best_cluster, point_scores
 from dpsql.kernels.blas import one_thread
@@ -46,7 +47,6 @@ from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
 from dpsql.mechanisms.smooth import smooth_area
 from dpsql.released.curves import area_between, area_under, consistent
 from dpsql.released.release import Release
-from dpsql.testing.drawing import draw_once
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1].parent / "shared" / "data"

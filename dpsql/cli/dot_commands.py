@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
-from dpsql.cli.catalog import descriptions
+from dpsql.cli.known_names import descriptions
 from dpsql.cli.messages import console, say_error
 from dpsql.cli.receipts import budget_view, ledger_view
 
@@ -65,24 +65,24 @@ def run_dot_command(shell: Shell, line: str) -> bool:
 
 
 def _budget(shell: Shell, _: list[str]) -> None:
-    console().print(budget_view(shell.session.ledger.budgets()))
+    console().print(budget_view(shell.runner.ledger.budgets()))
 
 
 def _ledger(shell: Shell, words: list[str]) -> None:
-    console().print(ledger_view(shell.session.ledger.entries(*words)))
+    console().print(ledger_view(shell.runner.ledger.entries(*words)))
 
 
 def _explain(shell: Shell, words: list[str]) -> None:
-    click.echo(shell.session.context.explain(words[0].rstrip("; ")))
+    click.echo(shell.runner.context.explain(words[0].rstrip("; ")))
 
 
 def _tables(shell: Shell, _: list[str]) -> None:
-    for name in shell.catalog.columns:
+    for name in shell.names.columns:
         click.echo(name)
 
 
 def _schema(shell: Shell, words: list[str]) -> bool:
-    tables = shell.catalog.columns
+    tables = shell.names.columns
     chosen = [name for name in tables if not words or name.lower() == words[0].lower()]
     if words and not chosen:
         say_error(f"there is no table {words[0]!r}.")
@@ -123,7 +123,7 @@ def _timer(shell: Shell, words: list[str]) -> bool:
 def _help(shell: Shell, words: list[str]) -> bool:
     texts = descriptions()
     if not words:
-        names = dict.fromkeys(function.name for function in shell.catalog.functions)
+        names = dict.fromkeys(function.name for function in shell.names.functions)
         rows = [(command.usage, command.help) for command in DOT_COMMANDS.values()]
         rows += [("", ""), *((name, _summary(texts.get(name, ""))) for name in names)]
         view = Table.grid(padding=(0, 2))
@@ -131,7 +131,7 @@ def _help(shell: Shell, words: list[str]) -> bool:
             view.add_row(*row)
         console().print(view)
         return True
-    forms = [function for function in shell.catalog.functions if function.name == words[0].lower()]
+    forms = [function for function in shell.names.functions if function.name == words[0].lower()]
     if not forms:
         say_error(f"there is no function {words[0]!r}. Type .help for the list.")
         return False

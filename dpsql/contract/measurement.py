@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dpsql.contract.events import Event, composed
 from dpsql.errors import InternalError
@@ -23,6 +23,7 @@ from dpsql.errors import InternalError
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 P = TypeVar("P", bound="Part")
+Planned = TypeVar("Planned", bound="Measured")
 # The permit under which this thread samples.
 _current: ContextVar[Permit | None] = ContextVar("dpsql_permit", default=None)
 
@@ -192,6 +193,31 @@ class Permit:
                 if not any(part.covers(leaf) for leaf in measurement.leaves):
                     raise InternalError("I034", f"{part.name} was drawn and would not be charged. Report it.")
             self._measurement = measurement
+
+
+class Measured(Protocol):
+    """A plan."""
+
+    @property
+    def measurement(self) -> Measurement:
+        """What it samples."""
+
+
+def draw_once(
+    draw: Callable[Concatenate[Planned, Given], Drawn], plan: Planned, *given: Given.args, **named: Given.kwargs
+) -> Drawn:
+    """Draw once what a plan measures, without a ledger: for studies and tests of laws; no call does it.
+
+    Parameters
+    ----------
+    draw : callable
+        Such as `dpsql.functions.sis.draw_selection`: its first argument is the plan.
+    plan : Plan
+    *given, **named
+        The other arguments of `draw`.
+    """
+    with Permit(plan.measurement).drawing():
+        return draw(plan, *given, **named)
 
 
 def measurement_of(*parts: Part | Measurement) -> Measurement:

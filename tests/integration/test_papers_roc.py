@@ -16,9 +16,9 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
 
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.roc import RocPlan, draw_roc
 from dpsql.released.curves import area_between
-from dpsql.testing.drawing import draw_once
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "text"
 SIZES = {"sms_spam": 558, "tweets_sentiment140_7304": 684}

@@ -18,9 +18,9 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 import dpsql
 from dpsql.contract.call import Batch
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.regression_metrics import SHARES, SUMS, ErrorSums, MetricsPlan, draw_metrics
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map
-from dpsql.testing.drawing import draw_once
 
 ROWS = 2000
 CALL = "dp_regression_metrics('{source}', target := 'y', prediction := 'p', lower := {low}, upper := {high}{more})"

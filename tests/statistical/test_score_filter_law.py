@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter import ScoreFilterPlan, draw_features
 from dpsql.statistics.feature_counts import SCORES
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.drawing import draw_once
 from dpsql.testing.exhaustive import check_exhaustively
-from dpsql.testing.filters import excess, filter_law, log_ratio
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, neighbouring_pairs
+from support.laws.filters import excess, filter_law, log_ratio
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 

@@ -34,9 +34,7 @@ def chosen(epsilon: object, rounds: int = 1) -> dict[str, Any]:
 
 
 def gaussian(epsilon: str, delta: str) -> dict[str, Any]:
-    return gaussian_event(
-        gaussian_mu(Fraction(epsilon), Fraction(delta)), Fraction(epsilon), Fraction(delta)
-    ).to_json()
+    return gaussian_event(gaussian_mu(Fraction(epsilon), Fraction(delta)), Fraction(epsilon), Fraction(delta)).to_json()
 
 
 FAILING = {"mechanism": "approximate", "epsilon": "0.1", "delta": "1e-8"}

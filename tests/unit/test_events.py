@@ -100,7 +100,7 @@ def test_a_record_with_more_than_is_known_costs_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["protected", "varied"])
 def test_events_of_version_1_cost_what_was_charged(name: str) -> None:
-    with sqlite3.connect(f"file:{FIXTURES / f'version_1_{name}.sqlite'}?mode=ro", uri=True) as connection:
+    with sqlite3.connect(f"file:{FIXTURES / f'version_1_{name}.sqlite'}?immutable=1", uri=True) as connection:
         rows = connection.execute(
             "SELECT event, epsilon, delta, rho FROM dpsql_ledger WHERE event IS NOT NULL"
         ).fetchall()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import draw_once
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.estimate import estimate
 from dpsql.functions.feature_counts import Counts
@@ -25,7 +26,6 @@ from dpsql.functions.score_filter import (
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
-from dpsql.testing.drawing import draw_once
 
 FEATURES = [f"x{j}" for j in range(1000)]
 LONG = {"features": "word", "row_id": "doc", "names": None}

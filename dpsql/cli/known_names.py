@@ -1,0 +1,112 @@
+"""Names that can be completed and explained: functions with their arguments, tables, columns, keywords."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpsql.cli.runner import Runner
+
+_functions_sql = r"""
+SELECT DISTINCT function_name, function_type, parameters FROM duckdb_functions()
+WHERE regexp_matches(function_name, '^(dp|exact)_') AND function_type IN ('macro', 'table_macro')
+ORDER BY ALL
+"""
+_columns_sql = """
+SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+WHERE NOT internal AND database_name <> 'dpsql' AND NOT starts_with(table_name, '__dpsql__')
+ORDER BY schema_name, table_name, column_index
+"""
+
+
+@dataclass(frozen=True)
+class KnownFunction:
+    """One SQL function of dpsql; a name may have a table form and an aggregate form."""
+
+    name: str
+    is_table: bool
+    arguments: tuple[str, ...]
+
+
+class KnownNames:
+    """What a connection knows by name, read when it is first asked for.
+
+    Parameters
+    ----------
+    runner : Runner
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def refresh(self) -> None:
+        """Forget tables and columns, because a statement may have changed them."""
+        self.__dict__.pop("columns", None)
+
+    @cached_property
+    def functions(self) -> list[KnownFunction]:
+        """Every ``dp_`` and ``exact_`` function."""
+        rows = self._read(_functions_sql)
+        return [KnownFunction(name, kind == "table_macro", tuple(arguments)) for name, kind, arguments in rows]
+
+    @cached_property
+    def keywords(self) -> list[str]:
+        """DuckDB's keywords, in capitals; not the unreserved ones, which would drown the others."""
+        rows = self._read("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'")
+        common = "BEGIN BY COMMIT COPY DELETE DROP EXPLAIN INSERT REPLACE ROLLBACK SET TEMP UPDATE VALUES VIEW"
+        return sorted({name.upper() for (name,) in rows} | set(common.split()))
+
+    @cached_property
+    def columns(self) -> dict[str, list[tuple[str, str]]]:
+        """Tables and views, each with the names and types of its columns."""
+        tables: dict[str, list[tuple[str, str]]] = {}
+        for schema, table, column, kind in self._read(_columns_sql):
+            name = table if schema in ("main", "temp") else f"{schema}.{table}"
+            tables.setdefault(name, []).append((column, kind))
+        return tables
+
+    def columns_of(self, table: str) -> list[str]:
+        """Return the columns of one table, or none when there is no such table."""
+        wanted = table.replace('"', "").lower()
+        return [name for key, columns in self.columns.items() if key.lower() == wanted for name, _ in columns]
+
+    def arguments_of(self, function: str, *, table: bool) -> list[str]:
+        """Return the argument names of a function's table form or its other form, of the one it has if it has one."""
+        forms = [known for known in self.functions if known.name == function.lower()]
+        fitting = [form for form in forms if form.is_table == table] or forms
+        return [name for form in fitting for name in form.arguments]
+
+    def _read(self, sql: str) -> list[Any]:
+        import duckdb
+
+        try:
+            found: list[Any] = self._runner.connection.execute(sql).fetchall()
+        except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
+            return []
+        return found
+
+
+def descriptions() -> dict[str, str]:
+    """Return what the SQL files say of each function: the comment above its definition."""
+    found: dict[str, str] = {}
+    for text in sql_texts():
+        for match in re.finditer(r"((?:^--.*\n)+)CREATE OR REPLACE (?:TEMP )?MACRO (\w+)", text, re.MULTILINE):
+            lines = [line[2:].removeprefix(" ") for line in match.group(1).splitlines()]
+            found.setdefault(match.group(2), "\n".join(lines))
+    return found
+
+
+def sql_texts() -> Iterator[str]:
+    """Yield the text of every file of macros."""
+    root = files("dpsql.sql")
+    # dp/ first: where a name also has an exact form, the table function is what people ask for.
+    for folder in ("dp", "exact"):
+        for entry in sorted(root.joinpath(folder).iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".sql"):
+                yield entry.read_text(encoding="utf-8")

@@ -1,0 +1,179 @@
+"""One connection with dpsql in it, and the rule that a statement is executed exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dpsql.progress import interrupt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one statement returned.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        All rows, already fetched: printing or writing them asks DuckDB nothing more.
+    is_plan : bool
+        True for EXPLAIN, whose second column is a drawing.
+    seconds : float
+        Wall time of the statement.
+    """
+
+    table: pa.Table
+    is_plan: bool
+    seconds: float
+
+
+class Runner:
+    """A DuckDB connection with dpsql installed, and its ledger.
+
+    Parameters
+    ----------
+    database : str
+        Path of a DuckDB file, or ``':memory:'``.
+    ledger : str, optional
+        Path or URL; beside the database by default.
+    read_only : bool
+        Open the database without write access; the ledger is still written.
+    strict : bool
+        Refuse releases from datasets that were never protected.
+    """
+
+    def __init__(
+        self,
+        database: str = ":memory:",
+        *,
+        ledger: str | None = None,
+        read_only: bool = False,
+        strict: bool = False,
+    ) -> None:
+        import duckdb
+
+        import dpsql
+
+        connection = duckdb.connect(database, read_only=read_only)
+        try:
+            self.context = dpsql.Context(connection, ledger=ledger, strict=strict)
+            # A misspelt table must not turn into a Python variable of this program.
+            connection.execute("SET python_enable_replacements = false")
+        except BaseException:
+            connection.close()
+            raise
+        self.connection: Any = connection
+        self.ledger = self.context.ledger
+        self.database = database
+        self.interrupted = False
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and the ledger."""
+        try:
+            self.connection.close()
+        finally:
+            self.ledger.close()
+
+    def execute(self, statement: str) -> Result | None:
+        """Run one statement, once, and fetch its rows.
+
+        Parameters
+        ----------
+        statement : str
+            One SQL statement.
+
+        Returns
+        -------
+        result : Result or None
+            None for a statement that has no rows to show, such as CREATE.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Ctrl-C stopped the statement. The runner can go on.
+        duckdb.Error
+            The statement failed.
+
+        Notes
+        -----
+        A Ctrl-C that comes too late does not take the result away, since it may be a release that
+        is charged by then; `interrupted` tells of it.
+        """
+        return self._interruptibly(lambda: self._run(statement))
+
+    def _run(self, statement: str) -> Result | None:
+        started = time.perf_counter()
+        self.connection.execute(statement)
+        names = [column[0] for column in self.connection.description or ()]
+        with warnings.catch_warnings():
+            # 2.0 says that this copies the rows. A relation would not, but would run again when read again.
+            warnings.simplefilter("ignore")
+            table = self.connection.to_arrow_table()
+        seconds = time.perf_counter() - started
+        parsed = self.connection.extract_statements(statement)
+        kind = parsed[0].type.name
+        says_done = names == ["Success"] and table.num_rows == 0
+        says_how_many = names == ["Count"] and len(parsed[0].expected_result_type) > 1
+        if kind != "SELECT" and (says_done or says_how_many):
+            return None
+        return Result(table, kind == "EXPLAIN" and table.num_columns == 2, seconds)
+
+    def _interruptibly(self, work: Callable[[], T]) -> T:
+        """Run `work` on another thread, so that Ctrl-C can reach DuckDB while it computes."""
+        outcome: list[T] = []
+        failure: list[BaseException] = []
+        finished = threading.Event()
+
+        def target() -> None:
+            try:
+                outcome.append(work())
+            except BaseException as error:
+                failure.append(error)
+            finally:
+                finished.set()
+
+        self.interrupted = False
+        pressed = threading.Event()
+        with _on_interrupt(pressed.set):
+            threading.Thread(target=target, daemon=True).start()
+            while not finished.wait(0.05):
+                if pressed.is_set():
+                    # Again and again: one that comes before DuckDB has begun to execute is lost.
+                    self.connection.interrupt()
+                    interrupt()
+        self.interrupted = pressed.is_set()
+        if failure:
+            if self.interrupted:
+                raise KeyboardInterrupt from failure[0]
+            raise failure[0]
+        return outcome[0]
+
+
+@contextlib.contextmanager
+def _on_interrupt(action: Callable[[], None]) -> Iterator[None]:
+    """Call `action` on Ctrl-C instead of raising; does nothing off the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: action())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

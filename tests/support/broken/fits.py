@@ -1,0 +1,267 @@
+"""Broken fits and summaries behind the SQL functions: one piece of the product is replaced while a test runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dpsql.functions import least_squares, linear_regression
+from dpsql.functions import regression_metrics as metrics
+from dpsql.functions import tukey as tukey_model
+from dpsql.functions.linear_regression import RegressionPlan
+from dpsql.functions.pipeline import PipelinePlan
+from dpsql.kernels.cells import fine_edges
+from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
+from dpsql.mechanisms import ada_ssp, bounds, parts, quantile, tukey
+from dpsql.mechanisms.gaussian import MU_UNIT, gaussian_mu
+from dpsql.mechanisms.select import select
+from dpsql.noise.entropy import SYSTEM
+from dpsql.statistics import counts, regression
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.tukey import row_budget
+from support.broken.planting import Fault, Patch, planted
+from support.broken.regression import round_after_clip
+from support.broken.tukey import position_blocks
+
+# The rank that the fault "fixed rank" takes for the number of rows.
+PUBLIC_ROWS = 12
+
+
+def broken_fit(name: str) -> AbstractContextManager[None]:
+    """Plant one fault of `BROKEN_FITS` for as long as the context lasts. Never private; for tests only.
+
+    Notes
+    -----
+    ``tests/privacy/test_broken_fits_sql.py`` catches each through SQL, by what the noise is worth (`worst_case`), by
+    the replay on neighbours (`pair_loss`), by the ledger, or by `audit_sql`; the right function passes the same test.
+    """
+    return planted(*BROKEN_FITS[name].patches)
+
+
+def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float]]:
+    edges = fine_edges()
+    filled = [np.flatnonzero(column) for column in found]
+    return [(float(edges[cells[0]]), float(edges[cells[-1] + 1])) if len(cells) else (-1.0, 1.0) for cells in filled]
+
+
+def _free_quantiles(found: Any, *, at: Sequence[Fraction], **_: Any) -> list[int]:
+    upto = np.cumsum(found)
+    return [int(np.searchsorted(upto, float(share) * upto[-1])) for share in at]
+
+
+def _no_noise(_: Fraction, size: int) -> Any:
+    return np.zeros(size, dtype=np.int64)
+
+
+def _by_position(batch: Any, blocks: int) -> Any:
+    return position_blocks(len(batch.keys), blocks)
+
+
+def _unclipped_products(self: ClippedRows, theta: Any) -> Any:
+    integers, bits = fixed_coefficients(theta)
+    total = [0] * self.width
+    for rows, target in self._batches:
+        residual = np.floor(target - rows.astype(np.float64) @ integers * 2.0**-bits + 0.5)
+        for column in range(self.width):
+            total[column] += sum(int(a) * int(b) for a, b in zip(rows[:, column], residual, strict=True))
+    return np.array(total, dtype=object)
+
+
+def _clip_and_round(matrix: Any, radius: int) -> None:
+    matrix[:] = round_after_clip(matrix, radius)
+
+
+def _of_a_row(real: Callable[..., Any], relation: str | None = "add_remove", rows: int | None = None) -> Any:
+    """Return a sensitivity that ignores the relation, or how many rows a unit has."""
+
+    def sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> Any:
+        return real(relation or neighbours, radius, rows or max_rows_per_unit)
+
+    return sensitivity
+
+
+def _for_rows(relation: str | None = "add_remove", rows: int | None = None) -> tuple[Patch, ...]:
+    found = (regression.gram_sensitivity, regression.least_eigenvalue_sensitivity, regression.cross_sensitivity)
+    return tuple((ada_ssp, real.__name__, _of_a_row(real, relation, rows)) for real in found)
+
+
+def _one_sided_cells(real: Callable[..., int]) -> Callable[..., int]:
+    return lambda neighbours, **options: real("add_remove", **options)
+
+
+def _median_range(_: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+    return Fraction(max_rows_per_unit * (2 if neighbours == "replace" else 1))
+
+
+def _whole_range(share: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+    return counts.rank_utility_range(share, neighbours, whole=True, max_rows_per_unit=max_rows_per_unit)
+
+
+def _fixed_rank(ranks: Any, share: Fraction, spread: Fraction, epsilon: Fraction, source: Any) -> int:
+    beyond = ranks * share.denominator - PUBLIC_ROWS * share.numerator
+    utility = -np.maximum(np.maximum(beyond[:-1], -beyond[1:]), 0)
+    unit = int(spread * share.denominator)
+    return int(select(utility, utility_range=unit, epsilon=epsilon, k=1, noise="gumbel", source=source)[0])
+
+
+def _closed_quantiles(
+    found: Any,
+    *,
+    quantiles: Sequence[Fraction],
+    epsilon: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    **_: Any,
+) -> list[int]:
+    """Divide at the released cell, but let its rows count on both sides."""
+    below = np.concatenate([[0], np.cumsum(found, dtype=np.int64)])
+    share = epsilon / quantile.halving_levels(len(quantiles))
+    chosen = [0] * len(quantiles)
+
+    def divide(low: int, high: int, first: int, stop: int, start: Fraction, end: Fraction) -> None:
+        if first == stop:
+            return
+        middle = (first + stop) // 2
+        local = (quantiles[middle] - start) / (end - start)
+        whole = stop - first == len(quantiles)
+        spread = counts.rank_utility_range(local, neighbours, whole=whole, max_rows_per_unit=max_rows_per_unit)
+        cell = low + quantile._cell(below[low : high + 2] - below[low], local, spread, share, SYSTEM)
+        chosen[middle] = cell
+        divide(cell, high, middle + 1, stop, quantiles[middle], end)
+        divide(low, cell, first, middle, start, quantiles[middle])
+
+    divide(0, len(found) - 1, 0, len(quantiles), Fraction(0), Fraction(1))
+    return chosen
+
+
+def _rescaled(name: str, factor: Callable[..., Fraction]) -> Patch:
+    """Return a method of regression that is given another mu."""
+    real = getattr(ada_ssp, name)
+
+    def fit(*arguments: Any, mu: Fraction, **options: Any) -> Any:
+        return real(*arguments, mu=mu * factor(mu, **options), **options)
+
+    return parts, name, fit
+
+
+def _radius_of_the_data(products: Any, *, radius: int, **options: Any) -> Any:
+    rows = max(1, int(products[0, 0]) // FIXED_POINT_ONE**2)
+    squares = sum(int(products[i, i]) for i in range(len(products) - 1))
+    return ada_ssp.ada_ssp(products, radius=max(1, math.isqrt(squares // rows)), **options)
+
+
+def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any:
+    return _release_least_eigenvalue(gram, *given, squared_mu=3 * squared_mu, **options)
+
+
+_release_least_eigenvalue = ada_ssp.release_least_eigenvalue
+_regression_of_a_pipeline = vars(PipelinePlan)["regression"].func
+_sensitivities_of_metrics = vars(metrics.MetricsPlan)["sensitivities"].func
+
+
+def _one_sided_sums(plan: Any) -> Any:
+    return _sensitivities_of_metrics(replace(plan, neighbours="add_remove"))
+
+
+def _whole_epsilon(plan: Any) -> Any:
+    return tuple(moved * share for moved, share in zip(_sensitivities_of_metrics(plan), metrics.SHARES, strict=True))
+
+
+def _greedy_regression(plan: Any) -> Any:
+    return replace(_regression_of_a_pipeline(plan), epsilon=plan.epsilon)
+
+
+def _mu_rounded_up(plan: Any) -> Fraction:
+    return gaussian_mu(plan.epsilon - plan.scale_epsilon, plan.delta) + Fraction(1, MU_UNIT)
+
+
+def _passes(boxes: Any, *_: Any) -> int:
+    return tukey.longest_reach(boxes.models)
+
+
+def _fit(what: str, *patches: Patch) -> Fault:
+    return Fault(what, patches)
+
+
+BROKEN_FITS: dict[str, Fault] = {
+    "mu rounded up": _fit("the last digit of mu is too large", (RegressionPlan, "mu", property(_mu_rounded_up))),
+    "pasted multiplier": _fit(
+        "7.3 for sqrt(3) / mu = 7.31736", _rescaled("ada_ssp", lambda mu, **_: Fraction("7.31736") / Fraction("7.3"))
+    ),
+    "sigma is mu": _fit(
+        "noise of mu times the sensitivity, where sqrt(T + 2) / mu belongs",
+        _rescaled("boosted_ada_ssp", lambda mu, *, rounds, **_: Fraction(math.sqrt(rounds + 2)) / mu**2),
+    ),
+    "forgotten rounds": _fit(
+        "sqrt(T + 2) is missing: every release spends the whole mu",
+        _rescaled("boosted_ada_ssp", lambda mu, *, rounds, **_: Fraction(math.sqrt(rounds + 2))),
+    ),
+    "share counted twice": _fit(
+        "the least eigenvalue spends all of mu, not a third of its square",
+        (ada_ssp, "release_least_eigenvalue", _thrice),
+    ),
+    "bounds not paid for": _fit(
+        "the fit has all of mu, and so do the bounds in part",
+        (RegressionPlan, "fit_mu", property(lambda plan: plan.mu)),
+    ),
+    "count not paid for": _fit(
+        "the models have all of epsilon, and so does the count in part",
+        (
+            RegressionPlan,
+            "model_budget",
+            property(lambda plan: row_budget(plan.neighbours, plan.epsilon, plan.delta)),
+        ),
+    ),
+    "pipeline pays twice": _fit(
+        "selection and fit share nothing: the fit has all of epsilon",
+        (PipelinePlan, "regression", property(_greedy_regression)),
+    ),
+    "whole epsilon per sum": _fit(
+        "every sum of the metrics has all of epsilon", (metrics.MetricsPlan, "sensitivities", property(_whole_epsilon))
+    ),
+    "one-sided fit": _fit("under replace the noise of an added row", *_for_rows()),
+    "one-sided cells": _fit(
+        "as above, on the counts of private bounds",
+        (bounds, "squared_l2_sensitivity", _one_sided_cells(counts.squared_l2_sensitivity)),
+        (bounds, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
+    ),
+    "one-sided sums": _fit(
+        "as above, on the sums of metrics", (metrics.MetricsPlan, "sensitivities", property(_one_sided_sums))
+    ),
+    "one-sided models": _fit(
+        "a replaced row changes two blocks, and is paid for as one",
+        (linear_regression, "row_budget", lambda neighbours, epsilon, delta: (epsilon, delta)),
+    ),
+    "noise for one row": _fit("a unit of several rows is protected like one row", *_for_rows(None, 1)),
+    "constant of the median": _fit(
+        "the range of the median's scores for any quantile", (quantile, "rank_utility_range", _median_range)
+    ),
+    "constant of the whole": _fit(
+        "under replace a row may leave one sub-range and enter another, and pays for one",
+        (quantile, "rank_utility_range", _whole_range),
+    ),
+    "fixed rank": _fit("a public rank for the data's own", (quantile, "_cell", _fixed_rank)),
+    "closed cells": _fit(
+        "the rows of a released cell count on both sides of it",
+        (quantile, "quantiles", _closed_quantiles),
+    ),
+    "free bounds": _fit("bounds are the ends of the data", (parts, "gaussian_bounds", _free_bounds)),
+    "free scale": _fit("the target is scaled by its own quartiles", (parts, "tied_quantiles", _free_quantiles)),
+    "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
+    "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),
+    "rounded rows": _fit(
+        "rows are rounded after they were clipped, and grow beyond it", (least_squares, "clip_rows", _clip_and_round)
+    ),
+    "unclipped residuals": _fit(
+        "residuals of any size, under noise for those in [-1, 1]",
+        (ClippedRows, "residual_products", _unclipped_products),
+    ),
+    "blocks by position": _fit("blocks of consecutive rows", (tukey_model, "_assigned", _by_position)),
+    "unsafe test": _fit("degenerate volumes pass the test of stability", (tukey, "stable_reach", _passes)),
+}
