@@ -21,7 +21,7 @@ from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, Selection
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.mechanisms.parts import SubsetSelection
+from dpsql.mechanisms.choices import SubsetSelection
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.gram import score_sensitivity, utility_range

@@ -21,7 +21,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.kernels.kendall import RankedTable, compiled_kernels
 from dpsql.kernels.staging import StagedColumns
-from dpsql.mechanisms.parts import SelectionRounds
+from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.progress import Progress
 from dpsql.statistics.kendall import exact_utilities, utility_range
 

@@ -20,8 +20,9 @@ from dpsql.errors import ParameterError
 from dpsql.functions import least_squares, tukey
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.ada_ssp import SPLITS
+from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu, share_of_mu, usable_mu
-from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise, QuantileSelection
+from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps

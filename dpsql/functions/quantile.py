@@ -21,7 +21,7 @@ from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
 from dpsql.kernels.cells import GridCounts
-from dpsql.mechanisms.parts import QuantileSelection
+from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
 from dpsql.statistics.counts import rank_utility_range

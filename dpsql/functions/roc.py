@@ -51,8 +51,9 @@ from dpsql.functions.score_histogram import (
     ScoreCells,
     ScorePlan,
 )
+from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.gaussian import usable_mu
-from dpsql.mechanisms.parts import CumulativeCounts, QuantileSelection, SmoothNoise
+from dpsql.mechanisms.parts import CumulativeCounts, SmoothNoise
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
     PrefixStrategy,

@@ -24,9 +24,10 @@ from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import Counts, FeatureCounts, FeatureCountsCall, FeatureCountsPlan, NameCounts
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
+from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, usable_mu
 from dpsql.mechanisms.partition_selection import PartitionSelection, laplace_tail, normal_tail
-from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise, OneShotSelection, PrivateNames, ScoresAbove
+from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.sparse_vector import SparseVector
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress

@@ -21,7 +21,8 @@ from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
 from dpsql.kernels.xty import column_cross_products, cross_products, vectors_to_matrix
-from dpsql.mechanisms.parts import LaplaceNoise, OneShotSelection
+from dpsql.mechanisms.choices import OneShotSelection
+from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.xty import mean_from_sums, target_sums_sensitivity, utility_range

@@ -19,7 +19,8 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
-from dpsql.mechanisms.parts import LaplaceNoise, OneShotSelection
+from dpsql.mechanisms.choices import OneShotSelection
+from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.noise.entropy import SYSTEM
 from dpsql.progress import Progress
 from dpsql.statistics.votes import blocks_from_count, utility_range

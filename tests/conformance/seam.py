@@ -17,7 +17,7 @@ import dpsql.engines.duckdb.session
 import dpsql.functions.feature_counts
 import dpsql.functions.sis
 import dpsql.functions.two_stage
-import dpsql.mechanisms.parts
+import dpsql.mechanisms.choices
 import dpsql.udfs.release
 import dpsql.udfs.sis
 from dpsql.contract.call import Collector
@@ -226,7 +226,7 @@ class Watch:
         return [
             (Session, "finish", watched_finish),
             (Session, "turn", watched_turn),
-            (dpsql.mechanisms.parts, "select_partitions", vocabulary),
+            (dpsql.mechanisms.choices, "select_partitions", vocabulary),
             (dpsql.udfs.sis, "draw_center", center),
             (dpsql.functions.sis, "draw_center", center),
             *((kind, "add", self._watched_add(vars(kind)["add"])) for kind in collectors),

@@ -22,8 +22,9 @@ from dpsql.errors import InternalError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Ledger
-from dpsql.mechanisms import parts
-from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise, PerturbedObjective, SelectionRounds
+from dpsql.mechanisms import choices, parts
+from dpsql.mechanisms.choices import SelectionRounds
+from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise, PerturbedObjective
 
 ONE = Fraction(1)
 FIRST, SECOND = LaplaceNoise("first", ONE, 1), LaplaceNoise("second", 2 * ONE, 1)
@@ -34,7 +35,8 @@ refused = pytest.raises(InternalError, match="DPSQL-I034")
 
 def sampling() -> list[tuple[type[Part], str]]:
     """Return every method that samples, of every kind of part."""
-    found = [kind for kind in vars(parts).values() if isinstance(kind, type) and issubclass(kind, Part)]
+    here = [*vars(parts).values(), *vars(choices).values()]
+    found = [kind for kind in here if isinstance(kind, type) and issubclass(kind, Part)]
     return [
         (kind, name)
         for kind in found
@@ -215,7 +217,7 @@ NO_NOISE = {"dpsql.noise.discrete.laplace_deviation", "dpsql.noise.entropy.SYSTE
 def samples(name: str) -> bool:
     """Whether a function takes a source of random bits."""
     module, _, attribute = name.rpartition(".")
-    if not module.startswith("dpsql.mechanisms") or module == parts.__name__:
+    if not module.startswith("dpsql.mechanisms") or module in (parts.__name__, choices.__name__):
         return False
     found = getattr(importlib.import_module(module), attribute, None)
     return callable(found) and "source" in getattr(getattr(found, "__code__", None), "co_varnames", ())

@@ -18,7 +18,7 @@ from dpsql.functions.linear_regression import RegressionPlan
 from dpsql.functions.pipeline import PipelinePlan
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
-from dpsql.mechanisms import ada_ssp, bounds, parts, quantile, tukey
+from dpsql.mechanisms import ada_ssp, bounds, choices, parts, quantile, tukey
 from dpsql.mechanisms.gaussian import MU_UNIT, gaussian_mu
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM
@@ -252,7 +252,7 @@ BROKEN_FITS: dict[str, Fault] = {
         (quantile, "quantiles", _closed_quantiles),
     ),
     "free bounds": _fit("bounds are the ends of the data", (parts, "gaussian_bounds", _free_bounds)),
-    "free scale": _fit("the target is scaled by its own quartiles", (parts, "tied_quantiles", _free_quantiles)),
+    "free scale": _fit("the target is scaled by its own quartiles", (choices, "tied_quantiles", _free_quantiles)),
     "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
     "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),
     "rounded rows": _fit(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpsql.functions import score_filter
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter import ScoreFilterPlan, released_counts
-from dpsql.mechanisms import parts
+from dpsql.mechanisms import choices, parts
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
@@ -353,10 +353,10 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
 
     Notes
     -----
-    Functions of `dpsql.mechanisms.parts` are replaced meanwhile, so only one call at a time.
+    Functions of `dpsql.mechanisms` are replaced meanwhile, so only one call at a time.
     """
     seen = FilterCall()
-    released, selection = score_filter.released_counts, vars(parts)["select_partitions"]
+    released, selection = score_filter.released_counts, vars(choices)["select_partitions"]
 
     def numbers(kind: str, counts: Counts) -> NDArray[np.int64]:
         values = released(kind, counts)
@@ -387,12 +387,12 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
         (score_filter, "released_counts", numbers),
         (parts, "discrete_laplace", laplace),
         (parts, "gaussian_counts", gaussian),
-        (parts, "sparse_vector", sparse),
-        (parts, "select", select),
-        (parts, "canonical_lipschitz", select),
+        (choices, "sparse_vector", sparse),
+        (choices, "select", select),
+        (choices, "canonical_lipschitz", select),
     ]
     if selection.__module__ == select_partitions.__module__:
-        hooks.append((parts, "select_partitions", vocabulary))
+        hooks.append((choices, "select_partitions", vocabulary))
     with planted(*hooks):
         seen.result = run()
     return seen

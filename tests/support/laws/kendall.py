@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsql.contract.call import Batch
 from dpsql.functions.kendall import KendallCall, KendallPlan, Pairs, peel
-from dpsql.mechanisms.parts import SelectionRounds
+from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.testing.neighbours import Table, to_arrow
 from support.laws.selection import select_law
 
