@@ -110,7 +110,7 @@ class Measurement:
 
     def __getitem__(self, name: str) -> Any:
         """Return the part of a name."""
-        return next(part for part in self.parts if isinstance(part, Part) and part.name == name)
+        return {part.name: part for part in self.parts if isinstance(part, Part)}[name]
 
     def only(self, *names: str) -> Measurement:
         """Return the measurement of some parts alone."""

@@ -292,7 +292,8 @@ class ScoreFilterPlan(FeatureCountsPlan):
         """Return the scale of Laplace noise on a released number, or mu of Gaussian noise on all of them."""
         if self.noise_law == "gaussian":
             return self.mu
-        return self.norms(count).l1 / self.score_epsilon
+        scores: LaplaceNoise = self.measurement["scores"]
+        return scores.scale(self.norms(count).l1)
 
     def deviation(self, count: int | None) -> float:
         """Return the standard deviation of the noise on a released number, in rows."""

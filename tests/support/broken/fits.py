@@ -161,7 +161,6 @@ def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any
 
 
 _release_least_eigenvalue = ada_ssp.release_least_eigenvalue
-_regression_of_a_pipeline = vars(PipelinePlan)["regression"].func
 _sensitivities_of_metrics = vars(metrics.MetricsPlan)["sensitivities"].func
 
 
@@ -173,8 +172,9 @@ def _whole_epsilon(plan: Any) -> Any:
     return tuple(moved * share for moved, share in zip(_sensitivities_of_metrics(plan), metrics.SHARES, strict=True))
 
 
-def _greedy_regression(plan: Any) -> Any:
-    return replace(_regression_of_a_pipeline(plan), epsilon=plan.epsilon)
+def _greedy_mu(part: Any, share: str) -> Fraction:
+    whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"])))
+    return gaussian_mu(whole, part.delta) * dict(part.shares)[share] / part.mu
 
 
 def _mu_rounded_up(plan: Any) -> Fraction:
@@ -220,7 +220,7 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "pipeline pays twice": _fit(
         "selection and fit share nothing: the fit has all of epsilon",
-        (PipelinePlan, "regression", property(_greedy_regression)),
+        (parts.GaussianNoise, "mu_of", _greedy_mu),
     ),
     "whole epsilon per sum": _fit(
         "every sum of the metrics has all of epsilon", (metrics.MetricsPlan, "sensitivities", property(_whole_epsilon))
