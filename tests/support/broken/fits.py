@@ -174,7 +174,8 @@ def _whole_epsilon(plan: Any) -> Any:
 
 def _greedy_mu(part: Any, share: str) -> Fraction:
     whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"])))
-    return gaussian_mu(whole, part.delta) * dict(part.shares)[share] / part.mu
+    mine: Fraction = dict(part.shares)[share]
+    return gaussian_mu(whole, part.delta) * mine / part.mu
 
 
 def _mu_rounded_up(plan: Any) -> Fraction:
