@@ -25,7 +25,6 @@ from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
 from dpsql.statistics.feature_counts import exact_scores
-from support.broken.planting import Patch, planted
 from support.laws.selection import one_shot_law
 
 Array = NDArray[np.float64]
@@ -383,7 +382,7 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
         seen.keys, seen.key_selection = dict(zip(found, rows.tolist(), strict=True)), chosen
         return sorted(names)
 
-    hooks: list[Patch] = [
+    hooks: list[tuple[Any, str, Any]] = [
         (score_filter, "released_counts", numbers),
         (parts, "discrete_laplace", laplace),
         (parts, "gaussian_counts", gaussian),
@@ -393,8 +392,14 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
     ]
     if selection.__module__ == select_partitions.__module__:
         hooks.append((choices, "select_partitions", vocabulary))
-    with planted(*hooks):
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in hooks]
+    try:
+        for owner, name, hook in hooks:
+            setattr(owner, name, hook)
         seen.result = run()
+    finally:
+        for owner, name, real in before:
+            setattr(owner, name, real)
     return seen
 
 
