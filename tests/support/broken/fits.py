@@ -172,7 +172,7 @@ def _whole_epsilon(plan: Any) -> Any:
     return tuple(moved * share for moved, share in zip(_sensitivities_of_metrics(plan), metrics.SHARES, strict=True))
 
 
-def _greedy_mu(part: Any, share: str) -> Fraction:
+def _greedy_mu(part: parts.GaussianNoise, share: str) -> Fraction:
     whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"])))
     mine: Fraction = dict(part.shares)[share]
     return gaussian_mu(whole, part.delta) * mine / part.mu
