@@ -1,6 +1,6 @@
 """What a release spends: one class for every kind of mechanism, each with its parameters and its cost.
 
-An event is what the ledger keeps, so that a past release can be read again under a better accountant. It is stored as
+An event is what the ledger keeps, so that a past release can be re-evaluated under a better accountant. It is stored as
 ``{"mechanism": name, …}`` with exact numbers as text. A name, once released, keeps its meaning: to add a mechanism is
 to add a class.
 """
