@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 
 COLUMNS = {"target": "y", "features": ["a", "b", "c", "d", "e", "f", "g", "h"]}

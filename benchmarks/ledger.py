@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dpsql.ledger.accountant import cost_of
+from dpsql.contract.events import cost_of
 from dpsql.ledger.ledger import Budget, Ledger
 
 _event = {"mechanism": "gumbel_noise", "epsilon": "0.001", "rounds": 5}

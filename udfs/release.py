@@ -93,7 +93,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
             "value": "dpsql_value",
         }
         others = {part: kinds[name] for part, name in parts.items() if name in kinds}
-        private = function not in EXACT
+        private = function_of(function).spends
         if private:
             checked = session.gate(checked, _texts(views))
         call = function_of(function).call.resolve(checked, kinds["dpsql_row"], others)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.sis import SisPlan, draw_selection
 from dpsql.functions.two_stage import TwoStagePlan, draw_votes
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
@@ -309,8 +310,8 @@ def draw_others(table: Table, setting: Setting, trial: int, draws: int) -> dict[
     block = np.random.default_rng([SEED, n, trial]).integers(0, blocks, n)
     votes = lasso_votes(table.x, table.y, block, blocks=blocks, k=setting.size, penalty=voting.penalty, threads=0)
     return {
-        "dp_sis": [tuple(map(int, draw_selection(screening, utility, names))) for _ in range(draws)],
-        "dp_two_stage": [tuple(draw_votes(voting, votes)) for _ in range(draws)],
+        "dp_sis": [tuple(map(int, draw_once(draw_selection, screening, utility, names))) for _ in range(draws)],
+        "dp_two_stage": [tuple(draw_once(draw_votes, voting, votes)) for _ in range(draws)],
     }
 
 

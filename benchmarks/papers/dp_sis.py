@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.sis import SisPlan, draw_center, draw_selection
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.statistics.xty import mean_from_sums
@@ -261,10 +262,10 @@ def draw(study: Study, setting: tuple[str, float, str], k: int, epsilon: float, 
     features: Any = range(study.columns.shape[1])
     if center != "target":
         utility = study.utilities(center)[0]
-        return [draw_selection(plan, utility, features) for _ in range(trials)]
+        return [draw_once(draw_selection, plan, utility, features) for _ in range(trials)]
     high, low = study.target_sums()
-    utilities = study.utilities(center, [draw_center(plan, high, low) for _ in range(trials)])
-    return [draw_selection(plan, utility, features) for utility in utilities]
+    utilities = study.utilities(center, [draw_once(draw_center, plan, high, low) for _ in range(trials)])
+    return [draw_once(draw_selection, plan, utility, features) for utility in utilities]
 
 
 def overlaps(study: Study, cell: Cell, chosen: list[list[int]]) -> dict[str, float]:

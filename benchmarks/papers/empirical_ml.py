@@ -39,6 +39,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.roc import RocPlan, draw_roc
 from dpsql.functions.score_filter import best_cluster, point_scores
 from dpsql.kernels.blas import one_thread
@@ -605,7 +606,7 @@ def curve_lines(
                         if repeat == 0 and method in ROC_IN_SQL and scorer == "logistic":
                             drawn = sql_curve(fold, part, epsilon, settings)
                         else:
-                            fpr, tpr = draw_roc(plan, *counts).rates
+                            fpr, tpr = draw_once(draw_roc, plan, *counts).rates
                             drawn = (np.append(0.0, fpr), np.append(0.0, tpr))
                         found.append((part, drawn))
                 yield common | {"method": method, "epsilon": epsilon} | summary(found, repeats)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpsql.contract.measurement import Draw
 from dpsql.contract.parameters import bounds_by_feature, fold, show
 from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
@@ -345,22 +346,6 @@ class Call(ABC):
         if absent is not None:
             features[:, absent] = np.nan
         return target, features
-
-
-@dataclass(frozen=True)
-class Draw:
-    """A draw that costs less than its plan, because what was drawn before told that the rest is of no use.
-
-    Attributes
-    ----------
-    event : dict
-        What was spent: a part of the plan's event.
-    run : callable
-        Gives the result as JSON values.
-    """
-
-    event: dict[str, Any]
-    run: Callable[[], Any]
 
 
 class BoundedCall(Call):

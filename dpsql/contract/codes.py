@@ -494,6 +494,7 @@ _entries = (
     Code("I031", "The keys of a private vocabulary are not distinct, or have no count.", "Report it."),
     Code("I032", "A value that the method needs is missing.", "Report it."),
     Code("I033", "More rows were counted than `n_max` allows.", "Report it."),
+    Code("I034", "Noise was asked for that is not charged, or was drawn already.", "Report it."),
 )
 
 CODES: dict[str, Code] = {entry.code: entry for entry in _entries}

@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
+from dpsql.contract.events import Event
 from dpsql.contract.layout import MOST_FEATURES, Layout
+from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.parameters import Side, list_items
 from dpsql.contract.placement import Placement
@@ -229,8 +231,13 @@ class Plan(ABC):
 
     @property
     @abstractmethod
-    def event(self) -> dict[str, Any]:
+    def measurement(self) -> Measurement:
+        """What the call spends and samples: its mechanisms in order, each with its share of the loss."""
+
+    @property
+    def event(self) -> Event:
         """What the ledger records: the mechanisms and their parameters."""
+        return self.measurement.event
 
     @abstractmethod
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:

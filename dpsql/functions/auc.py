@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.functions.column import COLUMN_PROTECTION
 from dpsql.functions.roc import grid_cells
@@ -20,7 +21,8 @@ from dpsql.functions.score_histogram import (
     ScoreCells,
     ScorePlan,
 )
-from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, smooth_area, step_epsilon
+from dpsql.mechanisms.parts import SmoothNoise
+from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
 
 
@@ -65,9 +67,9 @@ class AucPlan(ScorePlan):
         cauchy_scale(one, default_beta(one))
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: noise by smooth sensitivity."""
-        return {"mechanism": "smooth_sensitivity", "epsilon": str(self.epsilon)}
+    def measurement(self) -> Measurement:
+        """What is drawn: the area, with noise by smooth sensitivity."""
+        return measurement_of(SmoothNoise("area", self.epsilon, self.neighbours, self.max_rows_per_unit))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the area would be, were the levels even; without n_rows nothing can be said."""
@@ -86,13 +88,8 @@ class AucCall(ScoreCall):
         negative, positive = self.counts(statistic)
 
         def draw() -> dict[str, Any]:
-            area = smooth_area(
-                negative,
-                positive,
-                epsilon=plan.epsilon,
-                neighbours=plan.neighbours,
-                max_rows_per_unit=plan.max_rows_per_unit,
-            )
+            part: SmoothNoise = plan.measurement["area"]
+            area = part.draw_area(negative, positive)
             return {"auc": float(area), "levels": list(self.levels)}
 
         return draw

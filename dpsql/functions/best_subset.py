@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
+from dpsql.mechanisms.choices import SubsetSelection
 from dpsql.progress import Progress
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
@@ -115,9 +117,9 @@ class BestSubsetPlan(SelectionPlan):
         return own
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: one exponential mechanism over subsets."""
-        return {"mechanism": "subset_exponential", "k": self.k, "epsilon": str(self.epsilon), "method": self.method}
+    def measurement(self) -> Measurement:
+        """What is drawn: one exponential mechanism over subsets."""
+        return measurement_of(SubsetSelection("subset", self.epsilon, self.k, self.method))
 
     @property
     def columns(self) -> int:
@@ -211,7 +213,7 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], tick: Callable[[],
     from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
     from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
     from dpsql.kernels.subset_strata import subset_strata
-    from dpsql.mechanisms.subset_exponential import Strata, subset_exponential, top_r_exponential
+    from dpsql.mechanisms.subset_exponential import Strata
 
     forced = int(plan.intercept)
     features = len(products) - 1 - forced
@@ -235,17 +237,17 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], tick: Callable[[],
         node_limit=plan.node_limit if plan.method == "exact" else None,
         tick=tick,
     )
+    part: SubsetSelection = plan.measurement["subset"]
     common: dict[str, Any] = {
         "n_candidates": features,
         "utility_range": spread / SCORE_UNIT,
-        "epsilon": plan.epsilon,
         "progress": lambda rounds: tick(),
     }
     if plan.method == "top_r":
         gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)
-        return top_r_exponential(found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
+        return part.draw(found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
     problem = BallLeastSquares(gram, cross, total, radius=plan.radius, ridge=plan.ridge, forced=forced)
-    return subset_exponential(
+    return part.draw(
         found.subsets,
         found.scores,
         found.lower_bound,

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 from dpsql.contract import parameters
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
 from dpsql.kernels.cells import COARSE_CELLS
-from dpsql.mechanisms.bounds import laplace_bounds
+from dpsql.mechanisms.parts import LaplaceBounds
 from dpsql.progress import Progress
 from dpsql.statistics.counts import MagnitudeHistogram, l1_sensitivity
 from dpsql.statistics.fold import Collector
@@ -42,9 +43,11 @@ class BoundsPlan(ColumnPlan):
         return {"failure": parameters.open_unit_interval("failure", given["failure"], hint=hint)}
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: noise on two histograms of one column."""
-        return {"mechanism": "discrete_laplace", "epsilon": str(self.epsilon)}
+    def measurement(self) -> Measurement:
+        """What is drawn: two histograms of one column."""
+        return measurement_of(
+            LaplaceBounds("interval", self.epsilon, self.neighbours, self.max_rows_per_unit, self.failure)
+        )
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a count."""
@@ -74,12 +77,5 @@ class BoundsCall(Call):
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
         """Return the draw of the interval."""
         plan: BoundsPlan = self.plan
-        return lambda: list(
-            laplace_bounds(
-                statistic.cells.counts[0],
-                epsilon=plan.epsilon,
-                neighbours=plan.neighbours,
-                max_rows_per_unit=plan.max_rows_per_unit,
-                failure=plan.failure,
-            )
-        )
+        interval: LaplaceBounds = plan.measurement["interval"]
+        return lambda: list(interval.draw(statistic.cells.counts[0]))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.column import COLUMN_PROTECTION
@@ -69,9 +70,9 @@ class ConfusionPlan(CurvePlan):
         return len(self.thresholds) + 1
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: noise on counts."""
-        return self.count_event
+    def measurement(self) -> Measurement:
+        """What is drawn: counts."""
+        return measurement_of(self.count_part)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the cumulative counts would be."""

@@ -10,7 +10,6 @@ from dpsql.contract.parameters import choice, optional, positive_integer
 from dpsql.contract.plan import MOST_ROWS
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.ledger.accountant import cost_of
 
 # Every argument of dp_estimate after the function, in the order of the SQL macro.
 ESTIMATE_ARGUMENTS: dict[str, None] = dict.fromkeys(
@@ -106,7 +105,7 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
     plan = kind.from_arguments("source", {**given, **arguments})
     plan.check_features(count)
     plan.check_drawable(count)
-    cost = cost_of(plan.event)
+    cost = plan.event.cost
     quantities: list[tuple[str, float, str]] = [
         ("epsilon", float(cost.epsilon or plan.epsilon), "privacy loss charged, basic composition")
     ]

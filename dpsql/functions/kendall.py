@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.progress import Progress
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.kendall import exact_utilities, utility_range
@@ -97,24 +98,26 @@ class KendallPlan(SelectionPlan):
         return self.blocks
 
     @cached_property
-    def round_epsilons(self) -> tuple[Fraction, ...]:
-        """The privacy loss of each round; they add up to epsilon."""
+    def measurement(self) -> Measurement:
+        """What is drawn: rounds of report-noisy-max."""
         later = 1 if self.split == "even" else 2  # the range of later rounds is twice the first one's
         first = self.epsilon / (1 + later * (self.k - 1))
-        return (first, *(later * first,) * (self.k - 1))
+        if self.split == "even" or self.k == 1:
+            return measurement_of(SelectionRounds("rounds", self.mechanism, self.epsilon, self.k))
+        return measurement_of(
+            SelectionRounds("first round", self.mechanism, first, 1),
+            SelectionRounds("later rounds", self.mechanism, self.epsilon - first, self.k - 1),
+        )
+
+    @property
+    def rounds(self) -> list[SelectionRounds]:
+        """What draws each round."""
+        return [part for part in self.measurement.leaves for _ in range(part.draws(""))]  # type: ignore[misc]
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: rounds of report-noisy-max."""
-        name = {"gumbel": "gumbel_noise", "exponential": "exponential_noise"}[self.mechanism]
-        first, later = self.round_epsilons[0], self.round_epsilons[1:]
-        if self.split == "even" or not later:
-            return {"mechanism": name, "k": self.k, "epsilon": str(self.epsilon), "rounds": self.k}
-        rounds = {"mechanism": name, "k": len(later), "epsilon": str(sum(later)), "rounds": len(later)}
-        return {
-            "mechanism": "composed",
-            "events": [{"mechanism": name, "k": 1, "epsilon": str(first), "rounds": 1}, rounds],
-        }
+    def round_epsilons(self) -> tuple[Fraction, ...]:
+        """The privacy loss of each round; they add up to epsilon."""
+        return tuple(part.round_epsilon for part in self.rounds)
 
     def ranges(self) -> tuple[Fraction, Fraction]:
         """Return the range of the utility in the first round and in later ones."""
@@ -166,7 +169,19 @@ class KendallCall(Call):
         return lambda: names
 
 
-def peel(plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None]) -> list[int]:
+class Round(Protocol):
+    """What draws a round."""
+
+    def draw(self, utility: NDArray[Any], *, utility_range: int) -> int:
+        """Return the position of the winner."""
+
+
+def peel(
+    plan: KendallPlan,
+    pairs: Pairs,
+    progress: Callable[[float], None],
+    rounds: Sequence[Round] | None = None,
+) -> list[int]:
     """Select one feature a round: report-noisy-max of what it tells beyond the features chosen before.
 
     Parameters
@@ -175,6 +190,8 @@ def peel(plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None]) -> 
     pairs : Pairs
     progress : callable
         Given the share of the work that is done; what it raises ends the work.
+    rounds : sequence of Round, optional
+        What draws each round; by default the plan's own.
 
     Returns
     -------
@@ -198,7 +215,7 @@ def peel(plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None]) -> 
     target: NDArray[np.int64] | None = None
     among: list[NDArray[np.int64]] = []
     ranges = plan.ranges()
-    for number, epsilon in enumerate(plan.round_epsilons):
+    for number, part in enumerate(plan.rounds if rounds is None else rounds):
 
         def report(share: float, number: int = number) -> None:
             progress((number + share) / plan.k)
@@ -213,12 +230,5 @@ def peel(plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None]) -> 
         utilities, unit = exact_utilities(target[:, rest], [one[:, rest] for one in among], pairs.sizes)
         # The range has at most a half: twice the utilities have an integer one.
         spread = ranges[0 if number == 0 else 1] * 2 * unit
-        winner = select(
-            2 * utilities,
-            utility_range=int(spread),
-            epsilon=epsilon,
-            k=1,
-            noise=plan.mechanism,  # type: ignore[arg-type]
-        )
-        chosen.append(rest.pop(int(winner[0])))
+        chosen.append(rest.pop(part.draw(2 * utilities, utility_range=int(spread))))
     return chosen

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from dpsql.contract.plan import Quantity
 from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS
 from dpsql.kernels.clipped_rows import ClippedRows
-from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
-from dpsql.mechanisms.bounds import gaussian_bounds
-from dpsql.mechanisms.quantile import tied_quantiles
+from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.statistics.fold import Collector, Pass
@@ -62,9 +60,9 @@ class Magnitudes(Pass):
         features, target = self._features, self._target
         counts = self.inner.cells.counts
         if len(counts):
-            drawn = gaussian_bounds(
+            drawn = plan.measurement["fit"].draw_bounds(
+                "bounds",
                 counts,
-                mu=plan.bounds_mu,
                 neighbours=plan.neighbours,
                 max_rows_per_unit=plan.max_rows_per_unit,
                 failure=_FAILURE,
@@ -117,10 +115,10 @@ class Products(_Fit):
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
         """Draw the noisy products and solve."""
         plan = self._call.plan
-        fit = ada_ssp(
+        fit = plan.measurement["fit"].draw_fit(
+            "fit",
             self.inner.products(),
             radius=self._radius,
-            mu=plan.fit_mu,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )
@@ -143,11 +141,11 @@ class Boosted(_Fit):
                 moved = (values - scales.target_middle) * scales.target_scale
             np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
             rows.add(matrix, np.nan_to_num(np.floor(moved + 0.5)))
-        fit = boosted_ada_ssp(
+        fit = plan.measurement["fit"].draw_boosted(
+            "fit",
             rows,
             self.inner.products(),
             radius=self._radius,
-            mu=plan.fit_mu,
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
@@ -166,13 +164,7 @@ class Boosted(_Fit):
         plan = self._call.plan
         if self._call.target.levels is not None:
             return self._scales
-        found = tied_quantiles(
-            self.inner.cells.counts,
-            at=QUARTILES,
-            epsilon=plan.scale_epsilon,
-            neighbours=plan.neighbours,
-            max_rows_per_unit=plan.max_rows_per_unit,
-        )
+        found = plan.measurement["scale"].draw_tied(self.inner.cells.counts)
         first, median, third = (self.inner.cells.middle(cell) for cell in found)
         if not third > first:
             return self._scales

@@ -11,16 +11,18 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Call, Draw
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, MOST_ROWS, PROTECTION, Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions import least_squares, tukey
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.ada_ssp import SPLITS
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_event, gaussian_mu, share_of_mu, usable_mu
-from dpsql.mechanisms.quantile import halving_levels, quantile_event
+from dpsql.mechanisms.choices import QuantileSelection
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu, share_of_mu, usable_mu
+from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
@@ -177,7 +179,7 @@ class RegressionPlan(Plan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private number of rows."""
-        return (self.max_rows_per_unit / self.count_epsilon,) if self.draws_count else ()
+        return (self.measurement["count"].scale(),) if self.draws_count else ()
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the parts of mu of the private bounds and of the least of the releases of the fit."""
@@ -248,30 +250,22 @@ class RegressionPlan(Plan):
         return row_budget(self.neighbours, epsilon, self.delta)
 
     @cached_property
-    def count_event(self) -> dict[str, Any]:
-        """What the private number of rows costs."""
-        return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
-
-    @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: the mechanisms and their parameters."""
+    def measurement(self) -> Measurement:
+        """What is drawn: of the Tukey mechanism a count and a model, else the target's scale and Gaussian releases."""
+        unit = (self.neighbours, self.max_rows_per_unit)
         if self.method == "tukey":
             rest = self.epsilon - self.count_epsilon
-            model = {
-                "mechanism": "approximate",
-                "method": "tukey",
-                "epsilon": str(rest),
-                "delta": str(self.delta),
-            }
-            return {"mechanism": "composed", "events": [self.count_event, model]} if self.draws_count else model
-        gaussian = gaussian_event(self.mu, self.epsilon - self.scale_epsilon, self.delta)
+            model = DeepModel("model", rest, self.delta, self.model_budget)
+            if not self.draws_count:
+                return measurement_of(model)
+            return measurement_of(LaplaceNoise("count", self.count_epsilon, self.max_rows_per_unit), model)
+        shares = (("bounds", self.bounds_mu), ("fit", self.fit_mu))
+        rest = self.epsilon - self.scale_epsilon
+        gaussian = GaussianNoise("fit", self.mu, rest, self.delta, shares if self.draws_bounds else shares[1:])
         if not self.scale_epsilon:
-            return gaussian
-        levels = halving_levels(len(least_squares.QUARTILES))
-        return {
-            "mechanism": "composed",
-            "events": [quantile_event(self.scale_epsilon, levels, self.neighbours), gaussian],
-        }
+            return measurement_of(gaussian)
+        scale = QuantileSelection("scale", self.scale_epsilon, least_squares.QUARTILES, *unit)
+        return measurement_of(scale, gaussian)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be."""

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Call, Draw
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
@@ -25,9 +26,8 @@ from dpsql.mechanisms.objective_perturbation import (
     FINE_EPSILON,
     ObjectiveNoise,
     calibrate,
-    objective_event,
-    objective_perturbation,
 )
+from dpsql.mechanisms.parts import PerturbedObjective
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps, quantise
 from dpsql.statistics.fold import Batch, Collector, KeptRows
@@ -130,9 +130,9 @@ class LogisticPlan(Plan):
         return min(root, self.row_norm)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records at most: without normal noise a call spends no delta."""
-        return objective_event(self.epsilon, self.delta or Fraction(0))
+    def measurement(self) -> Measurement:
+        """What is drawn at most: without normal noise a call spends no delta."""
+        return measurement_of(PerturbedObjective("coefficients", self.epsilon, self.delta or Fraction(0)))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how strong the perturbation would be."""
@@ -278,7 +278,8 @@ class LogisticCall(Call):
         plan: LogisticPlan = self.plan
         noise = plan.calibrated(len(self.features))
         rows: LabelledRows = statistic
-        coefficients = rows.scaling.unmapped(objective_perturbation(rows.signed, noise, tick=progress.tick))
+        part: PerturbedObjective = plan.measurement["coefficients"]
+        coefficients = rows.scaling.unmapped(part.draw(rows.signed, noise, tick=progress.tick))
         result = {
             "kind": "logistic_regression",
             "method": "objective_perturbation",
@@ -290,7 +291,7 @@ class LogisticCall(Call):
             "levels": list(self.levels),
             "regularization": float(noise.regularization),
         }
-        return Draw(noise.event, lambda: result)
+        return Draw(measurement_of(part.spent(noise)), lambda: result)
 
 
 class LabelledRows(KeptRows):

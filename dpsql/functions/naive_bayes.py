@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, share_of_mu, usable_mu
-from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, share_of_mu, usable_mu
+from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
+from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 from dpsql.statistics.feature_counts import Norms, released_norms
@@ -117,21 +119,25 @@ class NaiveBayesPlan(FeatureCountsPlan):
             ),
         )
 
+    @property
+    def _laplace(self) -> list[LaplaceNoise]:
+        """What draws numbers of rows and counts of features where the noise is Laplace."""
+        return [self.measurement["rows"], self.measurement["features"]]
+
     def scales(self, count: int) -> tuple[Fraction, ...]:
         """Scales of the Laplace noise on a number of rows and on a count of a feature."""
-        pairs = zip(self.norms(count), self.shares, strict=True)
-        return tuple(norms.l1 / (self.epsilon * share) for norms, share in pairs)
+        pairs = zip(self.norms(count), self._laplace, strict=True)
+        return tuple(part.scale(norms.l1) for norms, part in pairs)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: noise on numbers of rows, and on counts of features."""
+    def measurement(self) -> Measurement:
+        """What is drawn: numbers of rows, and counts of features."""
+        names = ("rows", "features")
         if self.delta is not None:
-            return gaussian_event(self.mu, self.epsilon, self.delta)
-        parts = [self.epsilon * share for share in self.shares]
-        return {
-            "mechanism": "composed",
-            "events": [{"mechanism": "discrete_laplace", "epsilon": str(part)} for part in parts],
-        }
+            mus = tuple((name, share_of_mu(share, self.mu)) for name, share in zip(names, self.shares, strict=True))
+            return measurement_of(GaussianNoise("counts", self.mu, self.epsilon, self.delta, mus))
+        parts = zip(names, self.shares, strict=True)
+        return measurement_of(*(LaplaceNoise(name, self.epsilon * share) for name, share in parts))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the counts would be."""
@@ -178,19 +184,17 @@ class NaiveBayesCall(FeatureCountsCall):
         plan: NaiveBayesPlan = self.plan
         rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
         features = np.concatenate([counts.negative, counts.positive])
+        norms = plan.norms(len(self.features))
         if plan.delta is None:
             noisy_rows, noisy = (
-                (part + discrete_laplace(scale, len(part))).astype(np.float64)
-                for part, scale in zip((rows, features), plan.scales(len(self.features)), strict=True)
+                part.draw_counts(counted, norm.l1).astype(np.float64)
+                for part, counted, norm in zip(plan._laplace, (rows, features), norms, strict=True)
             )
         else:
+            noise: GaussianNoise = plan.measurement["counts"]
             noisy_rows, noisy = (
-                gaussian_counts(
-                    part, squared_sensitivity=norms.squared_l2, squared_mu=share_of_mu(share, plan.mu) ** 2
-                ).values
-                for part, norms, share in zip(
-                    (rows, features), plan.norms(len(self.features)), plan.shares, strict=True
-                )
+                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2).values
+                for name, counted, norm in zip(("rows", "features"), (rows, features), norms, strict=True)
             )
         noisy = noisy.reshape(2, -1)
         if plan.shrink:

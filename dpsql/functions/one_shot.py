@@ -1,15 +1,9 @@
-"""One-shot selection of the k best of a list: which mechanism, at what cost, and the rows that come out."""
+"""One-shot selection of the k best of a list: which mechanisms there are, and how noisy each is."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
-
-import numpy as np
-
-from dpsql.mechanisms.canonical_lipschitz import canonical_lipschitz
-from dpsql.mechanisms.select import select
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
 CONFIDENCE = 0.95
@@ -17,54 +11,10 @@ CONFIDENCE = 0.95
 _FEW = 100
 
 
-def one_shot_event(mechanism: str, epsilon: Fraction, k: int, gamma: Fraction) -> dict[str, Any]:
-    """Return what the ledger records of a one-shot selection."""
-    event: dict[str, Any] = {"k": k, "epsilon": str(epsilon)}
-    if mechanism == "one_shot":
-        return event | {"mechanism": "exponential_noise"}
-    if mechanism == "gumbel":
-        return event | {"mechanism": "gumbel_noise", "rounds": k}
-    return event | {"mechanism": "canonical_lipschitz", "gamma": str(gamma)}
-
-
-def one_shot(
-    utility: np.ndarray[Any, Any], *, mechanism: str, gamma: Fraction, utility_range: int, epsilon: Fraction, k: int
-) -> list[int]:
-    """Select k positions by one of `MECHANISMS`.
-
-    Parameters
-    ----------
-    utility : ndarray of integers, shape (d,)
-    mechanism : str
-    gamma : Fraction
-        Weight of the canonical Lipschitz loss, in (0, 1).
-    utility_range : int
-        As for `dpsql.mechanisms.select`, in the unit of the utility.
-    epsilon : Fraction
-        Privacy loss, > 0.
-    k : int
-
-    Returns
-    -------
-    positions : list of int, length k
-        By rank; ascending for the canonical Lipschitz mechanism, which draws a set.
-
-    Notes
-    -----
-    - **Guarantee**: pure `epsilon`-DP under the relation that `utility_range` was derived for.
-    """
-    if mechanism == "canonical_lipschitz":
-        chosen = canonical_lipschitz(utility, utility_range=utility_range, epsilon=epsilon, k=k, gamma=gamma)
-    else:
-        noise: Any = {"one_shot": "exponential", "gumbel": "gumbel"}[mechanism]
-        chosen = select(utility, utility_range=utility_range, epsilon=epsilon, k=k, noise=noise)
-    return [int(position) for position in chosen]
-
-
 def one_shot_noise(
     *, mechanism: str, gamma: Fraction, spread: float, epsilon: Fraction, k: int, count: int
 ) -> list[tuple[str, float, str]]:
-    """Return how noisy a one-shot selection is; arguments as for `one_shot`, of `count` candidates."""
+    """Return how noisy a one-shot selection is; of `count` candidates whose scores have a range of `spread`."""
     if mechanism == "canonical_lipschitz":
         scale = spread / float(epsilon)
         gap = scale / float(gamma) * log_of_other_subsets(count, k, 1 - CONFIDENCE)

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.call import Call, Draw, TargetCode
+from dpsql.contract.call import Call, TargetCode
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
@@ -190,9 +191,9 @@ class PipelinePlan(Plan):
         self.regression.check_drawable(self.k)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: the selection, then the fit."""
-        return {"mechanism": "composed", "events": [self.selection.event, self.regression.event]}
+    def measurement(self) -> Measurement:
+        """What is drawn: the selection, then the fit."""
+        return measurement_of(self.selection.measurement, self.regression.measurement)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy both parts would be."""
@@ -227,7 +228,7 @@ class PipelineCall(Call):
         """Fit the model to the selected features."""
         draw = statistic.draw(progress)
         if isinstance(draw, Draw):  # the fit was not worth its price, but the selection was paid for
-            return Draw({"mechanism": "composed", "events": [self.plan.selection.event, draw.event]}, draw.run)
+            return Draw(measurement_of(self.plan.selection.measurement, draw.measurement), draw.run)
         return draw  # type: ignore[no-any-return]
 
     def fit(self, names: list[str]) -> tuple[list[int], RegressionCall]:

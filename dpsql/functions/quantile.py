@@ -13,11 +13,13 @@ from typing import Any, ClassVar
 from dpsql.contract import parameters
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
 from dpsql.kernels.cells import GridCounts
-from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell, quantile_event, tied_quantiles
+from dpsql.mechanisms.choices import QuantileSelection
+from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
 from dpsql.statistics.counts import GridHistogram, rank_utility_range
 from dpsql.statistics.fold import Collector
@@ -70,9 +72,10 @@ class QuantilePlan(ColumnPlan):
         return halving_levels(len(self.quantiles))
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: an exponential mechanism per level."""
-        return quantile_event(self.epsilon, self.levels, self.neighbours)
+    def measurement(self) -> Measurement:
+        """What is drawn: an exponential mechanism per level."""
+        at = tuple(Fraction(quantile) for quantile in self.quantiles)
+        return measurement_of(QuantileSelection("quantiles", self.epsilon, at, self.neighbours, self.max_rows_per_unit))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, in ranks: how many rows a quantile may be off."""
@@ -111,13 +114,8 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
     """
-    found = tied_quantiles(
-        cells.counts,
-        at=[Fraction(quantile) for quantile in plan.quantiles],
-        epsilon=plan.epsilon,
-        neighbours=plan.neighbours,
-        max_rows_per_unit=plan.max_rows_per_unit,
-    )
+    part: QuantileSelection = plan.measurement["quantiles"]
+    found = part.draw_tied(cells.counts)
     shares = [float(Fraction(quantile)) for quantile in plan.quantiles]
     return [[share, cells.middle(cell)] for share, cell in zip(shares, found, strict=True)]
 

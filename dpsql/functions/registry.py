@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -50,11 +50,14 @@ class Function:
         Its statistic and its draw.
     shape : Shape
         The rows that it returns.
+    spends : bool
+        Whether a call is charged. What is not returns exact numbers, and is not private.
     """
 
     plan: type[Plan]
     call: type[Call]
     shape: Shape
+    spends: bool = True
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -79,11 +82,12 @@ MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is
 CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
 # The exact statistic of a function, by a function of its own that is not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
+_every = FUNCTIONS | {name: replace(FUNCTIONS[private], spends=False) for name, private in EXACT.items()}
 
 
 def function_of(name: str) -> Function:
     """Return what stands behind a SQL function, exact forms included."""
-    return FUNCTIONS[EXACT.get(name, name)]
+    return _every[name]
 
 
 @lru_cache(maxsize=256)

@@ -31,10 +31,11 @@ from typing import Any, ClassVar
 from dpsql.contract import parameters
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.column import COLUMN_PROTECTION
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.mechanisms.parts import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.statistics.error_sums import ErrorSums, sensitivities
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
@@ -118,16 +119,21 @@ class MetricsPlan(Plan):
         return int(min(2.0, max(self.error_bound / self.half_width, 2.0**-20)) * FIXED_POINT_ONE)
 
     @cached_property
-    def scales(self) -> tuple[Fraction, ...]:
-        """Scales of the Laplace noise on the five sums."""
-        moves = sensitivities(self.relation, self.largest_error)
-        return tuple(move / (self.epsilon * share) for move, share in zip(moves, SHARES, strict=True))
+    def sensitivities(self) -> tuple[int, ...]:
+        """How far one privacy unit moves each sum."""
+        return sensitivities(self.relation, self.largest_error)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: noise on five sums."""
-        parts = [{"mechanism": "discrete_laplace", "epsilon": str(self.epsilon * share)} for share in SHARES]
-        return {"mechanism": "composed", "events": parts}
+    def measurement(self) -> Measurement:
+        """What is drawn: five sums, each at its share."""
+        sums = zip(SUMS, SHARES, self.sensitivities, strict=True)
+        return measurement_of(*(SumWithNoise(name, self.epsilon * share, moved) for name, share, moved in sums))
+
+    @cached_property
+    def scales(self) -> tuple[Fraction, ...]:
+        """Scales of the Laplace noise on the five sums."""
+        sums: Any = self.measurement.leaves
+        return tuple(part.scale() for part in sums)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, in the unit where the bounds are 2 wide."""
@@ -165,8 +171,7 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
       metrics at once: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
       nothing about other rows.
     """
-    epsilons = [plan.epsilon * share for share in SHARES]
-    noisy = [_noisy(total, *given) for total, *given in zip(sums, plan.scales, epsilons, strict=True)]
+    noisy = [_noisy(part, total) for part, total in zip(plan.measurement.leaves, sums, strict=True)]
     units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
     middle = [value / unit for (value, _), unit in zip(noisy, units, strict=True)]
     reach = [by / unit for (_, by), unit in zip(noisy, units, strict=True)]
@@ -190,20 +195,10 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
     ]
 
 
-def _noisy(total: int, scale: Fraction, epsilon: Fraction) -> tuple[int, float]:
-    """Return a sum with Laplace noise of at least a scale, and how far it is off, but for a chance of 1 %.
-
-    Notes
-    -----
-    - **Guarantee**: pure ``epsilon``-DP.
-    - **Sensitivity**: ``scale * epsilon``; of the sum in units, rounded down, one over the unit of that, plus one.
-    """
-    unit = 1 << (math.floor(scale) // _WIDEST).bit_length()
-    if unit > 1:
-        scale = scale / unit + 1 / epsilon
-    noisy = total // unit + int(discrete_laplace(scale, 1)[0])
-    reach = 1 + float(scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
-    return noisy * unit, reach * unit + (unit - 1)
+def _noisy(part: Any, total: int) -> tuple[int, float]:
+    """Return a sum with its part's noise, and how far it is off, but for a chance of 1 %."""
+    reach = 1 + float(part.unit_scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
+    return part.draw_sum(total), reach * part.unit + (part.unit - 1)
 
 
 def _share_explained(

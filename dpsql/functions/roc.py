@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.column import COLUMN_PROTECTION
@@ -50,17 +51,17 @@ from dpsql.functions.score_histogram import (
     ScoreCells,
     ScorePlan,
 )
-from dpsql.mechanisms.gaussian import gaussian_event, usable_mu
+from dpsql.mechanisms.choices import QuantileSelection
+from dpsql.mechanisms.gaussian import usable_mu
+from dpsql.mechanisms.parts import CumulativeCounts, SmoothNoise
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
     PrefixStrategy,
     gaussian_deviation,
-    laplace_scale,
-    noisy_prefix_sums,
     prefix_strategy,
 )
-from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles
-from dpsql.mechanisms.smooth import cauchy_scale, default_beta, smooth_medians, step_epsilon
+from dpsql.mechanisms.quantile import halving_levels
+from dpsql.mechanisms.smooth import cauchy_scale, default_beta, step_epsilon
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.released.curves import RocCounts
@@ -114,12 +115,11 @@ class CurvePlan(ScorePlan):
         """Gaussian privacy loss of the counts; None for Laplace noise."""
         return None if self.delta is None else usable_mu(self.count_epsilon, self.delta)
 
-    @property
-    def count_event(self) -> dict[str, Any]:
-        """What the ledger records of the counts."""
-        if self.delta is None or self.mu is None:
-            return {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
-        return gaussian_event(self.mu, self.count_epsilon, self.delta)
+    @cached_property
+    def count_part(self) -> CumulativeCounts:
+        """What draws the counts."""
+        unit = (self.neighbours, self.max_rows_per_unit)
+        return CumulativeCounts("counts", self.count_epsilon, self.delta, self.mu, *unit)
 
     def strategy(self, cells: int) -> PrefixStrategy:
         """Return the strategy for so many cells."""
@@ -135,7 +135,7 @@ class CurvePlan(ScorePlan):
         if self.mu is not None:
             return ()
         strategy = self.strategy(self.counted)
-        return (laplace_scale(strategy, self.count_epsilon, self.neighbours, self.max_rows_per_unit),)
+        return (self.count_part.laplace_scale(strategy),)
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the part of mu of Gaussian noise on the counts."""
@@ -146,7 +146,7 @@ class CurvePlan(ScorePlan):
         strategy = self.strategy(cells)
         unit = (self.neighbours, self.max_rows_per_unit)
         if self.mu is None:
-            deviation = laplace_deviation(laplace_scale(strategy, self.count_epsilon, *unit))
+            deviation = laplace_deviation(self.count_part.laplace_scale(strategy))
         else:
             deviation = gaussian_deviation(strategy, self.mu, *unit)
         rows = deviation * 2.0**-strategy.bits * math.sqrt(float(strategy.unit_variances.mean()))
@@ -174,14 +174,8 @@ class CurvePlan(ScorePlan):
           `dpsql.mechanisms.prefix_sums.noisy_prefix_sums`.
         - **Neighbouring relation**: that of the plan.
         """
-        released = noisy_prefix_sums(
-            np.stack([negative[::-1], positive[::-1]]),
-            strategy=self.strategy(len(negative)),
-            neighbours=self.neighbours,
-            max_rows_per_unit=self.max_rows_per_unit,
-            epsilon=self.count_epsilon if self.mu is None else None,
-            mu=self.mu,
-        )
+        counts = np.stack([negative[::-1], positive[::-1]])
+        released = self.count_part.draw(counts, self.strategy(len(negative)))
         return RocCounts(
             thresholds=(*edges[::-1].tolist(), self.lower),
             negatives=tuple(released.sums[0].tolist()),
@@ -283,15 +277,15 @@ class RocPlan(CurvePlan):
             cauchy_scale(one, default_beta(one))
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: the choice of thresholds, and noise on counts."""
+    def measurement(self) -> Measurement:
+        """What is drawn: thresholds where they are private, and counts."""
+        unit = (self.neighbours, self.max_rows_per_unit)
         if self.thresholds == "fixed":
-            return self.count_event
-        if self.thresholds == "recursive":
-            chosen = quantile_event(self.threshold_epsilon, self.levels, self.neighbours)
-        else:
-            chosen = {"mechanism": "smooth_sensitivity", "epsilon": str(self.threshold_epsilon)}
-        return {"mechanism": "composed", "events": [chosen, self.count_event]}
+            return measurement_of(self.count_part)
+        if self.thresholds == "smooth_medians":
+            return measurement_of(SmoothNoise("thresholds", self.threshold_epsilon, *unit), self.count_part)
+        at = tuple(Fraction(number, self.n_thresholds + 1) for number in range(1, self.n_thresholds + 1))
+        return measurement_of(QuantileSelection("thresholds", self.threshold_epsilon, at, *unit), self.count_part)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the cumulative counts would be."""
@@ -342,12 +336,11 @@ def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
         return np.arange(1, plan.n_thresholds + 1) * plan.grid // (plan.n_thresholds + 1)
     step = -(-plan.grid // max(_CANDIDATES, plan.n_thresholds + 1))
     coarse = np.add.reduceat(counts, np.arange(0, plan.grid, step))
-    unit: dict[str, Any] = {"neighbours": plan.neighbours, "max_rows_per_unit": plan.max_rows_per_unit}
-    if plan.thresholds == "recursive":
-        at = [Fraction(number, plan.n_thresholds + 1) for number in range(1, plan.n_thresholds + 1)]
-        found = quantiles(coarse, quantiles=at, epsilon=plan.threshold_epsilon, **unit)
+    part: QuantileSelection | SmoothNoise = plan.measurement["thresholds"]
+    if isinstance(part, QuantileSelection):
+        found = part.draw(coarse)
     else:
-        found = smooth_medians(coarse, count=plan.n_thresholds, epsilon=plan.threshold_epsilon, **unit)
+        found = part.draw_medians(coarse, count=plan.n_thresholds)
     # A threshold is where the released cell ends. The end of the last one is no threshold.
     ends = (np.unique(found) + 1) * step
     return ends[ends < plan.grid]

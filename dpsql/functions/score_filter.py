@@ -18,20 +18,21 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.layout import MOST_FEATURES, Layout
+from dpsql.contract.measurement import Measurement, Part, measurement_of
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
-from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot, one_shot_event, one_shot_noise
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_counts, gaussian_event, usable_mu
+from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
+from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, usable_mu
 from dpsql.mechanisms.partition_selection import (
     PartitionSelection,
     laplace_tail,
     normal_tail,
-    partition_selection,
-    select_partitions,
 )
-from dpsql.mechanisms.sparse_vector import SparseVector, sparse_vector
-from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
+from dpsql.mechanisms.sparse_vector import SparseVector
+from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.statistics.feature_counts import (
     INFORMATION_UNIT,
@@ -242,45 +243,38 @@ class ScoreFilterPlan(FeatureCountsPlan):
         """Gaussian privacy loss of the scores."""
         return self._mu(self.score_delta)
 
-    @cached_property
+    @property
     def key_selection(self) -> PartitionSelection:
         """Noise and threshold of a private vocabulary: whichever law has the lower threshold."""
-        options: dict[str, Any] = {
-            "epsilon": self.epsilon - self.score_epsilon,
-            "delta": _given(self.delta) - (self.score_delta or 0),
-            # A limit of the rows that count makes an added row replace another.
-            "neighbours": self.neighbours if self.most_rows is None else "replace",
-            "max_keys_per_row": self.max_features_per_row,
-            "max_rows_per_unit": self.max_rows_per_unit,
-        }
-        laplace = partition_selection("laplace", **options)
-        try:
-            gaussian = partition_selection("gaussian", **options)
-        except ParameterError:  # too little or too much loss for it
-            return laplace
-        return min(laplace, gaussian, key=lambda selection: selection.threshold)
+        part: PrivateNames = self._vocabulary
+        return part.selection
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: the vocabulary where it is drawn, and what finds the features."""
-        epsilon = str(self.score_epsilon)
-        scores: dict[str, Any]
+    def _vocabulary(self) -> PrivateNames:
+        return PrivateNames(
+            "vocabulary",
+            self.epsilon - self.score_epsilon,
+            _given(self.delta) - (self.score_delta or 0),
+            # A limit of the rows that count makes an added row replace another.
+            self.neighbours if self.most_rows is None else "replace",
+            self.max_features_per_row,
+            self.max_rows_per_unit,
+        )
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """What is drawn: the vocabulary where it is private, and what finds the features."""
+        scores: Part
         if self.noise_law == "gaussian":
-            scores = gaussian_event(self.mu, self.score_epsilon, _given(self.score_delta))
+            delta, shares = _given(self.score_delta), (("counts", self.mu),)
+            scores = GaussianNoise("scores", self.mu, self.score_epsilon, delta, shares)
         elif self.noise_law == "laplace":
-            scores = {"mechanism": "discrete_laplace", "epsilon": epsilon}
+            scores = LaplaceNoise("scores", self.score_epsilon)
         elif self.chosen == "svt":
-            scores = {"mechanism": "sparse_vector", "epsilon": epsilon, "cutoff": self.cutoff}
+            scores = ScoresAbove("scores", self.sparse_vector)
         else:
-            scores = one_shot_event(self.chosen, self.score_epsilon, _given(self.k), _GAMMA)
-        if not self.draws_vocabulary:
-            return scores
-        names = {
-            "mechanism": "approximate",
-            "epsilon": str(self.epsilon - self.score_epsilon),
-            "delta": str(_given(self.delta) - (self.score_delta or 0)),
-        }
-        return {"mechanism": "composed", "events": [names, scores]}
+            scores = OneShotSelection("scores", self.chosen, self.score_epsilon, _given(self.k), _GAMMA)
+        return measurement_of(self._vocabulary, scores) if self.draws_vocabulary else measurement_of(scores)
 
     @property
     def released(self) -> str:
@@ -303,7 +297,8 @@ class ScoreFilterPlan(FeatureCountsPlan):
         """Return the scale of Laplace noise on a released number, or mu of Gaussian noise on all of them."""
         if self.noise_law == "gaussian":
             return self.mu
-        return self.norms(count).l1 / self.score_epsilon
+        scores: LaplaceNoise = self.measurement["scores"]
+        return scores.scale(self.norms(count).l1)
 
     def deviation(self, count: int | None) -> float:
         """Return the standard deviation of the noise on a released number, in rows."""
@@ -534,7 +529,7 @@ class ScoreFilterCall(FeatureCountsCall):
         vocabulary = collector.vocabulary
         counted = np.flatnonzero(collector.counts)  # every row that has a name may keep others
         names = [vocabulary.names[number].decode() for number in counted.tolist()]
-        released = select_partitions(names, collector.counts[counted], self.plan.key_selection)
+        released = self.plan.measurement["vocabulary"].draw(names, collector.counts[counted])
         vocabulary.release(released)
         return FeatureCounts(len(released), collector.most, vocabulary=vocabulary)
 
@@ -591,9 +586,8 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
         scores = exact_scores(plan.score, counts.positive, counts.negative, counts.positive_rows, counts.negative_rows)
         if plan.chosen == "svt":
             applied = plan.applied_threshold(count)
-            run = sparse_vector(
-                scores, plan.sparse_vector, level=plan.sparse_vector.level(Fraction(applied) * plan.unit)
-            )
+            level = plan.sparse_vector.level(Fraction(applied) * plan.unit)
+            run = plan.measurement["scores"].draw(scores, level=level)
             found: Sequence[int] = run.above
             result |= {"threshold": applied, "stopped_at": run.stopped_at}
         else:
@@ -625,14 +619,8 @@ def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64]) -> list[int]:
     - **Guarantee**: pure DP at ``plan.score_epsilon``.
     - **Sensitivity**: range, `dpsql.statistics.feature_counts.score_range`.
     """
-    return one_shot(
-        scores,
-        mechanism=plan.chosen,
-        gamma=_GAMMA,
-        utility_range=plan.score_range(len(scores)),
-        epsilon=plan.score_epsilon,
-        k=min(_given(plan.k), len(scores)),
-    )
+    selection: OneShotSelection = plan.measurement["scores"]
+    return selection.draw(scores, utility_range=plan.score_range(len(scores)))
 
 
 def released_counts(released: str, counts: Counts) -> NDArray[np.int64]:
@@ -667,11 +655,12 @@ def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
     values = released_counts(plan.released, counts)
     count = len(counts.positive) or None
     if plan.noise_law == "gaussian":
-        release = gaussian_counts(values, squared_sensitivity=plan.norms(count).squared_l2, squared_mu=plan.mu**2)
+        gaussian: GaussianNoise = plan.measurement["scores"]
+        release = gaussian.draw_counts("counts", values, squared_sensitivity=plan.norms(count).squared_l2)
         return release.values, release.sigma
-    scale = plan.noise_scale(count)
-    noisy = values + discrete_laplace(scale, len(values))
-    return noisy.astype(np.float64), laplace_deviation(scale)
+    laplace: LaplaceNoise = plan.measurement["scores"]
+    noisy = laplace.draw_counts(values, plan.norms(count).l1)
+    return noisy.astype(np.float64), laplace_deviation(plan.noise_scale(count))
 
 
 def noisy_scores(plan: ScoreFilterPlan, noisy: Floats, count: int) -> Floats:

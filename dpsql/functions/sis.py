@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds
-from dpsql.functions.one_shot import MECHANISMS, one_shot, one_shot_event, one_shot_noise
+from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
 from dpsql.kernels.xty import vectors_to_matrix
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.mechanisms.choices import OneShotSelection
+from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.fold import Collector
@@ -104,18 +106,20 @@ class SisPlan(SelectionPlan):
         return self.epsilon * self.center_share if self.center == "target" else Fraction(0)
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: the mechanisms and their parameters."""
-        selection = one_shot_event(self.mechanism, self.epsilon - self.center_epsilon, self.k, self.gamma)
+    def measurement(self) -> Measurement:
+        """What is drawn: the centre where it is private, and the selection."""
+        rest = self.epsilon - self.center_epsilon
+        selection = OneShotSelection("selection", self.mechanism, rest, self.k, self.gamma)
         if self.center == "public":
-            return selection
-        mean = {"mechanism": "discrete_laplace", "epsilon": str(self.center_epsilon)}
-        return {"mechanism": "composed", "events": [mean, selection]}
+            return measurement_of(selection)
+        moved = target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)
+        return measurement_of(LaplaceNoise("centre", self.center_epsilon, moved), selection)
 
     @property
     def center_scale(self) -> Fraction:
         """Scale of the noise on the two sums that give a private centre."""
-        return Fraction(target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)) / self.center_epsilon
+        centre: LaplaceNoise = self.measurement["centre"]
+        return centre.scale()
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise that a private centre gets."""
@@ -219,14 +223,8 @@ def draw_selection(plan: SisPlan, utility: np.ndarray[Any, Any], features: Seque
     - **Guarantee**: pure DP at ``plan.epsilon`` less the share that a private centre costs.
     - **Sensitivity**: `dpsql.statistics.xty.utility_range`.
     """
-    chosen = one_shot(
-        utility,
-        mechanism=plan.mechanism,
-        gamma=plan.gamma,
-        utility_range=utility_range(plan.neighbours, plan.max_rows_per_unit),
-        epsilon=plan.epsilon - plan.center_epsilon,
-        k=plan.k,
-    )
+    selection: OneShotSelection = plan.measurement["selection"]
+    chosen = selection.draw(utility, utility_range=utility_range(plan.neighbours, plan.max_rows_per_unit))
     return [features[position] for position in chosen]
 
 
@@ -238,5 +236,6 @@ def draw_center(plan: SisPlan, high: int, low: int) -> int:
     - **Guarantee**: pure DP at ``plan.center_epsilon``.
     - **Sensitivity**: L1, `dpsql.statistics.xty.target_sums_sensitivity`.
     """
-    noise = discrete_laplace(plan.center_scale, 2)
-    return mean_from_sums(int(high) + int(noise[0]), int(low) + int(noise[1]))
+    noise: LaplaceNoise = plan.measurement["centre"]
+    high, low = noise.draw([int(high), int(low)])
+    return mean_from_sums(high, low)

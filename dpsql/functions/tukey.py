@@ -8,10 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.call import Draw
+from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
-from dpsql.mechanisms.tukey import tukey
-from dpsql.noise.discrete import discrete_laplace
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import RowCount
 from dpsql.statistics.fixed_point import affine_map, affine_maps
@@ -69,7 +67,7 @@ class Counted(Pass):
         """
         plan = self._call.plan
         epsilon = plan.count_epsilon / plan.max_rows_per_unit
-        noisy = self.inner.rows + int(discrete_laplace(1 / epsilon, 1)[0])
+        [noisy] = plan.measurement["count"].draw([self.inner.rows])
         rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
         if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
             return Refused(self._call)
@@ -103,7 +101,7 @@ class Refused(_Ignoring):
     def draw(self, progress: Callable[[float], None]) -> Draw:
         """Say that nothing was released."""
         result = self._call.result(None, reason="too few rows for so many features")
-        return Draw(self._call.plan.count_event, lambda: result)
+        return Draw(self._call.plan.measurement.only("count"), lambda: result)
 
 
 class Waiting(_Ignoring):
@@ -146,10 +144,9 @@ class Products(Pass):
           replace two models may change, and `dpsql.statistics.tukey.row_budget` allows for it.
         - **Assumes**: all rows of a privacy unit are in one block.
         """
-        epsilon, delta = self._call.plan.model_budget
         models = self.inner.models(progress)
         models[:] /= self._call.target_unit
-        point = tukey(models, epsilon_test=epsilon / 2, epsilon_draw=epsilon / 2, delta=delta)
+        point = self._call.plan.measurement["model"].draw(models)
         more = {} if point is not None else {"reason": "the models of the blocks differ too much, or are too few"}
         result = self._call.result(point, bounds=self._bounds, **more)
         return lambda: result

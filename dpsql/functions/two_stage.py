@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import MECHANISMS, one_shot, one_shot_event, one_shot_noise
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
+from dpsql.mechanisms.choices import OneShotSelection
+from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.votes import KeyedRows, blocks_from_count, utility_range
@@ -116,17 +118,17 @@ class TwoStagePlan(SelectionPlan):
         return Fraction(0) if self.blocks is not None else self.epsilon * self.count_share
 
     @cached_property
-    def event(self) -> dict[str, Any]:
-        """What the ledger records: the mechanisms and their parameters."""
-        selection = one_shot_event(self.mechanism, self.epsilon - self.count_epsilon, self.k, self.gamma)
+    def measurement(self) -> Measurement:
+        """What is drawn: the number of rows where that of the blocks is not public, and the selection."""
+        rest = self.epsilon - self.count_epsilon
+        selection = OneShotSelection("selection", self.mechanism, rest, self.k, self.gamma)
         if self.blocks is not None:
-            return selection
-        count = {"mechanism": "discrete_laplace", "epsilon": str(self.count_epsilon)}
-        return {"mechanism": "composed", "events": [count, selection]}
+            return measurement_of(selection)
+        return measurement_of(LaplaceNoise("count", self.count_epsilon, self.max_rows_per_unit), selection)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private count."""
-        return () if self.blocks is not None else (self.max_rows_per_unit / self.count_epsilon,)
+        return () if self.blocks is not None else (self.measurement["count"].scale(),)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be; scores are votes, at most the number of blocks."""
@@ -174,7 +176,8 @@ def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
     if plan.blocks is not None:
         return plan.blocks
     epsilon = plan.count_epsilon / plan.max_rows_per_unit
-    count = rows + int(discrete_laplace(1 / epsilon, 1)[0])
+    noise: LaplaceNoise = plan.measurement["count"]
+    [count] = noise.draw([rows])
     blocks = blocks_from_count(
         count, rows_per_block=plan.rows_per_block or 1, epsilon=epsilon, failure=plan.count_failure
     )
@@ -209,11 +212,5 @@ def draw_votes(plan: TwoStagePlan, votes: NDArray[np.int64]) -> list[int]:
     - **Guarantee**: pure DP at ``plan.epsilon`` less the share that a private count costs.
     - **Sensitivity**: `dpsql.statistics.votes.utility_range`. All rows of a privacy unit are in one block.
     """
-    return one_shot(
-        votes,
-        mechanism=plan.mechanism,
-        gamma=plan.gamma,
-        utility_range=utility_range(plan.neighbours),
-        epsilon=plan.epsilon - plan.count_epsilon,
-        k=plan.k,
-    )
+    selection: OneShotSelection = plan.measurement["selection"]
+    return selection.draw(votes, utility_range=utility_range(plan.neighbours))

@@ -1,20 +1,21 @@
-"""What a release costs: exact amounts, and the privacy loss of every mechanism's event.
+"""What a release costs: exact amounts, and what a loss is in either accounting.
 
-An event names a mechanism and its parameters and is what the ledger keeps, so that a past release can be
-re-evaluated under a better accountant. Amounts are integers in units of 1e-18; a charge is rounded up and a
-limit down, so that rounding never favours the spender.
+`dpsql.contract.events` says what each mechanism costs. Amounts are integers in units of 1e-18; a charge is rounded up
+and a limit down, so that rounding never favours the spender.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpsql.errors import ParameterError
+
+if TYPE_CHECKING:
+    from dpsql.contract.events import Event
 
 UNITS_PER_ONE = 10**18
 DEFAULT_REPORT_DELTA = Fraction(1, 10**6)
@@ -55,7 +56,7 @@ class Cost:
         In [0, 1).
     rho : Fraction or None
         The release is rho-zCDP, >= 0. None when it is not zCDP at all, as for a propose-test-release.
-    event : mapping or None
+    event : Event or None
         The mechanism that has this loss; None for several.
     parts : tuple of Cost
         Of several mechanisms, the loss of each one; for accountants that add up something else.
@@ -64,7 +65,7 @@ class Cost:
     epsilon: Fraction | None
     delta: Fraction
     rho: Fraction | None
-    event: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    event: Event | None = field(default=None, compare=False, repr=False)
     parts: tuple[Cost, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -75,7 +76,7 @@ class Cost:
     @property
     def is_profile(self) -> bool:
         """Whether delta belongs to one reading of the loss only, and rho needs none: so it is of Gaussian noise."""
-        return self.event is not None and self.event.get("mechanism") in _profiles
+        return self.event is not None and self.event.is_profile
 
 
 def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
@@ -158,130 +159,6 @@ def _best_order(rho: float, log_inverse_delta: float) -> float:
         else:
             low += third
     return 1 + math.exp((low + high) / 2)
-
-
-def _number(event: Mapping[str, Any], key: str) -> Fraction:
-    try:
-        number = Fraction(event[key])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        raise _malformed(event, f"a number {key}") from None
-    if not number > 0:
-        raise _malformed(event, f"{key} > 0")
-    return number
-
-
-def _delta(event: Mapping[str, Any]) -> Fraction:
-    delta = _number(event, "delta")
-    if not delta < 1:
-        raise _malformed(event, "delta < 1")
-    return delta
-
-
-def _malformed(event: Mapping[str, Any], requirement: str) -> ParameterError:
-    return ParameterError("P048", f"event {event.get('mechanism')!r} must have {requirement}.")
-
-
-def _rounds(event: Mapping[str, Any]) -> int:
-    rounds = event.get("rounds", 1)
-    if not (isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 1):
-        raise _malformed(event, "an integer rounds >= 1")
-    return rounds
-
-
-def _pure(event: Mapping[str, Any]) -> Cost:
-    """Read `rounds` pure releases of epsilon/rounds each; e-DP is e²/2-zCDP (Bun and Steinke 2016, Proposition 1.4)."""
-    epsilon = _number(event, "epsilon")
-    return Cost(epsilon, Fraction(0), epsilon**2 / (2 * _rounds(event)))
-
-
-def _bounded_range(event: Mapping[str, Any]) -> Cost:
-    """Compose `rounds` exponential mechanisms of epsilon/rounds each: eps0-bounded range is eps0²/8-zCDP.
-
-    Cesar and Rogers, Bounding, concentrating, and truncating, ALT 2021.
-    """
-    epsilon = _number(event, "epsilon")
-    return Cost(epsilon, Fraction(0), epsilon**2 / (8 * _rounds(event)))
-
-
-def _gaussian(event: Mapping[str, Any]) -> Cost:
-    """Read rho-zCDP; a delta in the event is the one at which an (epsilon, delta) budget is charged."""
-    rho = _number(event, "rho")
-    if event.get("delta") is None:
-        return Cost(None, Fraction(0), rho)
-    delta = _delta(event)
-    return Cost(zcdp_epsilon(rho, delta), delta, rho)
-
-
-def _gaussian_profile(event: Mapping[str, Any]) -> Cost:
-    """Read mu-GDP beside the (epsilon, delta) that its exact profile covers; mu-GDP is mu²/2-zCDP."""
-    from dpsql.mechanisms.gaussian import gaussian_covers
-
-    mu, epsilon, delta = _number(event, "mu"), _number(event, "epsilon"), _delta(event)
-    if not gaussian_covers(mu, epsilon, delta):
-        raise _malformed(event, "a mu that epsilon and delta cover")
-    return Cost(epsilon, delta, mu**2 / 2)
-
-
-def _approximate(event: Mapping[str, Any]) -> Cost:
-    """Read (epsilon, delta)-DP whose delta is a probability of failure, which no rho covers."""
-    return Cost(_number(event, "epsilon"), _delta(event), None)
-
-
-def _composed(event: Mapping[str, Any]) -> Cost:
-    """Add up the losses of events that may depend on each other's results."""
-    parts = event.get("events")
-    if not isinstance(parts, (list, tuple)) or not parts:
-        raise _malformed(event, "a list of one or more events")
-    costs = [cost_of(part) for part in parts]
-    epsilons = [cost.epsilon for cost in costs if cost.epsilon is not None]
-    rhos = [cost.rho for cost in costs if cost.rho is not None]
-    return Cost(
-        sum(epsilons, Fraction(0)) if len(epsilons) == len(costs) else None,
-        sum((cost.delta for cost in costs), Fraction(0)),
-        sum(rhos, Fraction(0)) if len(rhos) == len(costs) else None,
-        parts=tuple(part for cost in costs for part in cost.mechanisms),
-    )
-
-
-# The one table of mechanisms: to add one is to add a line. A name, once released, keeps its meaning.
-_costs: dict[str, Callable[[Mapping[str, Any]], Cost]] = {
-    "exponential_noise": _pure,
-    "gumbel_noise": _bounded_range,
-    "canonical_lipschitz": _pure,
-    "sparse_vector": _pure,
-    "objective_perturbation": _pure,
-    "smooth_sensitivity": _pure,
-    "subset_exponential": _bounded_range,
-    "discrete_laplace": _pure,
-    "discrete_gaussian": _gaussian,
-    "gaussian_dp": _gaussian_profile,
-    "approximate": _approximate,
-    "composed": _composed,
-}
-_profiles = ("discrete_gaussian", "gaussian_dp")
-
-
-def cost_of(event: Mapping[str, Any]) -> Cost:
-    """Return the privacy loss of an event.
-
-    Parameters
-    ----------
-    event : mapping
-        ``{"mechanism": name, …}`` with numbers as text, such as ``{"mechanism": "gumbel_noise", "epsilon":
-        "1", "rounds": 5}``, where epsilon is the loss of all rounds together.
-
-    Raises
-    ------
-    ParameterError
-        P048: the mechanism is unknown, or a parameter is missing or out of range.
-    """
-    mechanism = event.get("mechanism")
-    if mechanism not in _costs:
-        raise ParameterError(
-            "P048", f"the mechanism of the event is unknown; got {mechanism!r}. Known: {', '.join(_costs)}."
-        )
-    cost = _costs[mechanism](event)
-    return cost if cost.parts else replace(cost, event=event)
 
 
 def loss_text(cost: Cost) -> str:

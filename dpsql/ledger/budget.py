@@ -9,9 +9,10 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.contract import parameters
+from dpsql.contract.events import Composed
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, cost_of, units_down, units_text, units_up
-from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin, scaled
+from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, units_down, units_text, units_up
+from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin
 
 BOUND_NAMES = ("lower", "upper", "target_lower", "target_upper")
 STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
@@ -300,11 +301,11 @@ def _rounded(units: int, *, digits: int = 6, up: bool = False) -> int:
 def _affordable_share(name: str, limit: int, spent: Spent, cost: Cost) -> Fraction:
     """Return about the largest share of a call's epsilon at which it fits, from below."""
     low, high = Fraction(0), Fraction(1)
-    event = {"mechanism": "composed", "events": [part.event for part in cost.mechanisms]}
+    event = Composed(tuple(part.event for part in cost.mechanisms if part.event is not None))
     for _ in range(24):
         middle = (low + high) / 2
         try:
-            total = spent.plus(cost_of(scaled(event, middle))).charged(name)
+            total = spent.plus(event.scaled(middle).cost).charged(name)
         except ParameterError:  # the call does not allow so little
             total = None
         low, high = (middle, high) if total is not None and total <= limit else (low, middle)

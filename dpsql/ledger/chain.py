@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dpsql.contract.events import cost_of
 from dpsql.errors import LedgerError, ParameterError
-from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.composition import Composition
 

@@ -48,7 +48,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
@@ -249,7 +248,7 @@ def renyi_loss(cost: Cost, order: Fraction) -> Fraction:
     """
     losses = [] if cost.rho is None else [order * cost.rho]
     if cost.epsilon is not None and not cost.is_profile:
-        rounds = 1 if cost.event is None else cost.event.get("rounds", 1)
+        rounds = 1 if cost.event is None else cost.event.repetitions
         losses.append(rounds * pure_renyi_loss(cost.epsilon / rounds, order))
     return min(losses)
 
@@ -276,22 +275,6 @@ def pure_renyi_loss(epsilon: Fraction, order: Fraction) -> Fraction:
         gain = (1 + (-loss * (2 * a - 1)).exp()).ln() - (1 + (-loss).exp()).ln()
         # 60 digits leave an error far below this margin, also divided by a - 1, which is at least 1e-3.
         return min(epsilon, Fraction(loss + gain / (a - 1) + Decimal(10) ** -30))
-
-
-def scaled(event: Mapping[str, Any], factor: Fraction) -> dict[str, Any]:
-    """Return about the event that the same call would have with `factor` times its epsilon; only for advice."""
-    if event.get("mechanism") == "composed":
-        return {**event, "events": [scaled(part, factor) for part in event["events"]]}
-    changed = dict(event)
-    if "epsilon" in event:
-        changed["epsilon"] = str(Fraction(event["epsilon"]) * factor)
-    if "rho" in event:
-        changed["rho"] = str(Fraction(event["rho"]) * factor**2)
-    if event.get("mechanism") == "gaussian_dp":
-        from dpsql.mechanisms.gaussian import gaussian_mu
-
-        changed["mu"] = str(gaussian_mu(Fraction(changed["epsilon"]), Fraction(event["delta"])))
-    return changed
 
 
 @lru_cache(maxsize=256)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dpsql.contract.events import Event
+from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.accountant import Cost
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
@@ -166,7 +169,7 @@ class Ledger(OpenLedger):
         dataset : str
             Name of the budget.
         cost : Cost
-            Loss of the release, from `dpsql.ledger.accountant.cost_of`.
+            Loss of the release, from its event.
         strict : bool
             Refuse a dataset that was never protected; otherwise it has no limit.
         neighbours, privacy_unit : str
@@ -232,7 +235,7 @@ class Ledger(OpenLedger):
         self,
         dataset: str,
         *,
-        event: Mapping[str, Any],
+        event: Permit | Event | Mapping[str, Any],
         function: str,
         arguments: Mapping[str, Any],
         draw: Callable[[], Any],
@@ -254,8 +257,9 @@ class Ledger(OpenLedger):
         ----------
         dataset : str
             Name of the budget.
-        event : mapping
-            The mechanism and its parameters, see `dpsql.ledger.accountant.cost_of`.
+        event : Permit, Event or mapping
+            What is spent. `draw` samples under a permit, and nothing else is charged than what it allows; an event, or
+            its record, is for a draw without mechanisms of its own.
         function : str
             Such as ``'dp_sis'``.
         arguments : mapping
@@ -297,8 +301,9 @@ class Ledger(OpenLedger):
         LedgerError
             The database failed; nothing is returned.
         """
+        spent = event.event if isinstance(event, Permit) else event
         record, cost = release_row(
-            dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
         )
         if remark:
             record["guarantee"] += f"; {remark}"
@@ -318,7 +323,8 @@ class Ledger(OpenLedger):
                 refuse_overspend(one, state.budget, state.spent, cost, strict=strict)
             failure = None
             try:
-                result = canonical(draw())
+                with event.drawing() if isinstance(event, Permit) else nullcontext():
+                    result = canonical(draw())
             except BaseException as error:  # whatever it was, the charge is recorded first
                 failure = error
                 outcome = {"status": NO_RESULT}
@@ -341,7 +347,7 @@ class Ledger(OpenLedger):
         self,
         dataset: str,
         *,
-        event: Mapping[str, Any],
+        event: Event | Mapping[str, Any],
         function: str,
         arguments: Mapping[str, Any],
         name: str | None = None,

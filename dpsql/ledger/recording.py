@@ -8,8 +8,9 @@ from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dpsql.contract.events import Event, cost_of
 from dpsql.errors import ParameterError
-from dpsql.ledger.accountant import Cost, cost_of, loss_text, units_up
+from dpsql.ledger.accountant import Cost, loss_text, units_up
 from dpsql.ledger.chain import canonical
 from dpsql.ledger.rows import Entry
 
@@ -95,7 +96,7 @@ def guarantee_text(
 
 def release_row(
     dataset: str,
-    event: Mapping[str, Any],
+    event: Event | Mapping[str, Any],
     function: str,
     arguments: Mapping[str, Any],
     name: str | None,
@@ -108,9 +109,10 @@ def release_row(
     key = folded_dataset(dataset)
     if name is not None:
         refuse_name("release", name)
-    cost = cost_of(event)
+    spent = event.to_json() if isinstance(event, Event) else event
+    cost = event.cost if isinstance(event, Event) else cost_of(event)
     try:
-        arguments_text, event_text = canonical(as_recorded(arguments)), canonical(as_recorded(event))
+        arguments_text, event_text = canonical(as_recorded(arguments)), canonical(as_recorded(spent))
     except (TypeError, ValueError):
         raise ParameterError("P049", f"the arguments of {function} must be JSON values, to be recorded.") from None
     guarantee = guarantee_text(cost, neighbours, privacy_unit, max_rows_per_unit, row)

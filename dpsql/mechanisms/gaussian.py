@@ -46,6 +46,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.events import GaussianDP
 from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -192,9 +193,9 @@ def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     return mu
 
 
-def gaussian_event(mu: Fraction, epsilon: Fraction, delta: Fraction) -> dict[str, Any]:
+def gaussian_event(mu: Fraction, epsilon: Fraction, delta: Fraction) -> GaussianDP:
     """Return what the ledger records of mu-GDP: mu, with the (epsilon, delta) that it was calibrated for."""
-    return {"mechanism": "gaussian_dp", "mu": str(mu), "epsilon": str(epsilon), "delta": str(delta)}
+    return GaussianDP(mu, epsilon, delta)
 
 
 def counting_unit(

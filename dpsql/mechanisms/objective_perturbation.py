@@ -69,11 +69,11 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.events import Approximate, Event, ObjectivePerturbation
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.logistic import SignedRows, minimise
@@ -129,7 +129,7 @@ class ObjectiveNoise:
     output_epsilon: Fraction
 
     @property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """What the ledger records."""
         return objective_event(self.epsilon, self.delta)
 
@@ -164,16 +164,11 @@ class ObjectiveNoise:
         return (self.tolerance(width) + ball_error(self.scale, width)) / self.regularization
 
 
-def objective_event(epsilon: Fraction, delta: Fraction) -> dict[str, Any]:
+def objective_event(epsilon: Fraction, delta: Fraction) -> Event:
     """Return what the ledger records of a release; delta is 0 with exponential noise."""
     if not delta:
-        return {"mechanism": "objective_perturbation", "epsilon": str(epsilon)}
-    return {
-        "mechanism": "approximate",
-        "method": "objective_perturbation",
-        "epsilon": str(epsilon),
-        "delta": str(delta),
-    }
+        return ObjectivePerturbation(epsilon)
+    return Approximate(epsilon, delta, "objective_perturbation")
 
 
 def objective_epsilon(rate: Fraction, regularization: Fraction, neighbours: str = "add_remove") -> Fraction:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.events import GumbelNoise
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.select import select
@@ -157,7 +157,7 @@ def halving_levels(count: int) -> int:
     return count.bit_length()
 
 
-def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> dict[str, Any]:
+def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> GumbelNoise:
     """Return the ledger's event for `quantiles`, which is the same under both relations.
 
     Parameters
@@ -179,7 +179,7 @@ def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> dict[str,
     adaptively.
     """
     relation_of(neighbours)
-    return {"mechanism": "gumbel_noise", "epsilon": str(epsilon), "rounds": levels}
+    return GumbelNoise(epsilon, rounds=levels)
 
 
 def _cell(ranks: NDArray[np.int64], quantile: Fraction, spread: Fraction, epsilon: Fraction, source: BitSource) -> int:

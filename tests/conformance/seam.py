@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpsql.engines.duckdb.session
+import dpsql.functions.feature_counts
 import dpsql.functions.score_filter
 import dpsql.functions.sis
+import dpsql.functions.two_stage
+import dpsql.mechanisms.choices
 import dpsql.statistics.presence
 import dpsql.statistics.votes
 import dpsql.udfs.release
@@ -226,7 +229,7 @@ class Watch:
         return [
             (Session, "finish", watched_finish),
             (Session, "turn", watched_turn),
-            (dpsql.functions.score_filter, "select_partitions", vocabulary),
+            (dpsql.mechanisms.choices, "select_partitions", vocabulary),
             (dpsql.udfs.sis, "draw_center", center),
             (dpsql.functions.sis, "draw_center", center),
             *((kind, "add", self._watched_add(vars(kind)["add"])) for kind in collectors),

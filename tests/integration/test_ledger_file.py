@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from dpsql.contract.events import cost_of
 from dpsql.errors import LedgerError
-from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {

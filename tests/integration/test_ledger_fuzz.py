@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from dpsql.contract.events import cost_of
 from dpsql.errors import InternalError, LedgerError
-from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.errors import InternalError
 from dpsql.functions.best_subset import draw_subset
 from dpsql.kernels import best_subsets as kernel
@@ -185,9 +186,9 @@ def test_an_early_incumbent_breaks_the_sampler_s_assertion(early: None) -> None:
     law = BestSubsetLaw(SIX, k=1, epsilon=1, radius=1, list_size=1, **BOUNDS)
     with pytest.raises(InternalError, match="I019"):
         for _ in range(60):  # 5 of 6 draws propose a subset below the bound
-            draw_subset(law.plan, law.products(TURNED[0]), lambda: None)
+            draw_once(draw_subset, law.plan, law.products(TURNED[0]), lambda: None)
     for _ in range(20):
-        draw_subset(law.plan, law.products(TURNED[1]), lambda: None)
+        draw_once(draw_subset, law.plan, law.products(TURNED[1]), lambda: None)
 
 
 def test_audit_catches_an_early_incumbent(opened: list[Any], early: None) -> None:

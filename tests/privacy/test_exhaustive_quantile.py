@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dpsql.ledger.accountant import cost_of
 from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.testing import check_exhaustively, neighbouring_pairs, tables
 from dpsql.testing.exhaustive import ExhaustiveReport
@@ -139,7 +138,7 @@ def test_zcdp_of_the_event(quantiles: list[Fraction], relation: Relation) -> Non
     cells, rows = (WIDE, 3) if len(quantiles) == 1 else (TWO_BLOCKS, 2)
     shares = []
     for epsilon in (Fraction(1, 2), Fraction(4)):
-        rho = cost_of(quantile_event(epsilon, levels, relation)).rho
+        rho = quantile_event(epsilon, levels, relation).cost.rho
         assert rho == epsilon**2 / (8 * levels)
         laws = {
             table: quantile_law(

@@ -17,6 +17,7 @@ from scipy.stats import kstest
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.regression_metrics import SHARES, SUMS, MetricsPlan, draw_metrics
 from dpsql.statistics.error_sums import ErrorSums
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map
@@ -197,18 +198,18 @@ def drawn_sums(
     monkeypatch: pytest.MonkeyPatch, made: MetricsPlan, draws: int, factor: float = 1.0
 ) -> np.ndarray[Any, Any]:
     """Return the noise of the five sums in so many draws, as the mechanism asks for it; scaled to plant a fault."""
-    from dpsql.functions import regression_metrics as metrics
+    from dpsql.mechanisms import parts
 
-    sample, seen = metrics.discrete_laplace, []
+    sample, seen = parts.discrete_laplace, []
 
     def scaled(scale: Fraction, size: int) -> Any:
         noise = sample(scale * Fraction(str(factor)), size)
         seen.append(int(noise[0]))
         return noise
 
-    monkeypatch.setattr(metrics, "discrete_laplace", scaled)
+    monkeypatch.setattr(parts, "discrete_laplace", scaled)
     for _ in range(draws):
-        draw_metrics(made, [0] * 5)
+        draw_once(draw_metrics, made, [0] * 5)
     monkeypatch.undo()
     return np.array(seen, dtype=float).reshape(draws, 5)
 
@@ -234,7 +235,7 @@ def covered(made: MetricsPlan, sums: list[int], truth: dict[str, float], runs: i
     """Return the share of draws whose intervals all hold the exact metrics."""
     held = 0
     for _ in range(runs):
-        rows = draw_metrics(made, sums)
+        rows = draw_once(draw_metrics, made, sums)
         held += all((low is None or low <= truth[name]) and truth[name] <= high for name, _, low, high in rows)
         for _, value, low, high in rows:
             assert value is None or low is None or low <= value <= high
@@ -248,16 +249,16 @@ def test_intervals_hold_together_in_95_percent_of_draws(epsilon: str, neighbours
     y, p = (np.clip(column, 0, 100) for column in columns())
     sums = sums_of(made, y, p)
     assert covered(made, sums, exact(y, p), 1000) > 0.92  # four deviations below 0.95
-    low, high = draw_metrics(plan(20), sums)[0][2:]
+    low, high = draw_once(draw_metrics, plan(20), sums)[0][2:]
     assert 0 < high - low < 0.2, "an interval that says nothing would hold, too"
 
 
 def test_intervals_of_more_noise_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of the test: noise that is 3 times what is stated leaves the intervals."""
-    from dpsql.functions import regression_metrics as metrics
+    from dpsql.mechanisms import parts
 
-    sample = metrics.discrete_laplace
-    monkeypatch.setattr(metrics, "discrete_laplace", lambda scale, size: sample(3 * scale, size))
+    sample = parts.discrete_laplace
+    monkeypatch.setattr(parts, "discrete_laplace", lambda scale, size: sample(3 * scale, size))
     made = plan(1)
     y, p = (np.clip(column, 0, 100) for column in columns())
     assert covered(made, sums_of(made, y, p), exact(y, p), 500) < 0.9

@@ -14,6 +14,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score, roc_curve
 
 import dpsql
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.auc import AucPlan
 from dpsql.functions.confusion import ConfusionPlan
 from dpsql.functions.roc import RocPlan, chosen_cells
@@ -106,7 +107,7 @@ def test_a_threshold_is_where_the_cell_of_the_median_ends(thresholds: str, cells
     for cell in (0, 7, 40, cells - 1):
         counts = np.bincount([cell] * 9, minlength=cells)
         end = (cell // step + 1) * step
-        assert chosen_cells(plan, counts).tolist() == ([end] if end < cells else [])
+        assert draw_once(chosen_cells, plan, counts).tolist() == ([end] if end < cells else [])
 
 
 def test_a_huge_epsilon_gives_the_exact_area(con: Any) -> None:
@@ -356,7 +357,7 @@ def test_estimates() -> None:
     ):
         cells = 16 if isinstance(plan, RocPlan) else 4
         zeros = np.zeros(cells, dtype=np.int64)
-        stored = plan.draw_counts(zeros, zeros, np.arange(1.0, cells))
+        stored = draw_once(type(plan).draw_counts, plan, zeros, zeros, np.arange(1.0, cells))
         found = {name: value for name, value, _ in plan.noise(0, 1000)}
         mean = math.sqrt(np.square(stored.std_error).mean())
         assert found["count_std_error"] == pytest.approx(mean, rel=1e-6)

@@ -192,7 +192,7 @@ def test_the_sample_is_uniform_over_a_units_rows() -> None:
 
 
 def test_event_range_and_guarantee_scale(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpsql.functions import one_shot as selection
+    from dpsql.mechanisms import choices
 
     ranges: list[int] = []
 
@@ -200,7 +200,7 @@ def test_event_range_and_guarantee_scale(con: Any, monkeypatch: pytest.MonkeyPat
         ranges.append(utility_range)
         return [0]
 
-    monkeypatch.setattr(selection, "select", select)
+    monkeypatch.setattr(choices, "select", select)
     load(con, UNITS)
     call = (
         "SELECT * FROM dp_sis('m_array', target := 'y', features := 'x', n_features := 11, k := 1, epsilon := 1, "

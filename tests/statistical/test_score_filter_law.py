@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import draw_once
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter import ScoreFilterPlan, draw_features
 from dpsql.statistics.feature_counts import SCORES
@@ -155,10 +156,10 @@ def test_draws_follow_the_exact_law(case: str) -> None:
     assert math.fsum(law.values()) == pytest.approx(1, abs=1e-9)
     for factor in (0.7, 1.3):
         needed = runs_needed(law, wrong_law(factor), false_alarm=FALSE_ALARM, miss=MISS)
-        drawn = [output(draw_features(scaled(factor), counts, names)) for _ in range(needed)]
+        drawn = [output(draw_once(draw_features, scaled(factor), counts, names)) for _ in range(needed)]
         assert not fit(drawn, law, false_alarm=FALSE_ALARM).accepted
         runs = max(runs, needed)
-    drawn = [output(draw_features(right, counts, names)) for _ in range(runs)]
+    drawn = [output(draw_once(draw_features, right, counts, names)) for _ in range(runs)]
     assert fit(drawn, law, false_alarm=FALSE_ALARM).accepted
 
 
@@ -172,18 +173,18 @@ def test_false_positives_of_features_without_rows(false_positives: float, score:
     zeros = np.zeros(d, dtype=np.int64)
     counts = Counts(zeros, zeros, 0, 0)
     names = [str(j) for j in range(d)]
-    reported = sum(len(draw_features(chosen, counts, names)["names"]) for _ in range(runs))
+    reported = sum(len(draw_once(draw_features, chosen, counts, names)["names"]) for _ in range(runs))
     expected = runs * false_positives
     slack = 6 * math.sqrt(expected)
     # Laplace noise of scale 10 loses up to exp(-1/10) to whole numbers.
     assert expected * (1.0 if delta else math.exp(-0.1)) - slack < reported < expected + slack
     # Without the limit half of them are; with a threshold above it, fewer.
     none = plan(d, score=score, threshold=0, delta=delta, false_positives=d)
-    assert len(draw_features(none, counts, names)["names"]) > d / 3
+    assert len(draw_once(draw_features, none, counts, names)["names"]) > d / 3
     assert none.applied_threshold(d) == 0
     high = plan(d, score=score, threshold=10**4, delta=delta)
     assert high.applied_threshold(d) == 10**4
-    assert draw_features(high, counts, names)["names"] == []
+    assert draw_once(draw_features, high, counts, names)["names"] == []
 
 
 @pytest.mark.parametrize("score", ["total_count", "difference_count"])
@@ -195,7 +196,7 @@ def test_false_positives_of_the_sparse_vector_technique(score: str) -> None:
 
     def reported(false_positives: float) -> float:
         chosen = plan(d, score=score, threshold=0, method="svt", cutoff=20, false_positives=false_positives)
-        found = (draw_features(chosen, Counts(zeros, zeros, 0, 0), names) for _ in range(runs))
+        found = (draw_once(draw_features, chosen, Counts(zeros, zeros, 0, 0), names) for _ in range(runs))
         return sum(len(result["names"]) for result in found) / runs
 
     assert 0.5 < reported(1) < 1.3
@@ -209,7 +210,7 @@ def test_errors_are_as_wide_as_stated(score: str, delta: float | None) -> None:
     """The spread of released scores over draws; scores far from where an absolute value folds them."""
     counts = Counts(np.array([400, 10, 5]), np.array([10, 300, 2]), 2000, 1000)
     chosen = plan(3, score=score, k=1, delta=delta, method="gaussian" if delta else "laplace", max_features_per_row=2)
-    results = [draw_features(chosen, counts, ["a", "b", "c"]) for _ in range(1500)]
+    results = [draw_once(draw_features, chosen, counts, ["a", "b", "c"]) for _ in range(1500)]
     best = "b" if score in ("purity", "information_gain") else "a"
     assert all(result["names"] == [best] for result in results)
     spread = np.std([result["scores"][0] for result in results])

@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
+from dpsql.contract.events import cost_of
 from dpsql.errors import ParameterError
-from dpsql.ledger.accountant import (
-    UNITS_PER_ONE,
-    Cost,
-    cost_of,
-    loss_text,
-    units_down,
-    units_text,
-    units_up,
-    zcdp_epsilon,
-)
+from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, loss_text, units_down, units_text, units_up, zcdp_epsilon
 
 amounts = st.fractions(min_value=0, max_value=10**6, max_denominator=10**25)
 

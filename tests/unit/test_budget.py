@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, cost_of, renyi_conversion, zcdp_epsilon
+from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, renyi_conversion, zcdp_epsilon
 from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 from dpsql.ledger.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
 from dpsql.ledger.ledger import Ledger
@@ -33,7 +34,7 @@ def chosen(epsilon: object, rounds: int = 1) -> dict[str, Any]:
 
 
 def gaussian(epsilon: str, delta: str) -> dict[str, Any]:
-    return gaussian_event(gaussian_mu(Fraction(epsilon), Fraction(delta)), Fraction(epsilon), Fraction(delta))
+    return gaussian_event(gaussian_mu(Fraction(epsilon), Fraction(delta)), Fraction(epsilon), Fraction(delta)).to_json()
 
 
 FAILING = {"mechanism": "approximate", "epsilon": "0.1", "delta": "1e-8"}

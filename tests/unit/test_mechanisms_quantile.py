@@ -204,7 +204,7 @@ def test_long_numbers() -> None:
 def test_levels_and_event() -> None:
     assert [halving_levels(count) for count in (1, 2, 3, 4, 7, 8)] == [1, 2, 2, 3, 3, 4]
     for neighbours in ("add_remove", "replace"):
-        event = quantile_event(Fraction(1, 3), 2, neighbours)
+        event = quantile_event(Fraction(1, 3), 2, neighbours).to_json()
         assert event == {"mechanism": "gumbel_noise", "epsilon": "1/3", "rounds": 2}
     with pytest.raises(ParameterError) as caught:
         quantile_event(Fraction(1), 1, "both")

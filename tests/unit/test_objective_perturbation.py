@@ -102,7 +102,7 @@ def test_a_calibration_spends_what_it_says(
     if delta is None:
         one = objective_epsilon(1 / noise.scale, noise.regularization, neighbours)
         assert left * Fraction(999, 1000) < rows * one <= left
-        assert noise.event == {"mechanism": "objective_perturbation", "epsilon": str(epsilon)}
+        assert noise.event.to_json() == {"mechanism": "objective_perturbation", "epsilon": str(epsilon)}
     else:
         steps = rows * {"add_remove": 1, "replace": 2}[neighbours]
         rate = exponential_rate(left / steps, noise.regularization)
@@ -110,12 +110,12 @@ def test_a_calibration_spends_what_it_says(
         grown = float(left) / steps
         total = float(one) * math.expm1(steps * grown) / math.expm1(grown)
         assert 0.99 * float(delta) < total <= float(delta)
-        assert noise.event["delta"] == str(delta)
+        assert noise.event.to_json()["delta"] == str(delta)
 
 
 def test_delta_is_spent_only_where_it_helps() -> None:
     few, many = (calibrate(Fraction(1), Fraction("1e-6"), width=width, neighbours="add_remove") for width in (3, 100))
-    assert (few.law, few.delta, few.event["mechanism"]) == ("exponential", 0, "objective_perturbation")
+    assert (few.law, few.delta, few.event.mechanism) == ("exponential", 0, "objective_perturbation")
     assert many.law == "gaussian"
     assert many.linear_deviation(100) < calibrate(
         Fraction(1), None, width=100, neighbours="add_remove"
@@ -329,7 +329,7 @@ def test_the_certified_distance_is_small_from_an_epsilon_of_64_on(width: int) ->
                 assert certified == Fraction(1, 1 << 20)
             else:
                 assert certified <= noise.regularization / 2**24
-                assert noise.event == {"mechanism": "objective_perturbation", "epsilon": str(epsilon)}
+                assert noise.event.to_json() == {"mechanism": "objective_perturbation", "epsilon": str(epsilon)}
             # The grid and the output noise follow from the distance, whatever it is.
             moved = 2 * math.sqrt(width) * float(noise._distance(width) / noise.grid(width)) + width
             assert float(noise.output_scale(width) * noise.output_epsilon) >= moved

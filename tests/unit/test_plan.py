@@ -90,7 +90,7 @@ def test_what_the_owner_stated_fills_in_and_is_overridden() -> None:
     ],
 )
 def test_events(change: dict[str, Any], event: dict[str, Any]) -> None:
-    assert SisPlan.from_arguments("t", {**GOOD, **change}).event == event
+    assert SisPlan.from_arguments("t", {**GOOD, **change}).event.to_json() == event
 
 
 def test_the_release_name_is_not_an_argument_of_the_release() -> None:

@@ -12,7 +12,6 @@ from dpsql.errors import ParameterError
 from dpsql.functions.linear_regression import RegressionPlan, automatic
 from dpsql.functions.pipeline import PipelinePlan
 from dpsql.functions.registry import plan_from_json
-from dpsql.ledger.accountant import cost_of
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 FEATURES = ["a", "b", "c"]
@@ -63,7 +62,7 @@ EVERY = [
 @pytest.mark.parametrize("more", EVERY, ids=str)
 def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     found = plan(**more)
-    cost = cost_of(found.event)
+    cost = found.event.cost
     assert (cost.epsilon, cost.delta) == (found.epsilon, found.delta)
     assert found.mu**2 >= found.bounds_mu**2 + found.fit_mu**2 > found.mu**2 * (1 - Fraction(1, 10**8))
     assert plan_from_json(found.to_json()) == found
@@ -76,7 +75,7 @@ def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
 def test_a_pipeline_costs_what_it_says(selector: str, more: dict[str, Any]) -> None:
     bounds = BOUNDS if selector in ("sis", "best_subset") else {}
     found = pipeline(selector=selector, **bounds, **more)
-    cost = cost_of(found.event)
+    cost = found.event.cost
     assert (cost.epsilon, cost.delta) == (found.epsilon, found.delta)
     assert found.selection.epsilon == found.epsilon * found.selection_share
     assert found.regression.count_epsilon in (0, found.epsilon * Fraction(found.fitting["count_share"]))

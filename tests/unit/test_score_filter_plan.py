@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import draw_once
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.estimate import estimate
 from dpsql.functions.feature_counts import Counts
@@ -22,7 +23,6 @@ from dpsql.functions.score_filter import (
     point_scores,
     released_counts,
 )
-from dpsql.ledger.accountant import cost_of
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
@@ -63,7 +63,7 @@ EVERY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("more", EVERY, ids=str)
 def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     found = plan(**more)
-    cost = cost_of(found.event)
+    cost = found.event.cost
     assert cost.epsilon == found.epsilon
     assert cost.delta == (found.delta if found.noise_law == "gaussian" or found.draws_vocabulary else 0)
     assert (cost.rho is None) == found.draws_vocabulary
@@ -106,7 +106,7 @@ def test_auto_is_a_rule_of_public_numbers() -> None:
     assert plan(k=200, score="total_count", **best).chosen == "laplace"
     assert plan(k=200, score="total_count", delta=1e-6, **best).chosen == "gaussian"
     assert plan(k=1, score="total_count", delta=1e-6, **best).chosen == "one_shot"
-    assert plan(k=1, score="total_count", delta=1e-6, **best).event["mechanism"] == "exponential_noise"
+    assert plan(k=1, score="total_count", delta=1e-6, **best).event.mechanism == "exponential_noise"
     assert plan(k=3, score="information_gain", **best).chosen == "laplace"
     limited = plan(k=1, score="information_gain", n_max=1000, max_features_per_row=500, **best)
     assert limited.chosen == "one_shot"
@@ -124,8 +124,8 @@ def test_more_rows_than_the_limit_cannot_be() -> None:
     nothing = np.zeros(3, dtype=np.int64)
     chosen = plan(k=1, threshold=None, method="one_shot", score="information_gain", n_max=49)
     with pytest.raises(InternalError, match="I033"):
-        draw_features(chosen, Counts(nothing, nothing, 30, 20), ["a", "b", "c"])
-    draw_features(chosen, Counts(nothing, nothing, 29, 20), ["a", "b", "c"])
+        draw_once(draw_features, chosen, Counts(nothing, nothing, 30, 20), ["a", "b", "c"])
+    draw_once(draw_features, chosen, Counts(nothing, nothing, 29, 20), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])
@@ -266,7 +266,8 @@ def test_scores_without_noise_are_the_exact_ones(score: str, method: str) -> Non
     without_noise = released_counts(found.released, COUNTS).astype(np.float64)
     scores = noisy_scores(found, without_noise, 4)
     assert scores == pytest.approx(exact / found.unit, abs=20 / INFORMATION_UNIT)
-    noisy, deviation = noisy_counts(
+    noisy, deviation = draw_once(
+        noisy_counts,
         plan(
             features=["a", "b", "c", "d"],
             score=score,
@@ -310,7 +311,7 @@ def test_clusters() -> None:
 def test_no_features_at_all(more: dict[str, Any]) -> None:
     """A private vocabulary may turn out empty."""
     nothing = np.zeros(0, dtype=np.int64)
-    result = draw_features(plan(**more), Counts(nothing, nothing, 30, 20), [])
+    result = draw_once(draw_features, plan(**more), Counts(nothing, nothing, 30, 20), [])
     assert result["names"] == []
     assert result["scores"] in (None, [])
 
@@ -318,4 +319,4 @@ def test_no_features_at_all(more: dict[str, Any]) -> None:
 def test_a_short_vocabulary_is_selected_whole() -> None:
     for method in ("one_shot", "gumbel", "canonical_lipschitz", "laplace", "auto"):
         chosen = plan(**PRIVATE, k=10, threshold=None, method=method)
-        assert sorted(draw_features(chosen, COUNTS, ["a", "b", "c", "d"])["names"]) == ["a", "b", "c", "d"]
+        assert sorted(draw_once(draw_features, chosen, COUNTS, ["a", "b", "c", "d"])["names"]) == ["a", "b", "c", "d"]

@@ -15,7 +15,7 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.session import Session, protection, row_text
 from dpsql.engines.duckdb.statements import Statement
-from dpsql.ledger.accountant import cost_of, loss_text
+from dpsql.ledger.accountant import loss_text
 from dpsql.ledger.recording import guarantee_text
 from dpsql.rendering import call, readable, text
 
@@ -160,7 +160,7 @@ def _costs(session: Session, one: Planned) -> list[str]:
     if one.replays:
         return [name, f"charges nothing: it returns the stored release {plan.release!r}"]
     remaining = {row.dataset: row.remaining_text for row in session.ledger.budgets()}
-    cost = cost_of(plan.event)
+    cost = plan.event.cost
     loss = loss_text(cost)
     charges = [
         f"charges {dataset}: {loss}; remaining {remaining.get(dataset, 'unlimited')}" for dataset in plan.charged

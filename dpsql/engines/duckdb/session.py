@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsql.contract.call import Call, Draw
+from dpsql.contract.call import Call
+from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
@@ -29,8 +30,7 @@ from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.errors import BudgetError, InternalError, ParameterError
-from dpsql.functions.registry import EXACT, MODELS, function_of
-from dpsql.ledger.accountant import cost_of
+from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
@@ -66,8 +66,14 @@ class RunningCall:
     # Keys the sample of the features of a row; new in every call.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
+    permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample what will be charged
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def spends(self) -> bool:
+        """Whether the call is charged, as the registry of functions says."""
+        return function_of(self.function).spends
 
 
 class Session:
@@ -149,7 +155,8 @@ class Session:
         if not aggregate:
             source = text("source", source, hint="Give the name of a table, view or registered frame.")
         given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
-        governed = function not in EXACT and (self.sources.governed_at_bind if seen else self.sources.governed)
+        spends = function_of(function).spends
+        governed = spends and (self.sources.governed_at_bind if seen else self.sources.governed)
         if governed and aggregate and given is None:
             raise ParameterError(
                 "P013",
@@ -168,7 +175,7 @@ class Session:
                     unit if isinstance(unit, str) else None,
                     named=arguments.get("release") is not None,
                 )
-            elif function not in EXACT:
+            elif spends:
                 placement = self.sources.identified(source, seen, self._dataset_of(source) if given is None else given)
         elif governed and not aggregate:
             raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
@@ -248,7 +255,7 @@ class Session:
         if plan.release is not None and self.replay(plan) is not None:
             return
         for dataset in plan.charged:
-            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **protection(plan))
+            self.ledger.check(dataset, plan.event.cost, strict=self.strict, traced=plan.traced, **protection(plan))
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
@@ -289,7 +296,9 @@ class Session:
             self._opened += 1
             collector = call.start()
             collecting = None if collector is None else Collecting(collector)
-            self._calls[ticket] = RunningCall(call, function, self._opened, collecting)
+            measurement = call.plan.measurement if function_of(function).spends else NOTHING
+            running = RunningCall(call, function, self._opened, collecting, permit=Permit(measurement))
+            self._calls[ticket] = running
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         return ticket
@@ -316,7 +325,7 @@ class Session:
         """
         with self._lock:
             found = self._calls.get(ticket)
-        if found is None or (private is not None and private != found.function.startswith("dp_")):
+        if found is None or (private is not None and private != found.spends):
             raise InternalError("I002", "the call is no longer running. Run the statement again.")
         return found
 
@@ -353,12 +362,14 @@ class Session:
         """Release a call whose statistic is complete: the long work, then charge and draw in one transaction."""
         call = running.call
 
-        def prepare(_: RunningCall) -> Draw:
+        def prepare(_: RunningCall) -> Callable[[], Any]:
             with Progress(running.function) as progress:
                 draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
-                return draw if isinstance(draw, Draw) else Draw(call.plan.event, draw)
+                if isinstance(draw, Draw):
+                    running.permit.settle(draw.measurement)
+                return draw.run if isinstance(draw, Draw) else draw
 
-        return self.release(call.plan, running.function, self.guarded(ticket, prepare), call.left_out)
+        return self.release(running, self.guarded(ticket, prepare))
 
     def turn(self, ticket: int, number: int, complete: Callable[[RunningCall], Collector]) -> None:
         """End a pass over the rows, once: draw what the next one needs.
@@ -404,6 +415,8 @@ class Session:
     def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
         """Run a part of a call that reads rows; if it fails, the charge is committed without a result.
 
+        So it may sample what the call will be charged for: the next pass, or the long work, may need it.
+
         Raises
         ------
         InternalError
@@ -412,25 +425,27 @@ class Session:
         """
         running = self.running(ticket, private=private)
         try:
-            return work(running)
+            with running.permit.drawing():
+                return work(running)
         except BaseException as failure:
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
             raise InternalError("I001", f"{running.function} {FAILED}") from None
 
-    def release(self, plan: Plan, function: str, draw: Draw, remark: str = "") -> Entry:
-        """Charge and draw in one durable transaction; `remark` stands in the receipt, after the guarantee."""
+    def release(self, running: RunningCall, draw: Callable[[], Any]) -> Entry:
+        """Charge a call and draw in one durable transaction."""
+        plan, function = running.call.plan, running.function
         entry = self.ledger.charge(
             plan.dataset,
-            event=draw.event,
+            event=running.permit,
             function=function,
             arguments=plan.public_arguments,
-            draw=draw.run,
+            draw=draw,
             name=plan.release,
             strict=self.strict,
             row=row_text(plan),
-            remark=remark,
+            remark=running.call.left_out,
             lineage=plan.lineage,
             also=plan.charged[1:],
             traced=plan.traced,
@@ -444,7 +459,7 @@ class Session:
     def _charge_failure(self, running: RunningCall) -> None:
         with self._lock:  # several threads read rows of one call; it is charged once
             first, running.charged = not running.charged, True
-        if first and running.function.startswith("dp_"):
+        if first and running.spends:
             plan = running.call.plan
             self.ledger.charge_failure(
                 plan.dataset,

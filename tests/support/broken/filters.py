@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.functions import score_filter
+from dpsql.mechanisms import choices
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
 from dpsql.statistics import feature_counts, presence
@@ -353,16 +354,14 @@ BROKEN_FILTERS = {
         "the sparse vector technique of single rows for units of several",
         ((score_filter, "score_sensitivity", _of_one_row(feature_counts.score_sensitivity)),),
     ),
-    "free vocabulary": Fault(
-        "every name in the table is released", ((score_filter, "select_partitions", _every_name),)
-    ),
+    "free vocabulary": Fault("every name in the table is released", ((choices, "select_partitions", _every_name),)),
     "threshold of one": Fault(
         "a key of a unit may have several rows, the threshold is for one",
-        ((score_filter, "partition_selection", _threshold_of_one),),
+        ((choices, "partition_selection", _threshold_of_one),),
     ),
     "vocabulary of one row": Fault(
         "the vocabulary is drawn with the noise for single rows",
-        ((score_filter, "partition_selection", _of_one_row(keys.partition_selection)),),
+        ((choices, "partition_selection", _of_one_row(keys.partition_selection)),),
     ),
     "unlimited rows": Fault("a row counts for all its features", ((presence, "keep_features", _unlimited),)),
 }

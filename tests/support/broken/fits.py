@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.functions import least_squares, linear_regression
+from dpsql.functions import linear_regression
 from dpsql.functions import regression_metrics as metrics
-from dpsql.functions import tukey as tukey_model
 from dpsql.functions.linear_regression import RegressionPlan
 from dpsql.functions.pipeline import PipelinePlan
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
-from dpsql.mechanisms import ada_ssp, bounds, quantile, tukey
+from dpsql.mechanisms import ada_ssp, bounds, choices, parts, quantile, tukey
 from dpsql.mechanisms.gaussian import MU_UNIT, gaussian_mu
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM
@@ -147,7 +146,7 @@ def _rescaled(name: str, factor: Callable[..., Fraction]) -> Patch:
     def fit(*arguments: Any, mu: Fraction, **options: Any) -> Any:
         return real(*arguments, mu=mu * factor(mu, **options), **options)
 
-    return least_squares, name, fit
+    return parts, name, fit
 
 
 def _radius_of_the_data(products: Any, *, radius: int, **options: Any) -> Any:
@@ -161,24 +160,21 @@ def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any
 
 
 _release_least_eigenvalue = ada_ssp.release_least_eigenvalue
-_regression_of_a_pipeline = vars(PipelinePlan)["regression"].func
-_scales_of_metrics = vars(metrics.MetricsPlan)["scales"].func
+_sensitivities_of_metrics = vars(metrics.MetricsPlan)["sensitivities"].func
 
 
-def _one_sided_scales(plan: Any) -> Any:
-    return _scales_of_metrics(replace(plan, neighbours="add_remove"))
+def _one_sided_sums(plan: Any) -> Any:
+    return _sensitivities_of_metrics(replace(plan, neighbours="add_remove"))
 
 
-def _whole_scales(plan: Any) -> Any:
-    return tuple(scale * share for scale, share in zip(_scales_of_metrics(plan), metrics.SHARES, strict=True))
+def _whole_epsilon(plan: Any) -> Any:
+    return tuple(moved * share for moved, share in zip(_sensitivities_of_metrics(plan), metrics.SHARES, strict=True))
 
 
-def _greedy_regression(plan: Any) -> Any:
-    return replace(_regression_of_a_pipeline(plan), epsilon=plan.epsilon)
-
-
-def _event_of_a_pipeline(plan: Any) -> dict[str, Any]:
-    return {"mechanism": "composed", "events": [plan.selection.event, _regression_of_a_pipeline(plan).event]}
+def _greedy_mu(part: parts.GaussianNoise, share: str) -> Fraction:
+    whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"])))
+    mine: Fraction = dict(part.shares)[share]
+    return gaussian_mu(whole, part.delta) * mine / part.mu
 
 
 def _mu_rounded_up(plan: Any) -> Fraction:
@@ -224,11 +220,10 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "pipeline pays twice": _fit(
         "selection and fit share nothing: the fit has all of epsilon",
-        (PipelinePlan, "regression", property(_greedy_regression)),
-        (PipelinePlan, "event", property(_event_of_a_pipeline)),
+        (parts.GaussianNoise, "mu_of", _greedy_mu),
     ),
     "whole epsilon per sum": _fit(
-        "every sum of the metrics has all of epsilon", (metrics.MetricsPlan, "scales", property(_whole_scales))
+        "every sum of the metrics has all of epsilon", (metrics.MetricsPlan, "sensitivities", property(_whole_epsilon))
     ),
     "one-sided fit": _fit("under replace the noise of an added row", *_for_rows()),
     "one-sided cells": _fit(
@@ -237,7 +232,7 @@ BROKEN_FITS: dict[str, Fault] = {
         (bounds, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
     ),
     "one-sided sums": _fit(
-        "as above, on the sums of metrics", (metrics.MetricsPlan, "scales", property(_one_sided_scales))
+        "as above, on the sums of metrics", (metrics.MetricsPlan, "sensitivities", property(_one_sided_sums))
     ),
     "one-sided models": _fit(
         "a replaced row changes two blocks, and is paid for as one",
@@ -256,10 +251,10 @@ BROKEN_FITS: dict[str, Fault] = {
         "the rows of a released cell count on both sides of it",
         (quantile, "quantiles", _closed_quantiles),
     ),
-    "free bounds": _fit("bounds are the ends of the data", (least_squares, "gaussian_bounds", _free_bounds)),
-    "free scale": _fit("the target is scaled by its own quartiles", (least_squares, "tied_quantiles", _free_quantiles)),
-    "free count": _fit("the number of rows has no noise", (tukey_model, "discrete_laplace", _no_noise)),
-    "free radius": _fit("the norm of a row is that of the data", (least_squares, "ada_ssp", _radius_of_the_data)),
+    "free bounds": _fit("bounds are the ends of the data", (parts, "gaussian_bounds", _free_bounds)),
+    "free scale": _fit("the target is scaled by its own quartiles", (choices, "tied_quantiles", _free_quantiles)),
+    "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
+    "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),
     "rounded rows": _fit(
         "rows are rounded after they were clipped, and grow beyond it", (regression, "clip_rows", _clip_and_round)
     ),

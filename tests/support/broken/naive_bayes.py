@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.functions import naive_bayes
+from dpsql.mechanisms import parts
 from dpsql.statistics import feature_counts, presence
 from dpsql.statistics.feature_counts import Norms
 from support.broken.planting import Patch, planted
@@ -41,7 +42,7 @@ BROKEN_NAIVE_BAYES: dict[str, Patch] = {
     "a row keeps more features than it may": (presence, "_sample", _keep_all),
     "replaced rows as added ones": (naive_bayes, "released_norms", _as_if_added),
     "units as rows": (naive_bayes, "released_norms", _as_if_one_row),
-    "numbers of rows without noise": (naive_bayes, "discrete_laplace", _exact_rows),
+    "numbers of rows without noise": (parts, "discrete_laplace", _exact_rows),
 }
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dpsql.functions import score_filter
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter import ScoreFilterPlan, released_counts
+from dpsql.mechanisms import choices, parts
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
@@ -351,10 +352,10 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
 
     Notes
     -----
-    Functions of `dpsql.functions.score_filter` are replaced meanwhile, so only one call at a time.
+    Functions of `dpsql.mechanisms` are replaced meanwhile, so only one call at a time.
     """
     seen = FilterCall()
-    released, selection = score_filter.released_counts, vars(score_filter)["select_partitions"]
+    released, selection = score_filter.released_counts, vars(choices)["select_partitions"]
 
     def numbers(kind: str, counts: Counts) -> NDArray[np.int64]:
         values = released(kind, counts)
@@ -381,23 +382,24 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
         seen.keys, seen.key_selection = dict(zip(found, rows.tolist(), strict=True)), chosen
         return sorted(names)
 
-    hooks: dict[str, Any] = {
-        "released_counts": numbers,
-        "discrete_laplace": laplace,
-        "gaussian_counts": gaussian,
-        "sparse_vector": sparse,
-        "one_shot": select,
-    }
+    hooks: list[tuple[Any, str, Any]] = [
+        (score_filter, "released_counts", numbers),
+        (parts, "discrete_laplace", laplace),
+        (parts, "gaussian_counts", gaussian),
+        (choices, "sparse_vector", sparse),
+        (choices, "select", select),
+        (choices, "canonical_lipschitz", select),
+    ]
     if selection.__module__ == select_partitions.__module__:
-        hooks["select_partitions"] = vocabulary
-    before = {name: getattr(score_filter, name) for name in hooks}
+        hooks.append((choices, "select_partitions", vocabulary))
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in hooks]
     try:
-        for name, hook in hooks.items():
-            setattr(score_filter, name, hook)
+        for owner, name, hook in hooks:
+            setattr(owner, name, hook)
         seen.result = run()
     finally:
-        for name, real in before.items():
-            setattr(score_filter, name, real)
+        for owner, name, real in before:
+            setattr(owner, name, real)
     return seen
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from types import FunctionType
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpsql.functions.kendall import KendallCall, KendallPlan, peel
+from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.statistics.fold import Batch
 from dpsql.statistics.pairs import Pairs
 from dpsql.testing.neighbours import Table, to_arrow
@@ -81,24 +82,33 @@ class KendallLaw:
         for winners in itertools.product(*(range(width - number) for number in range(self.plan.k))):
             drawn: list[int] = []
 
-            def draw(
-                utility: Any, winners: Sequence[int] = winners, drawn: list[int] = drawn, **given: Any
-            ) -> tuple[int]:
-                before = tuple(drawn)
-                if before not in rounds:
-                    rounds[before] = select_law([int(value) for value in utility], **given)
-                drawn.append(winners[len(drawn)])
-                return (drawn[-1],)
-
-            # The product's own rounds, with another meaning of `select` than the one that everyone shares.
-            peel_with = FunctionType(peel.__code__, {**peel.__globals__, "select": draw})
-            names = tuple(self.call.features[position] for position in peel_with(self.plan, pairs, _ignore))
+            steps = [_ForcedRound(part, winners, drawn, rounds) for part in self.plan.rounds]
+            names = tuple(self.call.features[position] for position in peel(self.plan, pairs, _ignore, steps))
             law[names] = math.prod(rounds[winners[:number]][winners[number],] for number in range(self.plan.k))
         return law
 
     def law(self, table: Table) -> dict[Outcome, float]:
         """Return the exact law of the output."""
         return self.selection_law(self.statistic(table))
+
+
+@dataclass(frozen=True)
+class _ForcedRound:
+    """A round of the product that notes the law of its winner, and returns the one it is told."""
+
+    part: SelectionRounds
+    winners: Sequence[int]
+    drawn: list[int]
+    laws: dict[tuple[int, ...], dict[tuple[int, ...], float]]
+
+    def draw(self, utility: Any, *, utility_range: int) -> int:
+        before = tuple(self.drawn)
+        if before not in self.laws:
+            part = self.part
+            given: dict[str, Any] = {"epsilon": part.round_epsilon, "k": 1, "noise": part.noise}
+            self.laws[before] = select_law([int(value) for value in utility], utility_range=utility_range, **given)
+        self.drawn.append(self.winners[len(self.drawn)])
+        return self.drawn[-1]
 
 
 def _ignore(share: float) -> None:

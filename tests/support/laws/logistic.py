@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsql.functions import logistic_regression
 from dpsql.mechanisms import objective_perturbation as module
+from dpsql.mechanisms import parts
 
 Array = NDArray[np.float64]
 
@@ -254,7 +254,7 @@ def observed() -> Iterator[list[Seen]]:
         *((module, name, drawing(law)) for law, name in draws.items()),
         (module, "minimise", minimise),
         (module, "discrete_laplace", discrete_laplace),
-        (logistic_regression, "objective_perturbation", objective_perturbation),
+        (parts, "objective_perturbation", objective_perturbation),
     ]
     try:
         for owner, name, value in replaced:

@@ -496,9 +496,9 @@ class _Spy:
         return mean
 
     def _sum(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def noisy(total: int, scale: Fraction, epsilon: Fraction) -> Any:
+        def noisy(part: Any, total: int) -> Any:
             self.settle("a sum")
-            answer = real(total, scale, epsilon)
+            answer = real(part, total)
             [(_, spread, noise)] = self._take(1) or [("", Fraction(0), [0])]
             by = int(noise[0])
             shifts = [shift for shift in range(60) if answer[0] == ((total >> shift) + by) << shift]

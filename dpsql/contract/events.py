@@ -1,0 +1,379 @@
+"""What a release spends: one class for every kind of mechanism, each with its parameters and its cost.
+
+An event is what the ledger keeps, so that a past release can be re-evaluated under a better accountant. It is stored as
+``{"mechanism": name, …}`` with exact numbers as text. A name, once released, keeps its meaning: to add a mechanism is
+to add a class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from dpsql.errors import ParameterError
+from dpsql.ledger.accountant import Cost, zcdp_epsilon
+
+
+@dataclass(frozen=True)
+class Event(ABC):
+    """What one mechanism, or several, spend.
+
+    Notes
+    -----
+    Numbers that decide the cost are checked when the event is made (P048). What does not bear on the cost, such as how
+    many features were selected, is kept as it was written.
+    """
+
+    mechanism: ClassVar[str]
+    # The numbers that are read as exact ones, in the order in which they are checked.
+    numbers: ClassVar[tuple[str, ...]] = ()
+    # Whether delta belongs to one reading of the loss only, and rho needs none: so it is of Gaussian noise.
+    is_profile: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in self.numbers:
+            number = getattr(self, name)
+            if number is not None and not number > 0:
+                raise _malformed(self.mechanism, f"{name} > 0")
+            if name == "delta" and number is not None and not number < 1:
+                raise _malformed(self.mechanism, "delta < 1")
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The privacy loss."""
+        return replace(self._loss(), event=self)
+
+    @property
+    def repetitions(self) -> int:
+        """How many rounds share the loss alike."""
+        return 1
+
+    @abstractmethod
+    def _loss(self) -> Cost:
+        """Return the privacy loss, without its event."""
+
+    def scaled(self, factor: Fraction) -> Event:
+        """Return about the event that the same call would have with `factor` times its epsilon; only for advice."""
+        powers = {"epsilon": 1, "rho": 2}
+        given = {name: getattr(self, name, None) for name in powers}
+        changed = {name: value * factor ** powers[name] for name, value in given.items() if value is not None}
+        return replace(self, **changed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that the ledger stores; `event_from_json` reads it back."""
+        written = {field.name: getattr(self, field.name) for field in fields(self)}
+        texts = {name: str(value) if isinstance(value, Fraction) else value for name, value in written.items()}
+        return {"mechanism": self.mechanism} | {name: value for name, value in texts.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` wrote, of this class."""
+        given = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
+        optional = {field.name for field in fields(cls) if field.default is None}
+        for name in cls.numbers:
+            if name in given or name not in optional:
+                given[name] = _number(record, name)
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class _Pure(Event):
+    """A pure loss, of `rounds` releases of epsilon/rounds each.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+        Of all rounds together, > 0.
+    rounds : int or None
+        None for one.
+    """
+
+    numbers: ClassVar[tuple[str, ...]] = ("epsilon",)
+
+    epsilon: Fraction
+    rounds: int | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` wrote, of this class."""
+        if record.get("rounds", 1) is None:
+            raise _malformed(cls.mechanism, "an integer rounds >= 1")
+        return super().from_json(record)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rounds = self.repetitions
+        if not (isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 1):
+            raise _malformed(self.mechanism, "an integer rounds >= 1")
+
+    @property
+    def repetitions(self) -> int:
+        """How many rounds share the loss alike."""
+        return 1 if self.rounds is None else self.rounds
+
+    def _loss(self) -> Cost:
+        """Return the loss: e-DP is e²/2-zCDP (Bun and Steinke 2016, Proposition 1.4)."""
+        return Cost(self.epsilon, Fraction(0), self.epsilon**2 / (2 * self.repetitions))
+
+
+@dataclass(frozen=True)
+class _BoundedRange(_Pure):
+    """`rounds` exponential mechanisms of epsilon/rounds each."""
+
+    def _loss(self) -> Cost:
+        """Return the loss: eps0-bounded range is eps0²/8-zCDP.
+
+        Cesar and Rogers, Bounding, concentrating, and truncating, ALT 2021.
+        """
+        return Cost(self.epsilon, Fraction(0), self.epsilon**2 / (8 * self.repetitions))
+
+
+@dataclass(frozen=True)
+class ExponentialNoise(_Pure):
+    """The k largest of scores with exponential noise."""
+
+    mechanism: ClassVar[str] = "exponential_noise"
+
+    k: int | None = None
+
+
+@dataclass(frozen=True)
+class GumbelNoise(_BoundedRange):
+    """Rounds of the exponential mechanism, such as the k largest of scores with Gumbel noise."""
+
+    mechanism: ClassVar[str] = "gumbel_noise"
+
+    k: int | None = None
+
+
+@dataclass(frozen=True)
+class CanonicalLipschitz(_Pure):
+    """A set of k by the canonical Lipschitz mechanism; gamma, the weight of its loss, as text."""
+
+    mechanism: ClassVar[str] = "canonical_lipschitz"
+
+    k: int | None = None
+    gamma: str | None = None
+
+
+@dataclass(frozen=True)
+class SparseVectorTechnique(_Pure):
+    """Scores compared with a noisy threshold, until so many are above it."""
+
+    mechanism: ClassVar[str] = "sparse_vector"
+
+    cutoff: int | None = None
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbation(_Pure):
+    """A fit whose objective has a random linear term of exponential law."""
+
+    mechanism: ClassVar[str] = "objective_perturbation"
+
+
+@dataclass(frozen=True)
+class SmoothSensitivity(_Pure):
+    """Cauchy noise by smooth sensitivity."""
+
+    mechanism: ClassVar[str] = "smooth_sensitivity"
+
+
+@dataclass(frozen=True)
+class SubsetExponential(_BoundedRange):
+    """One exponential mechanism over subsets of k features."""
+
+    mechanism: ClassVar[str] = "subset_exponential"
+
+    k: int | None = None
+    method: str | None = None
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(_Pure):
+    """Integers with discrete Laplace noise."""
+
+    mechanism: ClassVar[str] = "discrete_laplace"
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(Event):
+    """Integers with discrete Gaussian noise, as rho-zCDP.
+
+    Attributes
+    ----------
+    rho : Fraction
+        > 0.
+    delta : Fraction or None
+        The one at which an (epsilon, delta) budget is charged.
+    """
+
+    mechanism: ClassVar[str] = "discrete_gaussian"
+    numbers: ClassVar[tuple[str, ...]] = ("rho", "delta")
+    is_profile: ClassVar[bool] = True
+
+    rho: Fraction
+    delta: Fraction | None = None
+
+    def _loss(self) -> Cost:
+        if self.delta is None:
+            return Cost(None, Fraction(0), self.rho)
+        return Cost(zcdp_epsilon(self.rho, self.delta), self.delta, self.rho)
+
+
+@dataclass(frozen=True)
+class GaussianDP(Event):
+    """mu-GDP, beside the (epsilon, delta) that its exact profile covers."""
+
+    mechanism: ClassVar[str] = "gaussian_dp"
+    numbers: ClassVar[tuple[str, ...]] = ("mu", "epsilon", "delta")
+    is_profile: ClassVar[bool] = True
+
+    mu: Fraction
+    epsilon: Fraction
+    delta: Fraction
+
+    def _loss(self) -> Cost:
+        """Return the loss; mu-GDP is mu²/2-zCDP."""
+        from dpsql.mechanisms.gaussian import gaussian_covers
+
+        if not gaussian_covers(self.mu, self.epsilon, self.delta):
+            raise _malformed(self.mechanism, "a mu that epsilon and delta cover")
+        return Cost(self.epsilon, self.delta, self.mu**2 / 2)
+
+    def scaled(self, factor: Fraction) -> GaussianDP:
+        """Return the event of `factor` times epsilon, with the mu that this and delta cover."""
+        from dpsql.mechanisms.gaussian import gaussian_mu
+
+        epsilon = self.epsilon * factor
+        return GaussianDP(gaussian_mu(epsilon, self.delta), epsilon, self.delta)
+
+
+@dataclass(frozen=True)
+class Approximate(Event):
+    """(epsilon, delta)-DP whose delta is a chance of failure, which no rho covers."""
+
+    mechanism: ClassVar[str] = "approximate"
+    numbers: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
+
+    epsilon: Fraction
+    delta: Fraction
+    method: str | None = None
+
+    def _loss(self) -> Cost:
+        return Cost(self.epsilon, self.delta, None)
+
+
+@dataclass(frozen=True)
+class Composed(Event):
+    """Events that may depend on one another's results, in their order."""
+
+    mechanism: ClassVar[str] = "composed"
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise _malformed(self.mechanism, "a list of one or more events")
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The privacy loss: the sum, with every mechanism's own loss among its parts."""
+        return self._loss()
+
+    def _loss(self) -> Cost:
+        costs = [event.cost for event in self.events]
+        epsilons = [cost.epsilon for cost in costs if cost.epsilon is not None]
+        rhos = [cost.rho for cost in costs if cost.rho is not None]
+        return Cost(
+            sum(epsilons, Fraction(0)) if len(epsilons) == len(costs) else None,
+            sum((cost.delta for cost in costs), Fraction(0)),
+            sum(rhos, Fraction(0)) if len(rhos) == len(costs) else None,
+            parts=tuple(part for cost in costs for part in cost.mechanisms),
+        )
+
+    def scaled(self, factor: Fraction) -> Composed:
+        """Return every event with `factor` times its epsilon."""
+        return Composed(tuple(event.scaled(factor) for event in self.events))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that the ledger stores."""
+        return {"mechanism": self.mechanism, "events": [event.to_json() for event in self.events]}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` wrote."""
+        parts = record.get("events")
+        if not isinstance(parts, (list, tuple)) or not parts:
+            raise _malformed(cls.mechanism, "a list of one or more events")
+        return cls(tuple(event_from_json(part) for part in parts))
+
+
+_EVENTS: dict[str, type[Event]] = {
+    kind.mechanism: kind
+    for kind in (
+        ExponentialNoise,
+        GumbelNoise,
+        CanonicalLipschitz,
+        SparseVectorTechnique,
+        ObjectivePerturbation,
+        SmoothSensitivity,
+        SubsetExponential,
+        DiscreteLaplace,
+        DiscreteGaussian,
+        GaussianDP,
+        Approximate,
+        Composed,
+    )
+}
+
+
+def event_from_json(record: Mapping[str, Any]) -> Event:
+    """Read the record of an event, as this version or an earlier one wrote it.
+
+    Parameters
+    ----------
+    record : mapping
+        ``{"mechanism": name, …}`` with numbers as text, such as ``{"mechanism": "gumbel_noise", "epsilon": "1",
+        "rounds": 5}``, where epsilon is the loss of all rounds together.
+
+    Raises
+    ------
+    ParameterError
+        P048: the mechanism is unknown, or a parameter is missing or out of range.
+    """
+    mechanism = record.get("mechanism")
+    if mechanism not in _EVENTS:
+        raise ParameterError(
+            "P048", f"the mechanism of the event is unknown; got {mechanism!r}. Known: {', '.join(_EVENTS)}."
+        )
+    return _EVENTS[mechanism].from_json(record)
+
+
+def cost_of(record: Mapping[str, Any]) -> Cost:
+    """Return the privacy loss of the record of an event; errors as of `event_from_json`."""
+    return event_from_json(record).cost
+
+
+def composed(events: Sequence[Event]) -> Event:
+    """Return the event of several in their order: of one, itself."""
+    return events[0] if len(events) == 1 else Composed(tuple(events))
+
+
+def _number(record: Mapping[str, Any], name: str) -> Fraction:
+    mechanism = record["mechanism"]
+    try:
+        number = Fraction(record[name])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        raise _malformed(mechanism, f"a number {name}") from None
+    if not number > 0:
+        raise _malformed(mechanism, f"{name} > 0")
+    return number
+
+
+def _malformed(mechanism: str, requirement: str) -> ParameterError:
+    return ParameterError("P048", f"event {mechanism!r} must have {requirement}.")

@@ -1,0 +1,233 @@
+"""What a call spends and what it samples, as one object: so that what is charged and what is drawn cannot differ.
+
+A plan builds one `Measurement` from its public arguments. It consists of parts, each of which is one mechanism with its
+share of the loss: it has the `event` that the ledger keeps, and it alone samples that mechanism. A part samples only
+under a `Permit` of its measurement, and only as often as its event says.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from dpsql.contract.events import Event, composed
+from dpsql.errors import InternalError
+
+Given = ParamSpec("Given")
+Drawn = TypeVar("Drawn")
+P = TypeVar("P", bound="Part")
+Planned = TypeVar("Planned", bound="Measured")
+# The permit under which this thread samples.
+_current: ContextVar[Permit | None] = ContextVar("dpsql_permit", default=None)
+
+
+@dataclass(frozen=True)
+class Part(ABC):
+    """One mechanism with its share of the loss.
+
+    Attributes
+    ----------
+    name : str
+        What it is for, within its measurement.
+
+    Notes
+    -----
+    Two parts that are equal are the same mechanism at the same cost. Every method that samples is `sampled`.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """What the ledger records."""
+
+    def draws(self, share: str) -> int:
+        """Return how often it may be sampled for one of its shares, of which most parts have one without a name."""
+        return 0 if share else 1
+
+    def covers(self, other: Part) -> bool:
+        """Whether `other` is this part, or costs no more because less of it was needed."""
+        return self == other
+
+
+def sampled(draw: Callable[Concatenate[P, Given], Drawn]) -> Callable[Concatenate[P, Given], Drawn]:
+    """Mark a method of a part that samples: it needs a permit, and uses it up."""
+
+    @wraps(draw)
+    def permitted(part: P, /, *given: Given.args, **named: Given.kwargs) -> Drawn:
+        take(part)
+        return draw(part, *given, **named)
+
+    return permitted
+
+
+def take(part: Part, share: str = "") -> None:
+    """Use up the right to sample a part once.
+
+    Raises
+    ------
+    InternalError
+        I034: no call that is charged for the part is under way, or it was sampled already.
+    """
+    permit = _current.get()
+    if permit is None:
+        raise InternalError("I034", f"{part.name} was to be drawn without a charge. Report it.")
+    permit.take(part, share)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All that a call may sample, in the order in which the ledger records it.
+
+    Attributes
+    ----------
+    parts : tuple of Part or Measurement
+        At least one; a measurement among them is recorded as one event.
+    """
+
+    parts: tuple[Part | Measurement, ...]
+
+    @cached_property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return composed([part.event for part in self.parts])
+
+    @cached_property
+    def leaves(self) -> tuple[Part, ...]:
+        """The parts of all measurements within."""
+        found: list[Part] = []
+        for part in self.parts:
+            found.extend(part.leaves if isinstance(part, Measurement) else (part,))
+        return tuple(found)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the part of a name."""
+        return {part.name: part for part in self.parts if isinstance(part, Part)}[name]
+
+    def only(self, *names: str) -> Measurement:
+        """Return the measurement of some parts alone."""
+        return Measurement(tuple(part for part in self.parts if isinstance(part, Part) and part.name in names))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A draw that costs less than its plan, because what was drawn before told that the rest is of no use.
+
+    Attributes
+    ----------
+    measurement : Measurement
+        What was spent: of the parts of the plan's measurement.
+    run : callable
+        Gives the result as JSON values.
+    """
+
+    measurement: Measurement
+    run: Callable[[], Any]
+
+
+class Permit:
+    """The right of one call to sample its measurement, each part as often as its event says.
+
+    A call has its permit from its gate on. Passes over the rows may sample before the ledger's transaction, because a
+    later pass needs what they draw: whatever fails from then on is charged for the whole measurement, and the rest is
+    sampled while the charge is written. So nothing is sampled that is not charged.
+
+    Parameters
+    ----------
+    measurement : Measurement
+        Without parts for a call that is not private: nothing may be sampled.
+    """
+
+    def __init__(self, measurement: Measurement) -> None:
+        self._measurement = measurement
+        self._taken: Counter[tuple[Part, str]] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def event(self) -> Event:
+        """What is charged."""
+        return self._measurement.event
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Let this thread sample."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def take(self, part: Part, share: str) -> None:
+        """Use up the right to sample a part once; I034 when there is none."""
+        with self._lock:
+            allowed = sum(leaf.draws(share) for leaf in self._measurement.leaves if leaf == part)
+            if not self._taken[part, share] < allowed:
+                what = "was to be drawn again" if allowed else "is no part of what is charged"
+                raise InternalError("I034", f"{part.name} {what}. Report it.")
+            self._taken[part, share] += 1
+
+    def settle(self, measurement: Measurement) -> None:
+        """Charge less: for some parts only, or for parts that cost less. The rest cannot be sampled any more.
+
+        Raises
+        ------
+        InternalError
+            I034: it holds what the call has no right to, or lacks what was sampled already.
+        """
+        with self._lock:
+            left = list(self._measurement.leaves)
+            for part in measurement.leaves:
+                found = next((leaf for leaf in left if leaf.covers(part)), None)
+                if found is None:
+                    raise InternalError("I034", f"{part.name} is no part of what the call spends. Report it.")
+                left.remove(found)
+            for part, _ in self._taken:
+                if not any(part.covers(leaf) for leaf in measurement.leaves):
+                    raise InternalError("I034", f"{part.name} was drawn and would not be charged. Report it.")
+            self._measurement = measurement
+
+
+class Measured(Protocol):
+    """A plan."""
+
+    @property
+    def measurement(self) -> Measurement:
+        """What it samples."""
+
+
+def draw_once(
+    draw: Callable[Concatenate[Planned, Given], Drawn], plan: Planned, *given: Given.args, **named: Given.kwargs
+) -> Drawn:
+    """Draw once what a plan measures, without a ledger: for studies and tests of laws; no call does it.
+
+    Parameters
+    ----------
+    draw : callable
+        Such as `dpsql.functions.sis.draw_selection`: its first argument is the plan.
+    plan : Plan
+    *given, **named
+        The other arguments of `draw`.
+    """
+    with Permit(plan.measurement).drawing():
+        return draw(plan, *given, **named)
+
+
+def measurement_of(*parts: Part | Measurement) -> Measurement:
+    """Return the measurement of some parts, in their order."""
+    return Measurement(parts)
+
+
+def one_of(names: Sequence[str], share: str) -> int:
+    """Return how often a share may be sampled that is named once: for `Part.draws`."""
+    return list(names).count(share)
+
+
+NOTHING = Measurement(())

@@ -1,0 +1,322 @@
+"""The parts that measurements are made of: each mechanism with its event, and the one way to sample it.
+
+Those that choose, in place of adding noise to numbers, are in `dpsql.mechanisms.choices`.
+
+A part holds its share of the loss, from which both its event and its noise follow. Where only the rows' types or what
+was drawn before tell how many numbers there are, the sensitivity is given with the draw; the loss never is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract.events import (
+    Approximate,
+    DiscreteLaplace,
+    Event,
+    GaussianDP,
+    SmoothSensitivity,
+)
+from dpsql.contract.measurement import Part, one_of, sampled, take
+from dpsql.errors import InternalError
+from dpsql.kernels.clipped_rows import ClippedRows
+from dpsql.kernels.logistic import SignedRows
+from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
+from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
+from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
+from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
+from dpsql.mechanisms.prefix_sums import PrefixStrategy, PrefixSums, laplace_scale, noisy_prefix_sums
+from dpsql.mechanisms.smooth import smooth_area, smooth_medians
+from dpsql.mechanisms.tukey import tukey
+from dpsql.noise.discrete import discrete_laplace
+
+Integers = NDArray[np.int64]
+# Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
+_WIDEST = 1 << 48
+
+
+@dataclass(frozen=True)
+class LaplaceNoise(Part):
+    """Integers with discrete Laplace noise.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    l1_sensitivity : Fraction or int or None
+        Of all the integers together; None where it is given with the draw.
+    """
+
+    epsilon: Fraction
+    l1_sensitivity: Fraction | int | None = None
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return DiscreteLaplace(self.epsilon)
+
+    def scale(self, l1_sensitivity: Fraction | int | None = None) -> Fraction:
+        """Return the scale of the noise."""
+        given = self.l1_sensitivity if l1_sensitivity is None else l1_sensitivity
+        if given is None:
+            raise InternalError("I032", f"the sensitivity of {self.name} is missing. Report it.")
+        return Fraction(given) / self.epsilon
+
+    @sampled
+    def draw(self, values: Sequence[int]) -> list[int]:
+        """Return a few integers of any size with noise."""
+        noise = discrete_laplace(self.scale(), len(values))
+        return [int(value) + int(by) for value, by in zip(values, noise, strict=True)]
+
+    @sampled
+    def draw_counts(self, counts: Integers, l1_sensitivity: Fraction | int) -> Integers:
+        """Return counts with noise."""
+        return counts + discrete_laplace(self.scale(l1_sensitivity), len(counts))
+
+
+@dataclass(frozen=True)
+class SumWithNoise(LaplaceNoise):
+    """One sum with Laplace noise; counted in a coarser unit where the noise would be wider than the sampler draws."""
+
+    @property
+    def unit(self) -> int:
+        """The unit that is counted in, a power of two."""
+        return 1 << (math.floor(self.scale()) // _WIDEST).bit_length()
+
+    @property
+    def unit_scale(self) -> Fraction:
+        """Scale of the noise in that unit: a sum that is rounded down moves by one more."""
+        return self.scale() if self.unit == 1 else self.scale() / self.unit + 1 / self.epsilon
+
+    @sampled
+    def draw_sum(self, total: int) -> int:
+        """Return the sum with noise.
+
+        Notes
+        -----
+        - **Guarantee**: pure `epsilon`-DP.
+        - **Sensitivity**: `l1_sensitivity`; of the sum in units, rounded down, one over the unit of that, plus one.
+        """
+        return (total // self.unit + int(discrete_laplace(self.unit_scale, 1)[0])) * self.unit
+
+
+@dataclass(frozen=True)
+class LaplaceBounds(Part):
+    """An interval that holds the bulk of one column; see `dpsql.mechanisms.bounds.laplace_bounds`."""
+
+    epsilon: Fraction
+    neighbours: str
+    max_rows_per_unit: int
+    failure: Fraction
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records: noise on two histograms of one column."""
+        return DiscreteLaplace(self.epsilon)
+
+    @sampled
+    def draw(self, counts: Integers) -> tuple[float, float]:
+        """Return the interval."""
+        return laplace_bounds(
+            counts,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+            failure=self.failure,
+        )
+
+
+@dataclass(frozen=True)
+class SmoothNoise(Part):
+    """An area or medians by smooth sensitivity; see `dpsql.mechanisms.smooth`."""
+
+    epsilon: Fraction
+    neighbours: str
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return SmoothSensitivity(self.epsilon)
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        unit = {"neighbours": self.neighbours, "max_rows_per_unit": self.max_rows_per_unit}
+        return {"epsilon": self.epsilon, **unit}
+
+    @sampled
+    def draw_area(self, negative: Integers, positive: Integers) -> Fraction:
+        """Return the area under the ROC curve."""
+        return smooth_area(negative, positive, **self._given)
+
+    @sampled
+    def draw_medians(self, counts: Integers, *, count: int) -> list[int]:
+        """Return the cells of medians of all rows and of halves."""
+        return smooth_medians(counts, count=count, **self._given)
+
+
+@dataclass(frozen=True)
+class CumulativeCounts(Part):
+    """Noisy prefix sums of two histograms; see `dpsql.mechanisms.prefix_sums`.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    delta, mu : Fraction or None
+        With them the noise is Gaussian, without them Laplace.
+    neighbours : str
+    max_rows_per_unit : int
+    """
+
+    epsilon: Fraction
+    delta: Fraction | None
+    mu: Fraction | None
+    neighbours: str
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        if self.delta is None or self.mu is None:
+            return DiscreteLaplace(self.epsilon)
+        return GaussianDP(self.mu, self.epsilon, self.delta)
+
+    def laplace_scale(self, strategy: PrefixStrategy) -> Fraction:
+        """Return the scale of Laplace noise."""
+        return laplace_scale(strategy, self.epsilon, self.neighbours, self.max_rows_per_unit)
+
+    @sampled
+    def draw(self, counts: Integers, strategy: PrefixStrategy) -> PrefixSums:
+        """Return the sums."""
+        return noisy_prefix_sums(
+            counts,
+            strategy=strategy,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+            epsilon=self.epsilon if self.mu is None else None,
+            mu=self.mu,
+        )
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Part):
+    """Several releases with Gaussian noise that are charged as one: their mu add up in squares.
+
+    Attributes
+    ----------
+    mu : Fraction
+        Of all releases together.
+    epsilon, delta : Fraction
+        What mu was calibrated for.
+    shares : tuple of (str, Fraction)
+        The mu of each release, by its name.
+    """
+
+    mu: Fraction
+    epsilon: Fraction
+    delta: Fraction
+    shares: tuple[tuple[str, Fraction], ...]
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return GaussianDP(self.mu, self.epsilon, self.delta)
+
+    def draws(self, share: str) -> int:
+        """Return how often a release may be sampled: each once."""
+        return one_of([name for name, _ in self.shares], share)
+
+    def mu_of(self, share: str) -> Fraction:
+        """Return the mu of one release."""
+        return dict(self.shares)[share]
+
+    def draw_counts(self, share: str, counts: NDArray[Any], *, squared_sensitivity: int) -> GaussianRelease:
+        """Return counts with noise; see `dpsql.mechanisms.gaussian.gaussian_counts`."""
+        take(self, share)
+        return gaussian_counts(counts, squared_sensitivity=squared_sensitivity, squared_mu=self.mu_of(share) ** 2)
+
+    def draw_bounds(self, share: str, counts: Integers, **given: Any) -> list[tuple[float, float]]:
+        """Return intervals; see `dpsql.mechanisms.bounds.gaussian_bounds`."""
+        take(self, share)
+        return gaussian_bounds(counts, mu=self.mu_of(share), **given)
+
+    def draw_fit(self, share: str, products: NDArray[Any], **given: Any) -> LinearFit:
+        """Return a fit; see `dpsql.mechanisms.ada_ssp.ada_ssp`."""
+        take(self, share)
+        return ada_ssp(products, mu=self.mu_of(share), **given)
+
+    def draw_boosted(self, share: str, rows: ClippedRows, gram: NDArray[Any], **given: Any) -> LinearFit:
+        """Return a boosted fit; see `dpsql.mechanisms.ada_ssp.boosted_ada_ssp`."""
+        take(self, share)
+        return boosted_ada_ssp(rows, gram, mu=self.mu_of(share), **given)
+
+
+@dataclass(frozen=True)
+class DeepModel(Part):
+    """A point that is deep among models; see `dpsql.mechanisms.tukey`.
+
+    Attributes
+    ----------
+    epsilon, delta : Fraction
+        What is charged.
+    budget : tuple of (Fraction, Fraction)
+        Of that, epsilon and delta when one of the models is replaced.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    budget: tuple[Fraction, Fraction]
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return Approximate(self.epsilon, self.delta, "tukey")
+
+    @sampled
+    def draw(self, models: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Return the point; None where the test does not pass."""
+        epsilon, delta = self.budget
+        return tukey(models, epsilon_test=epsilon / 2, epsilon_draw=epsilon / 2, delta=delta)
+
+
+@dataclass(frozen=True)
+class PerturbedObjective(Part):
+    """A fit whose objective is perturbed; see `dpsql.mechanisms.objective_perturbation`.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    delta : Fraction
+        0 where the perturbation is not normal.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return objective_event(self.epsilon, self.delta)
+
+    def covers(self, other: Part) -> bool:
+        """Whether `other` is this part, or the same without normal noise, which spends no delta."""
+        return other in (self, replace(self, delta=Fraction(0)))
+
+    def spent(self, noise: ObjectiveNoise) -> PerturbedObjective:
+        """Return what sampling some calibrated noise spends."""
+        return replace(self, epsilon=noise.epsilon, delta=noise.delta)
+
+    @sampled
+    def draw(
+        self, rows: SignedRows, noise: ObjectiveNoise, *, tick: Callable[[], object] | None
+    ) -> NDArray[np.float64]:
+        """Return the coefficients, from noise that this part pays for."""
+        if not self.covers(self.spent(noise)):
+            raise InternalError("I034", f"{self.name} was calibrated for another loss. Report it.")
+        return objective_perturbation(rows, noise, tick=tick)

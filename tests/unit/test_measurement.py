@@ -1,0 +1,243 @@
+"""What is drawn is what is charged: parts are sampled under the permit of their call, as often as their event says."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsql.functions
+from dpsql.contract.events import Approximate, Composed, DiscreteLaplace, ObjectivePerturbation
+from dpsql.contract.measurement import NOTHING, Draw, Measurement, Part, Permit, draw_once, measurement_of
+from dpsql.errors import InternalError
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.ledger import Ledger
+from dpsql.mechanisms import choices, parts
+from dpsql.mechanisms.choices import SelectionRounds
+from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise, PerturbedObjective
+
+ONE = Fraction(1)
+FIRST, SECOND = LaplaceNoise("first", ONE, 1), LaplaceNoise("second", 2 * ONE, 1)
+BOTH = measurement_of(FIRST, SECOND)
+GAUSSIAN = GaussianNoise("sums", Fraction("0.1"), ONE, Fraction(1, 10**6), (("a", ONE / 20), ("b", ONE / 30)))
+refused = pytest.raises(InternalError, match="DPSQL-I034")
+
+
+def sampling() -> list[tuple[type[Part], str]]:
+    """Return every method that samples, of every kind of part."""
+    here = [*vars(parts).values(), *vars(choices).values()]
+    found = [kind for kind in here if isinstance(kind, type) and issubclass(kind, Part)]
+    return [
+        (kind, name)
+        for kind in found
+        if kind is not Part
+        for name in dir(kind)
+        if name == "draw" or name[:5] == "draw_"
+    ]
+
+
+@pytest.mark.parametrize(("kind", "name"), sampling())
+def test_no_part_samples_without_a_permit(kind: type[Part], name: str) -> None:
+    part = object.__new__(kind)
+    object.__setattr__(part, "name", "it")
+    method = getattr(part, name)
+    wanted = [
+        each
+        for each in inspect.signature(method).parameters.values()
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    ]
+    given: list[Any] = [None for each in wanted if each.kind is each.POSITIONAL_OR_KEYWORD]
+    with refused:
+        method(*given, **{each.name: None for each in wanted if each.kind is each.KEYWORD_ONLY})
+
+
+def test_a_part_is_sampled_once() -> None:
+    with Permit(BOTH).drawing():
+        FIRST.draw([1])
+        SECOND.draw([1])
+        with refused:
+            FIRST.draw([1])
+
+
+def test_a_second_permit_does_not_carry_over() -> None:
+    permit = Permit(BOTH)
+    with permit.drawing():
+        FIRST.draw([1])
+    with refused:
+        FIRST.draw([1])
+    with permit.drawing(), refused:
+        FIRST.draw([1])
+
+
+def test_what_is_no_part_is_not_sampled() -> None:
+    with Permit(measurement_of(FIRST)).drawing():
+        for other in (SECOND, LaplaceNoise("first", 2 * ONE, 1), LaplaceNoise("first", ONE, 2)):
+            with refused:
+                other.draw([1])
+    with Permit(NOTHING).drawing(), refused:
+        FIRST.draw([1])
+
+
+def test_another_thread_has_no_permit() -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            FIRST.draw([1])
+        except InternalError as error:
+            failures.append(error)
+
+    with Permit(BOTH).drawing():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert [str(error)[:12] for error in failures] == ["[DPSQL-I034]"]
+
+
+def test_rounds_and_shares_are_as_many_as_the_event_says() -> None:
+    rounds = SelectionRounds("rounds", "gumbel", ONE, 3)
+    with Permit(measurement_of(rounds, GAUSSIAN)).drawing():
+        for _ in range(3):
+            rounds.draw(np.array([1, 2]), utility_range=1)
+        with refused:
+            rounds.draw(np.array([1, 2]), utility_range=1)
+        for share in ("a", "b"):
+            GAUSSIAN.draw_counts(share, np.array([1]), squared_sensitivity=1)
+            with refused:
+                GAUSSIAN.draw_counts(share, np.array([1]), squared_sensitivity=1)
+        with refused:
+            GAUSSIAN.draw_counts("c", np.array([1]), squared_sensitivity=1)
+
+
+def test_an_early_end_charges_what_was_drawn_and_no_less() -> None:
+    permit = Permit(measurement_of(BOTH, SECOND))
+    with permit.drawing():
+        FIRST.draw([1])
+    with refused:
+        permit.settle(measurement_of(measurement_of(SECOND)))
+    with refused:
+        permit.settle(measurement_of(FIRST, FIRST))
+    permit.settle(measurement_of(BOTH.only("first")))
+    assert permit.event == DiscreteLaplace(ONE)
+    with permit.drawing(), refused:
+        SECOND.draw([1])
+
+
+def test_less_may_be_charged_for_the_same_part_only_where_it_says_so() -> None:
+    full = PerturbedObjective("coefficients", ONE, Fraction(1, 10**6))
+    permit = Permit(measurement_of(full))
+    with refused:
+        permit.settle(measurement_of(PerturbedObjective("coefficients", ONE / 2, Fraction(0))))
+    assert permit.event == Approximate(ONE, Fraction(1, 10**6), "objective_perturbation")
+    permit.settle(measurement_of(PerturbedObjective("coefficients", ONE, Fraction(0))))
+    assert permit.event == ObjectivePerturbation(ONE)
+
+
+def test_what_is_recorded_are_the_parts_in_their_order() -> None:
+    assert BOTH.event == Composed((DiscreteLaplace(ONE), DiscreteLaplace(2 * ONE)))
+    assert measurement_of(FIRST).event == FIRST.event
+    assert measurement_of(BOTH, FIRST).event == Composed((BOTH.event, FIRST.event))
+    assert measurement_of(BOTH, FIRST).leaves == (FIRST, SECOND, FIRST)
+    assert BOTH["second"] is SECOND
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    found = Ledger.open(":memory:")
+    found.protect("d", Budget.of(epsilon=10))
+    return found
+
+
+def charge(ledger: Ledger, permit: Permit, draw: Callable[[], Any]) -> Any:
+    return ledger.charge("d", event=permit, function="dp_sis", arguments={}, draw=draw).result
+
+
+def test_the_ledger_charges_what_its_draw_may_sample(ledger: Ledger) -> None:
+    assert isinstance(charge(ledger, Permit(BOTH), lambda: FIRST.draw([0]) + SECOND.draw([0])), list)
+    assert ledger.budgets()[0].epsilon_spent == 3
+    with refused:
+        FIRST.draw([0])
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda: SECOND.draw([0]), lambda: [FIRST.draw([0]), FIRST.draw([0])]],
+    ids=["not charged", "drawn twice"],
+)
+def test_a_draw_beyond_the_charge_gives_nothing_and_stays_charged(ledger: Ledger, draw: Callable[[], Any]) -> None:
+    with pytest.raises(InternalError, match="DPSQL-I001"):
+        charge(ledger, Permit(measurement_of(FIRST)), draw)
+    assert ledger.budgets()[0].epsilon_spent == 1
+    assert [row.status for row in ledger.entries()][-1] == "charged, no result"
+
+
+def test_a_draw_without_a_permit_samples_nothing(ledger: Ledger) -> None:
+    with pytest.raises(InternalError, match="DPSQL-I001"):
+        ledger.charge("d", event=FIRST.event, function="dp_sis", arguments={}, draw=lambda: FIRST.draw([0]))
+
+
+def test_draws_without_a_ledger_are_single_ones() -> None:
+    class Plan:
+        measurement: Measurement = BOTH
+
+    assert draw_once(lambda plan, value: plan.measurement["first"].draw([value])[0] is None, Plan(), 5) is False
+    with refused:
+        draw_once(lambda plan: [FIRST.draw([0]), FIRST.draw([0])], Plan())
+
+
+def test_an_early_end_says_what_was_spent() -> None:
+    assert Draw(BOTH.only("second"), lambda: 1).measurement.event == SECOND.event
+
+
+def names_of(path: Path) -> set[str]:
+    """Return the full names that a module imports, wherever it does."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+# What says how wide noise is, and keys of rows, which are no noise.
+NO_NOISE = {"dpsql.noise.discrete.laplace_deviation", "dpsql.noise.entropy.SYSTEM"}
+
+
+def samples(name: str) -> bool:
+    """Whether a function takes a source of random bits."""
+    module, _, attribute = name.rpartition(".")
+    if not module.startswith("dpsql.mechanisms") or module in (parts.__name__, choices.__name__):
+        return False
+    found = getattr(importlib.import_module(module), attribute, None)
+    return callable(found) and "source" in getattr(getattr(found, "__code__", None), "co_varnames", ())
+
+
+def test_the_check_of_imports_sees_samplers() -> None:
+    assert samples("dpsql.mechanisms.select.select")
+    assert samples("dpsql.mechanisms.tukey.tukey")
+    assert not samples("dpsql.mechanisms.tukey.LARGEST_MODELS")
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(dpsql.functions.__path__)])
+def test_functions_sample_through_parts_alone(name: str) -> None:
+    found = names_of(Path(dpsql.functions.__path__[0]) / f"{name}.py")
+    assert not {each for each in found if each.startswith("dpsql.noise.")} - NO_NOISE
+    assert not {each for each in found if samples(each)}
+    assert not {"Permit", "draw_once"} & {each.rpartition(".")[2] for each in found}
+
+
+def test_every_function_has_its_own_measurement() -> None:
+    for name, function in FUNCTIONS.items():
+        assert "event" not in vars(function.plan), name
+        assert not getattr(function.plan.measurement, "__isabstractmethod__", False), name
