@@ -595,7 +595,7 @@ def curve_lines(
         for epsilon in epsilons:
             for method, settings in ROC_SETTINGS.items():
                 plan = RocPlan.from_arguments(
-                    "scores", {**RocPlan.arguments, "label": "label", "score": "score", "epsilon": epsilon, **settings}
+                    "scores", {"label": "label", "score": "score", "epsilon": epsilon, **settings}
                 )
                 found = []
                 for fold, part in zip(folds, parts, strict=True):
@@ -663,7 +663,7 @@ def area_line(
     """Return the median error of dp_auc."""
     errors = []
     cells = RocPlan.from_arguments(
-        "scores", {**RocPlan.arguments, "label": "label", "score": "score", "epsilon": epsilon}
+        "scores", {"label": "label", "score": "score", "epsilon": epsilon}
     ).cells
     for fold, part in zip(folds, parts, strict=True):
         counts = [np.bincount(cells.of(part.scores[part.labels == label]), minlength=cells.count) for label in (0, 1)]

@@ -185,8 +185,9 @@ class SqlCompleter(Completer):
             return
         call = ours[-1]
         function = FUNCTIONS.get(call.function.rpartition(".")[2])
-        if function is not None and call.argument in function.plan.choices:
-            yield from _matching(function.plan.choices[call.argument], typed, suffix="'")
+        argument = None if function is None else function.plan.arguments.get(call.argument or "")
+        if argument is not None and argument.choices:
+            yield from _matching(argument.choices, typed, suffix="'")
         elif call.argument in _column_arguments:
             yield from _matching(self._catalog.columns_of(call.source or ""), typed, suffix="'", meta="column")
         elif call.argument is None and call.position == 0:

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract import parameters
+from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, TARGET, Signature, share
 from dpsql.contract.call import Batch, Call, Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Quantity
-from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
+from dpsql.functions.column import ColumnPlan
 from dpsql.kernels.cells import COARSE_CELLS, MagnitudeCounts
 from dpsql.mechanisms.bounds import laplace_bounds
 from dpsql.progress import Progress
@@ -36,12 +36,21 @@ class BoundsPlan(ColumnPlan):
     failure: Fraction
 
     function: ClassVar[str] = "dp_bounds"
-    arguments: ClassVar[dict[str, Any]] = {"target": None, "epsilon": None, "failure": 0.001, **COLUMN_PROTECTION}
+    arguments: ClassVar[Signature] = Signature(
+        TARGET,
+        EPSILON,
+        share(
+            "failure",
+            "Chance, at most, that the interval reaches out to where no row is, between 0 and 1.",
+            0.001,
+            hint="0.001 is the usual value.",
+        ),
+        *COLUMN_PROTECTION,
+    )
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        hint = "0.001 is the usual value."
-        return {"failure": parameters.open_unit_interval("failure", given["failure"], hint=hint)}
+        return cls._read(given, "failure")
 
     @cached_property
     def event(self) -> dict[str, Any]:

@@ -93,9 +93,7 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
         n_features = 1
     count = positive_integer("n_features", n_features, hint="Give the number of features.", most=MOST_FEATURES)
     rows = optional(partial(positive_integer, most=MOST_ROWS), "n_rows", n_rows, hint="Give a public number of rows.")
-    given: dict[str, Any] = {
-        argument: value for argument, value in kind.stand_ins.items() if argument in kind.arguments
-    }
+    given: dict[str, Any] = kind.arguments.stand_ins
     if arguments.get("max_rows_per_unit") is not None:
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from importlib.resources import files
 from os import PathLike, fspath
@@ -331,7 +331,7 @@ def _run(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], scope: s
         connection.execute(text)
 
 
-def refuse_unknown(arguments: dict[str, Any], known: dict[str, Any], function: str) -> None:
+def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:
     """Raise when Python code passes an argument that the function does not have."""
     for name in arguments:
         if name not in known:
