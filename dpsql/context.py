@@ -272,7 +272,7 @@ class Context:
 
     def _declare(self, function: str, table: str, said: dict[str, Any], *more: Any) -> str:
         """Call a SQL function that declares something, with values as parameters."""
-        from dpsql.functions.registry import DECLARATIONS
+        from dpsql.functions.declarations import DECLARATIONS
 
         refuse_unknown(said, DECLARATIONS[function], function)
         names = ", ".join(f"{name} := ?" for name in said)
@@ -300,9 +300,9 @@ class Context:
         """Return what a call would cost and how noisy it would be; reads no table."""
         import pyarrow as pa
 
-        from dpsql.functions.estimate import ESTIMATE_ARGUMENTS, estimate
+        from dpsql.functions.estimate import ESTIMATE, estimate
 
-        refuse_unknown(arguments, ESTIMATE_ARGUMENTS, "dp_estimate")
+        refuse_unknown(arguments, ESTIMATE, "dp_estimate")
         return pa.Table.from_pylist(estimate(function, **arguments))
 
     def sql(self, statement: str) -> pa.Table:

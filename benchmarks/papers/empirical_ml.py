@@ -662,9 +662,7 @@ def area_line(
 ) -> dict[str, Any]:
     """Return the median error of dp_auc."""
     errors = []
-    cells = RocPlan.from_arguments(
-        "scores", {"label": "label", "score": "score", "epsilon": epsilon}
-    ).cells
+    cells = RocPlan.from_arguments("scores", {"label": "label", "score": "score", "epsilon": epsilon}).cells
     for fold, part in zip(folds, parts, strict=True):
         counts = [np.bincount(cells.of(part.scores[part.labels == label]), minlength=cells.count) for label in (0, 1)]
         for repeat in range(repeats):

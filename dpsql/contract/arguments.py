@@ -307,3 +307,8 @@ RELEASE = Argument(
 # In a table whose rows stand side by side; long rows have a value besides.
 COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, DATASET, RELEASE)
 PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, DATASET, RELEASE)
+
+
+def stated(argument: Argument) -> Argument:
+    """Return what a data owner states of an argument, for every call that does not give it."""
+    return Argument(argument.name, f"For calls that leave it out: {argument.doc}", choices=argument.choices)

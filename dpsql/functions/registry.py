@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from dpsql.contract.call import Call
 from dpsql.contract.plan import Plan
@@ -92,17 +91,3 @@ def plan_from_json(text: str) -> Plan:
     record = json.loads(text)
     plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
     return plan
-
-
-# What data owners declare: the arguments after the table, with their defaults.
-DECLARATIONS: dict[str, dict[str, Any]] = {
-    "dp_protect": {
-        **dict.fromkeys(("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit")),
-        **dict.fromkeys(
-            ("lower", "upper", "target_lower", "target_upper", "target_levels", "keys", "accountant", "public")
-        ),
-        **{"mark": True, "source": True, "replace": False},
-    },
-    "dp_public": {"force": False},
-    "dp_derive": {"privacy_unit": None, "own_rows_only": False, "one_row_each": False},
-}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.functions.estimate import ESTIMATE_ARGUMENTS
+from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import FUNCTIONS
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_exact_form_takes_what_shapes_the_statistic(exact: str, name: str) -> No
 
 
 def test_estimate_takes_what_it_reads() -> None:
-    assert signature("dp_estimate", "table_macro") == ["function", *ESTIMATE_ARGUMENTS]
+    assert signature("dp_estimate", "table_macro") == ["function", *ESTIMATE]
 
 
 @pytest.mark.parametrize("name", sorted({row[0] for row in MACROS if not row[0].startswith("dpsql_")}))
