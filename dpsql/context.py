@@ -305,6 +305,18 @@ class Context:
         refuse_unknown(arguments, ESTIMATE, "dp_estimate")
         return pa.Table.from_pylist(estimate(function, **arguments))
 
+    def explain(self, statement: str) -> str:
+        """Return what a statement would run and charge, as SQL with comments; nothing is read, drawn or charged."""
+        from dpsql.engines.duckdb.explanation import explain
+
+        try:
+            return explain(self._session, self.connection, statement)
+        except duckdb.Error as error:
+            ours = original(error)
+            if ours is None:
+                raise
+            raise ours from None
+
     def sql(self, statement: str) -> pa.Table:
         """Run one statement, once, and return its rows."""
         return self._execute(statement)

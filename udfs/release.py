@@ -39,11 +39,9 @@ def plan(session: Session) -> Callable[..., str]:
         checked = session.plan(name, source, given, seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
             return exact_sql(checked, name)
+        session.note(name, checked, aggregate=form == "aggregate")
         if form == "aggregate":
-            if checked.release is None:  # what a name stands for follows from the statement, which is not known yet
-                session.check(checked)
             return admit_sql(checked)
-        session.check(checked)
         stored = session.replay(checked) is not None
         return rows_sql(stored_sql(checked) if stored else release_sql(checked, name))
 

@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 the work failed (SQL error, refused budget, tampered ledge
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -332,16 +333,31 @@ def demo(database: str, ledger: str | None) -> None:
     run_demo(database, ledger)
 
 
-@main.command(short_help="What an error code means, and what to do.")
-@click.argument("code")
-def explain(code: str) -> None:
-    """Say when the error CODE is raised, such as P001, and what to do."""
+@main.command(short_help="What a statement would run and charge, or what an error code means.")
+@click.argument("what", metavar="STATEMENT|CODE")
+@_db_option
+@_ledger_option
+def explain(what: str, database: str, ledger: str | None) -> None:
+    """Show the SQL that a STATEMENT would run, step by step, and what it would charge; or explain an error CODE.
+
+    Nothing is read, drawn or charged.
+
+    \b
+    dpsql explain "FROM dp_sis('patients', target := 'relapse', k := 3, epsilon := 1)" --db patients.duckdb
+    dpsql explain P001
+    """
     from dpsql.contract.codes import CODES
 
-    found = CODES.get(code.strip("[]").upper().removeprefix("DPSQL-"))
-    if found is None:
-        raise click.UsageError(f"there is no error code {code!r}. docs/errors.md lists them all.")
-    click.echo(str(found))
+    found = CODES.get(what.strip("[]").upper().removeprefix("DPSQL-"))
+    if found is not None:
+        click.echo(str(found))
+        return
+    if re.fullmatch(r"\[?(DPSQL-)?[A-Z]\d+\]?", what, re.IGNORECASE):
+        raise click.UsageError(f"there is no error code {what!r}. docs/errors.md lists them all.")
+    from dpsql.cli.session import Session
+
+    with Session(database, ledger=ledger) as session:
+        click.echo(session.context.explain(what))
 
 
 @main.command(short_help="Compile the kernels now.")

@@ -34,6 +34,8 @@ class DotCommand:
         Words that it takes at most.
     least : int
         Words that it needs.
+    whole : bool
+        Take the rest of the line as one word, quotes and all: it is SQL.
     """
 
     run: Callable[[Shell, list[str]], bool | None]
@@ -41,18 +43,20 @@ class DotCommand:
     help: str
     most: int = 0
     least: int = 0
+    whole: bool = False
 
 
 def run_dot_command(shell: Shell, line: str) -> bool:
     """Run the command of one line; False when there is none, or it failed."""
-    try:
-        name, *words = shlex.split(line)
-    except ValueError as error:
-        say_error(f"{line.strip()}: {error}.")
-        return False
+    name, _, rest = line.strip().partition(" ")
     command = DOT_COMMANDS.get(name)
     if command is None:
         say_error(f"there is no command {name}. Type .help for the list.")
+        return False
+    try:
+        words = [rest.strip()] * bool(rest) if command.whole else shlex.split(rest)
+    except ValueError as error:
+        say_error(f"{line.strip()}: {error}.")
         return False
     if not command.least <= len(words) <= command.most:
         say_error(f"usage: {command.usage}")
@@ -66,6 +70,10 @@ def _budget(shell: Shell, _: list[str]) -> None:
 
 def _ledger(shell: Shell, words: list[str]) -> None:
     console().print(ledger_view(shell.session.ledger.entries(*words)))
+
+
+def _explain(shell: Shell, words: list[str]) -> None:
+    click.echo(shell.session.context.explain(words[0].rstrip("; ")))
 
 
 def _tables(shell: Shell, _: list[str]) -> None:
@@ -148,6 +156,14 @@ def _quit(_shell: Shell, _: list[str]) -> None:
 DOT_COMMANDS: dict[str, DotCommand] = {
     ".budget": DotCommand(_budget, ".budget", "what each dataset may spend, has spent, has left"),
     ".ledger": DotCommand(_ledger, ".ledger [DATASET]", "every entry of the ledger", most=1),
+    ".explain": DotCommand(
+        _explain,
+        ".explain STATEMENT",
+        "the SQL that it would run, and what it would charge",
+        most=1,
+        least=1,
+        whole=True,
+    ),
     ".tables": DotCommand(_tables, ".tables", "tables and views"),
     ".schema": DotCommand(_schema, ".schema [TABLE]", "columns and their types", most=1),
     ".read": DotCommand(_read, ".read FILE", "run the statements of a file", most=1, least=1),

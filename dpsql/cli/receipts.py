@@ -71,7 +71,7 @@ def budget_view(rows: Sequence[BudgetRow]) -> Table:
     for title in ("dataset", "budget", "releases", "spent", "remaining", "protects"):
         view.add_column(title, overflow="fold")
     for row in rows:
-        view.add_row(row.dataset, row.budget, str(row.releases), _spent(row), _remaining(row), _protects(row))
+        view.add_row(row.dataset, row.budget, str(row.releases), _spent(row), row.remaining_text, _protects(row))
     return view
 
 
@@ -96,15 +96,6 @@ def _spent(row: BudgetRow) -> str:
     if row.rho_remaining is not None:
         return "rho " + _number(row.rho_spent)
     return "epsilon " + _number(row.epsilon_spent) + (f", delta {_number(row.delta_spent)}" if row.delta_spent else "")
-
-
-def _remaining(row: BudgetRow) -> str:
-    if row.rho_remaining is not None:
-        return "rho " + _number(row.rho_remaining)
-    if row.epsilon_remaining is not None:
-        delta = f", delta {_number(row.delta_remaining)}" if row.delta_remaining or row.delta_spent else ""
-        return "epsilon " + _number(row.epsilon_remaining) + delta
-    return "unlimited"
 
 
 def _protects(row: BudgetRow) -> str:

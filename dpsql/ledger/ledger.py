@@ -590,6 +590,18 @@ def _append_charges(transaction: Transaction, row: dict[str, Any], keys: Sequenc
     return entry
 
 
+def guarantee_text(
+    cost: Cost, neighbours: str, privacy_unit: str | None, max_rows_per_unit: int | None, row: str
+) -> str:
+    """Return the guarantee of a release in words; arguments as of `Ledger.charge`."""
+    subject = row
+    if privacy_unit is not None:
+        subject = f"all rows of one {privacy_unit}"
+        if max_rows_per_unit is not None:
+            subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
+    return f"{loss_text(cost)}, {neighbours} of {subject}"
+
+
 def _release_row(
     dataset: str,
     event: Mapping[str, Any],
@@ -610,12 +622,8 @@ def _release_row(
         arguments_text, event_text = canonical(_plain(arguments)), canonical(_plain(event))
     except (TypeError, ValueError):
         raise ParameterError("P049", f"the arguments of {function} must be JSON values, to be recorded.") from None
-    subject = row
-    if privacy_unit is not None:
-        subject = f"all rows of one {privacy_unit}"
-        if max_rows_per_unit is not None:
-            subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
-    record = _row("release", key, function, arguments_text, guarantee=f"{loss_text(cost)}, {neighbours} of {subject}")
+    guarantee = guarantee_text(cost, neighbours, privacy_unit, max_rows_per_unit, row)
+    record = _row("release", key, function, arguments_text, guarantee=guarantee)
     amounts = {
         "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),
         "delta": str(units_up(cost.delta)),

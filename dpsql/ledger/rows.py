@@ -99,6 +99,16 @@ class BudgetRow:
     privacy_unit: str | None
     max_rows_per_unit: int | None
 
+    @property
+    def remaining_text(self) -> str:
+        """What is left, in words: ``'epsilon 2.5, delta 1e-06'``, ``'rho 0.5'`` or ``'unlimited'``."""
+        if self.rho_remaining is not None:
+            return f"rho {self.rho_remaining:.12g}"
+        if self.epsilon_remaining is None:
+            return "unlimited"
+        delta = f", delta {self.delta_remaining or 0:.12g}" if self.delta_remaining or self.delta_spent else ""
+        return f"epsilon {self.epsilon_remaining:.12g}{delta}"
+
 
 @dataclass(frozen=True)
 class LedgerRow:

@@ -126,7 +126,11 @@ BOUND = "a sum of the largest doubles enters a bound with a margin for rounding 
 SHOWN = "order of noisy numbers or of names that are shown"
 ALLOWED = {
     ("dpsql/ledger/transaction.py", "releases_of", "sorted"): "by the number of the entry, which is unique",
-    ("dpsql/engines/duckdb/lineage/sources.py", "declarations", "sorted"): "by the number of the entry, which is unique",
+    (
+        "dpsql/engines/duckdb/lineage/sources.py",
+        "declarations",
+        "sorted",
+    ): "by the number of the entry, which is unique",
     ("dpsql/kernels/ball_least_squares.py", "_columns", "sort"): VALUES,
     ("dpsql/kernels/best_subsets.py", "add", "sort"): VALUES,
     ("dpsql/kernels/best_subsets.py", "_listed", "lexsort"): "by score, then by all members: distinct subsets",

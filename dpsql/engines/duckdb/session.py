@@ -11,7 +11,8 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -67,6 +68,29 @@ class RunningCall:
     turning: threading.Lock = field(default_factory=threading.Lock)
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A private call of a statement that was planned and not run.
+
+    Attributes
+    ----------
+    function : str
+    plan : Plan
+    aggregate : bool
+        Whether it is the aggregate form.
+    replays : bool
+        Whether it would return a stored release.
+    refusal : str
+        Why it would be refused now; ``''`` where it would not.
+    """
+
+    function: str
+    plan: Plan
+    aggregate: bool
+    replays: bool
+    refusal: str
+
+
 class Session:
     """The shared state of one DuckDB instance.
 
@@ -95,6 +119,7 @@ class Session:
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._planned: list[Planned] | None = None
 
     def function(self, name: str, bind: Callable[[Session], Callable[..., Any]]) -> Callable[..., Any]:
         """Return a SQL function bound to this session."""
@@ -303,12 +328,38 @@ class Session:
             )
         return rows
 
+    @contextmanager
+    def planning(self) -> Iterator[list[Planned]]:
+        """Collect the calls that are planned in the body of a with statement; budgets do not refuse them there."""
+        planned: list[Planned] = []
+        self._planned = planned
+        try:
+            yield planned
+        finally:
+            self._planned = None
+
+    def note(self, function: str, plan: Plan, *, aggregate: bool) -> None:
+        """Take note of a call that was planned, or raise when the budgets do not allow it."""
+        planned = self._planned
+        named = aggregate and plan.release is not None  # what its name stands for is known when the statement runs
+        if planned is None:
+            if not named:
+                self.check(plan)
+            return
+        replays = not aggregate and self.replay(plan) is not None
+        refusal = ""
+        try:
+            self.check(plan)
+        except BudgetError as error:
+            refusal = str(error)
+        planned.append(Planned(function, plan, aggregate, replays, refusal))
+
     def check(self, plan: Plan) -> None:
         """Raise when the budgets do not allow the call now; charges nothing."""
         if plan.release is not None and self.replay(plan) is not None:
             return
         for dataset in plan.charged:
-            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **_protection(plan))
+            self.ledger.check(dataset, cost_of(plan.event), strict=self.strict, traced=plan.traced, **protection(plan))
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
@@ -487,13 +538,13 @@ class Session:
             draw=draw.run,
             name=plan.release,
             strict=self.strict,
-            row=_row_text(plan),
+            row=row_text(plan),
             remark=remark,
             lineage=plan.lineage,
             also=plan.charged[1:],
             traced=plan.traced,
             older=self._older(plan),
-            **_protection(plan),
+            **protection(plan),
         )
         if function in MODELS:
             self._models.clear()  # a name without a dataset may stand for two models from now on
@@ -510,10 +561,10 @@ class Session:
                 function=running.function,
                 arguments=plan.public_arguments,
                 name=plan.release,
-                row=_row_text(plan),
+                row=row_text(plan),
                 lineage=plan.lineage,
                 also=plan.charged[1:],
-                **_protection(plan),
+                **protection(plan),
             )
 
 
@@ -536,7 +587,7 @@ def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:
     return stated
 
 
-def _protection(plan: Plan) -> dict[str, Any]:
+def protection(plan: Plan) -> dict[str, Any]:
     """Return what the call protects, as the ledger's arguments."""
     unit = plan.layout.privacy_unit
     return {
@@ -546,6 +597,6 @@ def _protection(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _row_text(plan: Plan) -> str:
+def row_text(plan: Plan) -> str:
     """Return what counts as one row: in the long layout, all rows of one row id."""
     return f"all rows of one {plan.layout.row_id}" if plan.layout.kind == "long" else "one row"

@@ -27,7 +27,20 @@ from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.rendering import call, cast, coalesce, concatenated, double, element, field, identifier, plus, struct, text
+from dpsql.rendering import (
+    call,
+    cast,
+    coalesce,
+    concatenated,
+    double,
+    element,
+    field,
+    identifier,
+    is_readable,
+    plus,
+    struct,
+    text,
+)
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 # Types that DuckDB compares as numbers; the others compare as bytes.
@@ -89,6 +102,8 @@ def identity(column: str) -> tuple[str, str]:
     type of a column is known when a statement is planned, so what is not needed is planned away. Texts are their UTF-8
     bytes; the bytes of other types are made by `dpsql.kernels.identity`.
     """
+    if is_readable():
+        return f"identity_number({column})", f"identity_bytes({column})"
     kind = call("typeof", column)
     numeric = f"{kind} IN ({', '.join(map(text, _NUMBERS))})"
     number = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
@@ -106,6 +121,9 @@ def place(*parts: tuple[str, str] | str) -> str:
 
     What is hashed tells its parts apart: behind each identity's number and the length of its bytes stands a colon.
     """
+    if is_readable():
+        names = [part if isinstance(part, str) else ", ".join(part) for part in parts]
+        return f"keyed_hash({', '.join(names)})"
     out = [f"(SELECT {call('dpsql_sampling_key')})"]
     for part in parts:
         if isinstance(part, str):
@@ -200,6 +218,18 @@ class Statement:
         keeps DuckDB's pseudo-columns out (rowid, file_row_number): they are places, not contents, and shift
         when another row goes.
         """
+        whole = self._name("source")
+        parts, named = self._columns(whole)
+        absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+        source = source_sql(self.plan.source)
+        return (
+            f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
+            f"LATERAL (SELECT {parts} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
+            "AS found) AS input"
+        )
+
+    def _columns(self, source: str) -> tuple[str, list[str]]:
+        """Return what is selected of a source, by part of the call; and the columns that are named."""
         layout = self.plan.layout
         named: list[str] = []
 
@@ -209,8 +239,7 @@ class Statement:
             named.append(identifier(name))
             return identifier(name)
 
-        whole = self._name("source")
-        row = call("struct_pack", f"*COLUMNS({whole}.*)")  # a row named as such is a struct_pack that a macro replaces
+        row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
         if layout.kind != "wide" or layout.features is not None:
             columns = [layout.target]
             if layout.kind == "array":
@@ -221,14 +250,7 @@ class Statement:
         parts = [row, column(layout.privacy_unit), column(layout.row_id)]
         if layout.kind == "long":
             parts += [column(str(layout.features)), column(layout.value)]
-        parts = [f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)]
-        absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
-        source = source_sql(self.plan.source)
-        return (
-            f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
-            f"LATERAL (SELECT {', '.join(parts)} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
-            "AS found) AS input"
-        )
+        return ", ".join(f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)), named
 
     @property
     def _parts(self) -> tuple[str, ...]:

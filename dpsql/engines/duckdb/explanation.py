@@ -1,0 +1,169 @@
+"""What a statement would run and what it would charge, for people to read. Nothing is read, drawn or charged.
+
+The statement is built by the same code that builds the one that runs (`dpsql.engines.duckdb.statements`), with the
+same steps in the same order. It is written for people: functions by their plain names, steps without the random suffix
+that keeps them apart from the caller's tables, and ``$ticket`` for what the gate gives each scan to wait for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dpsql.contract.names import source_sql
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.session import Planned, Session, protection, row_text
+from dpsql.engines.duckdb.statements import Statement
+from dpsql.ledger.accountant import cost_of, loss_text
+from dpsql.ledger.ledger import guarantee_text
+from dpsql.rendering import call, readable, text
+
+if TYPE_CHECKING:
+    import duckdb
+
+# What each step of a statement is there for; a number at the end of a step's name says which pass it belongs to.
+NOTES = {
+    "gate": "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
+    "input": "Name the columns by their part in the call.",
+    "center": "The centre of the target: 0 between its public bounds, or a private mean, which the call pays for.",
+    "target_sums": "Two exact integer sums, from which the private mean of the target is drawn.",
+    "rows": "The rows that count: at most so many of one privacy unit, chosen by a keyed hash of what they hold.",
+    "parts": "Add up each batch of rows in exact integers: what one batch contributes to every sum.",
+    "cells": "One line for each number of each batch, or each cell of the long rows.",
+    "statistic": "The exact statistic: integers, or the numbers of the batches that were taken in. It never leaves.",
+    "features": "The public names of the features, by their position.",
+    "documents": "One row for each row id: of several targets the largest counts. Rows beyond the cap of a unit go.",
+    "present": "One row for each feature that a row has: of duplicates the largest value counts.",
+    "centred": "The target less its centre, clipped again to its bounds.",
+    "sums": "For each feature, what the cells that are present add to the sum.",
+    "scored": "Label and score of every row. The gate adds 0 to each score, which hides it from column statistics.",
+    "groups": "Count rows by label and by cell of the score's public grid.",
+    "judged": "Say which of the two public levels a label is; other rows count for nothing.",
+    "counts": "Counts by level and cell.",
+    "names": "Number the distinct names; the numbers mean nothing.",
+    "gathered": "One row for each row id, with the list of its features. Rows beyond the caps go.",
+    "keyed": "Every row, with the keyed hash that decides its block, where the call has blocks.",
+    "turn": "Draw what the next pass over the rows needs.",
+}
+_STEP = re.compile(r"([a-z_]+?)\d*")
+
+
+def readable_sql(plan: Plan, function: str) -> str:
+    """Return the statement of a call for people to read: `release_sql`, step by step."""
+    with readable():
+        definitions, _, last = _ReadableStatement(plan, function).release().rpartition("\nSELECT ")
+    last = _indented(f"SELECT {last}")
+    return f"{definitions}\n\n-- Charge, draw and store, in one transaction of the ledger.\n{last};"
+
+
+class _ReadableStatement(Statement):
+    """A statement with a comment, and a query on lines of its own, for each step."""
+
+    def __init__(self, plan: Plan, function: str) -> None:
+        super().__init__(plan, function)
+        self.ticket, self.zero = "$ticket", "$zero"
+        self._rows_shown: list[str] = []
+
+    def definitions(self) -> str:
+        """Return the WITH clause."""
+        return super().definitions().replace("WITH \n", "WITH\n", 1)
+
+    def _name(self, step: str) -> str:
+        return step
+
+    def _step(self, step: str, query: str, *, kept: bool = False) -> str:
+        body = _indented(query, by="  ")
+        before = "".join(f"{rows}," for rows in self._rows_shown)
+        self._rows_shown.clear()
+        return f"{before}\n-- {note_of(step)}\n{step} AS {'MATERIALIZED ' if kept else ''}(\n{body}\n)"
+
+    def _rows(self, *more: str, ticket: str = "") -> str:
+        """Return the name of the rows, which are a step of their own here."""
+        number = re.sub(r"\D", "", ticket)
+        query = super()._rows(*more, ticket=ticket)[1:-1]
+        self._rows_shown.append(self._step(f"rows{number}", query))
+        return f"rows{number}"
+
+    def _gate(self) -> str:
+        columns, _ = self._columns("source")
+        rows = self._step("input", f"SELECT {columns} FROM {source_sql(self.plan.source)} AS source")
+        checked = call("dpsql_gate", text(self.function), "$arguments", "$column_types", "$views")
+        return f"{rows},\n{self._step('gate', f'SELECT {checked} AS ticket', kept=True)}"
+
+    def _input(self) -> str:
+        return "input"
+
+
+def note_of(step: str) -> str:
+    """Return what a step is there for."""
+    found = _STEP.fullmatch(step)
+    return NOTES[step if found is None else found.group(1)]
+
+
+def _indented(query: str, by: str = "") -> str:
+    """Return a query on several lines."""
+    import sqlglot
+
+    shown = sqlglot.transpile(query, read="duckdb", write="duckdb", pretty=True, normalize_functions=False)[0]
+    return "\n".join(by + line for line in shown.splitlines())
+
+
+def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: str) -> str:
+    """Return what a statement would run and charge, as SQL with comments.
+
+    Parameters
+    ----------
+    session : Session
+    connection : duckdb.DuckDBPyConnection
+        Where the statement would run; its tables and settings decide what names mean.
+    statement : str
+        One SQL statement.
+
+    Returns
+    -------
+    explanation : str
+        A comment and a statement for each private call in it.
+
+    Raises
+    ------
+    duckdb.Error
+        DuckDB, or a check of public arguments, refuses the statement.
+
+    Notes
+    -----
+    DuckDB binds the statement, which plans each call, and does not run it.
+    """
+    with session.planning() as planned:
+        connection.execute(f"EXPLAIN {statement}").fetchall()
+    calls = list(dict.fromkeys(planned))
+    if not calls:
+        return "-- No private call: nothing would be charged."
+    return "\n\n".join(_explained(session, one) for one in calls)
+
+
+def _explained(session: Session, one: Planned) -> str:
+    lines = [f"-- {line}" for line in _costs(session, one)]
+    if one.aggregate:
+        lines.append("-- The aggregate form has no statement of its own: dpsql gets the rows of yours as one list.")
+    elif one.replays:
+        lines.append("-- No table is read: the ledger holds the result.")
+    else:
+        lines += ["", readable_sql(one.plan, one.function)]
+    return "\n".join(lines)
+
+
+def _costs(session: Session, one: Planned) -> list[str]:
+    """Return what a call would cost, line by line."""
+    plan = one.plan
+    name = f"{one.function} on {plan.source}" if plan.source else f"{one.function}, aggregate form"
+    if one.replays:
+        return [name, f"charges nothing: it returns the stored release {plan.release!r}"]
+    remaining = {row.dataset: row.remaining_text for row in session.ledger.budgets()}
+    cost = cost_of(plan.event)
+    loss = loss_text(cost)
+    charges = [
+        f"charges {dataset}: {loss}; remaining {remaining.get(dataset, 'unlimited')}" for dataset in plan.charged
+    ]
+    guarantee = guarantee_text(cost, row=row_text(plan), **protection(plan))
+    refusal = [f"refused now: {one.refusal}"] if one.refusal else []
+    return [name, *charges, f"guarantee {guarantee}", *refusal]

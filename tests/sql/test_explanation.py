@@ -1,0 +1,122 @@
+"""`dpsql explain`: what a statement would run and charge, without running it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import sqlglot
+
+import dpsql
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.explanation import NOTES, note_of, readable_sql
+from dpsql.engines.duckdb.session import Session
+from dpsql.engines.duckdb.statements import Statement
+from dpsql.functions.registry import EXACT
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_rendering import plans
+
+SIS = "dp_sis('patients', target := 'y', features := ['a', 'b'], k := 1, epsilon := 1, lower := 0, upper := 1, "
+SIS += "target_lower := 0, target_upper := 1"
+
+
+def steps_that_run(name: str, plan: Plan) -> list[str]:
+    """The names of the steps of the statement of a call, without what keeps them apart from the caller's tables."""
+    return re.findall(r"^(?:WITH )?__dpsql__(\w+)_[0-9a-f]{16} AS ", Statement(plan, name).definitions(), re.MULTILINE)
+
+
+# One plan for each sequence of steps that there is.
+PLANS = list({tuple(steps_that_run(name, plan)): (name, plan) for name, plan in plans() if name not in EXACT}.values())
+
+
+@pytest.fixture
+def ctx() -> Any:
+    with dpsql.Context() as context:
+        context.connection.execute(
+            "CREATE TABLE patients AS SELECT i AS id, (i % 10) / 10 AS a, (i % 7) / 7 AS b, (i % 3) / 3 AS y "
+            "FROM range(700) AS r(i)"
+        )
+        yield context
+
+
+def steps_of(definitions: str) -> list[str]:
+    """The names of the steps of a statement, in order."""
+    tree = sqlglot.parse_one(f"{definitions} SELECT 1", read="duckdb")
+    return [one.alias for one in tree.args["with_"].expressions]
+
+
+@pytest.mark.parametrize("number", range(len(PLANS)))
+def test_the_steps_shown_are_the_steps_that_run(number: int) -> None:
+    name, plan = PLANS[number]
+    run = steps_that_run(name, plan)
+    assert run[0] == "gate"
+    assert run[-1] == "statistic"
+    shown = readable_sql(plan, name)
+    named = steps_of(shown.replace("$", "").rpartition("\n\n-- Charge")[0])
+    assert [step for step in named if step != "input" and not step.startswith("rows")] == run
+    assert "system.main" not in shown
+    assert "__dpsql__" not in shown
+    assert all(f"-- {note_of(step)}" in shown for step in named)
+
+
+def test_every_note_is_of_a_step() -> None:
+    shown = "".join(readable_sql(plan, name) for name, plan in PLANS)
+    assert [step for step in NOTES if f"-- {NOTES[step]}" not in shown] == []
+
+
+def test_nothing_is_read_drawn_or_charged(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx.dp_protect("patients", epsilon=3)
+    before = ctx.ledger.entries()
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("the gate was opened")
+
+    monkeypatch.setattr(Session, "open_call", fail)
+    shown = ctx.explain(f"SELECT * FROM {SIS})")
+    assert shown.startswith(
+        "-- dp_sis on memory.main.patients\n-- charges patients: pure 1-DP; remaining epsilon 3\n"
+        "-- guarantee pure 1-DP, add_remove of one row\n"
+    )
+    assert ctx.ledger.entries() == before
+
+
+def test_every_call_of_a_statement_is_explained(ctx: Any) -> None:
+    shown = ctx.explain(
+        f"CREATE TABLE made AS SELECT * FROM {SIS}) UNION ALL SELECT * FROM {SIS}, mechanism := 'gumbel')"
+    )
+    assert shown.count("-- dp_sis on") == 2
+    assert ctx.sql("SELECT count(*) AS n FROM duckdb_tables() WHERE table_name = 'made'").to_pylist() == [{"n": 0}]
+
+
+def test_a_call_that_would_be_refused_is_explained(ctx: Any) -> None:
+    ctx.dp_protect("patients", epsilon=0.5)
+    assert "-- refused now: [DPSQL-B001]" in ctx.explain(f"FROM {SIS})")
+    with pytest.raises(dpsql.BudgetError, match="B001"):  # a statement that runs is refused as before
+        ctx.sql(f"FROM {SIS})")
+
+
+def test_a_stored_release_costs_nothing(ctx: Any) -> None:
+    ctx.sql(f"FROM {SIS}, release := 'may')")
+    shown = ctx.explain(f"FROM {SIS}, release := 'may')")
+    assert "charges nothing: it returns the stored release 'may'" in shown
+    assert "WITH" not in shown
+
+
+def test_the_aggregate_form(ctx: Any) -> None:
+    shown = ctx.explain("SELECT dp_quantile(a, epsilon := 1, lower := 0, upper := 1, dataset := 'd') FROM patients")
+    assert shown.startswith("-- dp_quantile, aggregate form\n-- charges d: pure 1-DP; remaining unlimited\n")
+    assert ctx.ledger.entries() == []
+
+
+def test_what_has_no_private_call_and_what_is_no_statement(ctx: Any) -> None:
+    assert ctx.explain("SELECT 1") == "-- No private call: nothing would be charged."
+    with pytest.raises(dpsql.ParameterError, match="P002"):
+        ctx.explain(f"FROM {SIS.replace('k := 1', 'k := 3')})")
+    with pytest.raises(duckdb.Error, match="nowhere"):
+        ctx.explain("SELECT * FROM nowhere")
