@@ -65,6 +65,15 @@ class Argument:
         """Whether every call must give it."""
         return self.shown == REQUIRED
 
+    @property
+    def shown_default(self) -> str:
+        """What help shows of the default: a constant as SQL, or words; empty for none."""
+        if self.shown or self.default is None:
+            return self.shown
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return repr(self.default)
+
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the checked value of a call; None where an optional argument was left out.
 
