@@ -42,6 +42,8 @@ class Argument:
         The exact statistic depends on it, so the function's ``exact_*`` form takes it too.
     column : str
         The column of the aggregate form that stands in its place: ``x``, ``y`` or ``p``.
+    names_column : bool
+        Its value is the name of a column of the table, or several.
     table_only : bool
         It says something about the columns of a table, so the aggregate form does not take it.
     stand_in : Any
@@ -57,6 +59,7 @@ class Argument:
     exact: bool = False
     statistic: bool = False
     column: str = ""
+    names_column: bool = False
     table_only: bool = False
     stand_in: Any = None
 
@@ -171,6 +174,7 @@ TARGET = Argument(
     "target",
     "Name of the target's column: numeric, text or boolean.",
     shown=REQUIRED,
+    names_column=True,
     statistic=True,
     column="y",
     stand_in="target",
@@ -180,6 +184,7 @@ FEATURES = Argument(
     "Names of the feature columns, the name of one vector column, or in long rows the column that names the feature. "
     "release('name') takes what an earlier selection chose.",
     shown="every numeric column",
+    names_column=True,
     statistic=True,
     column="x",
     stand_in="features",
@@ -286,6 +291,7 @@ NEIGHBOUR_RELATION = Argument(
 PRIVACY_UNIT = Argument(
     "privacy_unit",
     "Name of the column of the id of the person to protect. Without it one row is protected.",
+    names_column=True,
     statistic=True,
     table_only=True,
 )
@@ -299,12 +305,14 @@ MAX_ROWS_PER_UNIT = Argument(
 ROW_ID = Argument(
     "row_id",
     "Name of the column of the row's id in long rows, or of a stored unique id.",
+    names_column=True,
     statistic=True,
     table_only=True,
 )
 VALUE = Argument(
     "value",
     "Name of the column of the value in long rows. Without it presence counts as 1.",
+    names_column=True,
     statistic=True,
     table_only=True,
 )
@@ -320,4 +328,9 @@ PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE
 
 def stated(argument: Argument) -> Argument:
     """Return what a data owner states of an argument, for every call that does not give it."""
-    return Argument(argument.name, f"For calls that leave it out: {argument.doc}", choices=argument.choices)
+    return Argument(
+        argument.name,
+        f"For calls that leave it out: {argument.doc}",
+        choices=argument.choices,
+        names_column=argument.names_column,
+    )

@@ -63,6 +63,7 @@ PREDICTION = Argument(
     "Name of the column that holds the predictions.",
     shown=REQUIRED,
     check=partial(parameters.text, "prediction", hint="Give the column that holds the predictions."),
+    names_column=True,
     column="p",
     stand_in="prediction",
 )

@@ -31,8 +31,9 @@ CREATE OR REPLACE TEMP MACRO dp_public(
       force := force),
     dpsql_reads(source), dpsql_tables());
 
--- dp_derive(table, base, own_rows_only := true) → VARCHAR. Declares that a table was made from a protected one: calls on it are
--- charged to that one. own_rows_only: each row is made of rows of its own privacy unit and of public tables alone.
+-- dp_derive(table, base, own_rows_only := true) → VARCHAR
+-- Declares that a table was made from a protected one, to which calls on it are charged.
+-- own_rows_only: each row is made of rows of its own privacy unit and of public tables alone.
 -- one_row_each, where the base has no privacy unit: one row of it gives at most one row here, made of it alone.
 CREATE OR REPLACE TEMP MACRO dp_derive(
   source, base, privacy_unit := NULL, own_rows_only := false, one_row_each := false

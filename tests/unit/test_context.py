@@ -180,6 +180,8 @@ def test_methods_show_their_arguments(name: str) -> None:
         if parameter.kind is parameter.KEYWORD_ONLY
     }
     assert list(shown) == list(taken)
+    if name in FUNCTIONS:
+        assert inspect.getdoc(method).splitlines()[0] == FUNCTIONS[name].doc  # type: ignore[union-attr]
     for argument in taken.values():
         assert shown[argument.name] is (inspect.Parameter.empty if argument.required else argument.default)
         assert f"\n{argument.name} : " in inspect.getdoc(method)  # type: ignore[operator]
