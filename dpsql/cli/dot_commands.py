@@ -147,7 +147,7 @@ def _help(shell: Shell, words: list[str]) -> bool:
     taken = [signature[argument] for argument in signature if any(argument in form.arguments for form in forms)]
     if taken:
         click.echo()
-        _show_columns([(argument.name, argument.shown_default, argument.doc) for argument in taken])
+        _show_columns([(argument.name, argument.shown_default, argument.meaning) for argument in taken])
     return True
 
 
@@ -155,8 +155,10 @@ def _call(form: Function) -> str:
     """Return a call of one form as SQL, with the defaults that it has."""
     signature = signature_of(form.name)
     parts = [name if name not in signature else f"{name} := {_default(signature[name])}" for name in form.arguments]
-    call = f"{'SELECT * FROM' if form.is_table else 'SELECT'} {form.name}({', '.join(parts)})"
-    return textwrap.fill(call, width=120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    kept = [part.replace(" ", "\0") for part in parts]  # a line ends between arguments
+    call = f"{'SELECT * FROM' if form.is_table else 'SELECT'} {form.name}({', '.join(kept)})"
+    lines = textwrap.fill(call, width=120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\0", " ")
 
 
 def _default(argument: Argument) -> str:

@@ -77,6 +77,11 @@ class Argument:
             return str(self.default).lower()
         return repr(self.default)
 
+    @property
+    def meaning(self) -> str:
+        """What help says: the meaning, and the words that it may be."""
+        return f"{self.doc} One of {', '.join(map(repr, self.choices))}." if self.choices else self.doc
+
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the checked value of a call; None where an optional argument was left out.
 

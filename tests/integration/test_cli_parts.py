@@ -169,7 +169,7 @@ def test_help_shows_defaults_and_what_each_argument_means(session: Session, caps
     for name, rest in rows:
         argument = FUNCTIONS["dp_bounds"].plan.arguments[name]
         assert rest.strip().startswith(argument.shown_default)
-        assert rest.rstrip().endswith(argument.doc)
+        assert rest.rstrip().endswith(argument.meaning)
 
 
 @pytest.mark.parametrize("function", ["dp_sis", "exact_xty", "dp_protect", "dp_estimate", "dp_budget", "dp_predict"])
@@ -178,7 +178,7 @@ def test_help_of_every_kind_of_function(session: Session, function: str, capsys:
     out = capsys.readouterr().out
     for argument in signature_of(function).values():
         if any(argument.name in form.arguments for form in Catalog(session).functions if form.name == function):
-            assert argument.doc in out
+            assert argument.meaning in out
     assert f"{function}(" in out
 
 
