@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dpsql
+from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import FUNCTIONS
 
@@ -68,6 +70,16 @@ def test_every_function_is_in_the_readme(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({name for function in FUNCTIONS.values() for name in function.plan.arguments}))
 def test_every_argument_is_in_the_readme(name: str) -> None:
     assert f"`{name}`" in README
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *DECLARATIONS, "dp_estimate"])
+def test_every_argument_says_what_it_means_in_whole_sentences(name: str) -> None:
+    signature = FUNCTIONS[name].plan.arguments if name in FUNCTIONS else {**DECLARATIONS, "dp_estimate": ESTIMATE}[name]
+    for argument in signature.values():
+        assert re.fullmatch(r"[A-Z'].*[^.]\.", argument.doc), argument.name
+        assert len(argument.doc) > 15, argument.name
+        if isinstance(argument.default, str):
+            assert argument.default in argument.choices, argument.name
 
 
 def test_private_functions_are_volatile_and_see_nulls() -> None:

@@ -73,7 +73,7 @@ def _aggregate_form(name: str) -> str:
         taken = _moved(taken, ("n_features", "names"), function.plan.names_after)
     given = {argument.name: text(argument.column) for argument in columns}
     given |= {argument: argument for argument in signature if signature[argument] in taken}
-    first = sorted((argument.column for argument in columns), key=_COLUMNS.index)
+    first = [column for column in _COLUMNS if column in {argument.column for argument in columns}]
     row = ", ".join(f"{argument.column} := {argument.column}" for argument in columns)
     plan = (
         f"SELECT plan FROM system.main.query(system.main.dpsql_plan(\n"
