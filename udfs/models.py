@@ -70,12 +70,12 @@ def _one_model(session: Session, models: Any) -> LinearModel:
 
 def models(session: Session) -> Callable[..., list[dict[str, Any]]]:
     """Bind () → one row per model in the ledger."""
-    return session.models
+    return session.past.models
 
 
 def curve(view: Callable[[Any], Any], session: Session) -> Callable[..., Any]:
     """Bind (release, dataset) → a view of a released ROC curve."""
-    return lambda key, dataset: session.curve(key, dataset, view)
+    return lambda key, dataset: session.past.curve(key, dataset, view)
 
 
 def _struct(columns: Mapping[str, str]) -> str:

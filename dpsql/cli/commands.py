@@ -88,11 +88,11 @@ def shell(database: str, ledger: str | None, read_only: bool, strict: bool) -> N
     dpsql shell patients.duckdb --strict
     echo "FROM dp_ledger();" | dpsql shell patients.duckdb
     """
-    from dpsql.cli.session import Session
+    from dpsql.cli.runner import Runner
     from dpsql.cli.shell import Shell
 
-    with Session(database, ledger=ledger, read_only=read_only, strict=strict) as session:
-        sys.exit(Shell(session).run())
+    with Runner(database, ledger=ledger, read_only=read_only, strict=strict) as runner:
+        sys.exit(Shell(runner).run())
 
 
 @main.command(short_help="Run the statements of a file, up to the first error.")
@@ -107,12 +107,12 @@ def run(file: Path, database: str, ledger: str | None, read_only: bool, strict: 
     \b
     dpsql run release.sql --db patients.duckdb
     """
-    from dpsql.cli.session import Session
+    from dpsql.cli.runner import Runner
     from dpsql.cli.work import run_file
 
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    with Session(database, ledger=ledger, read_only=read_only, strict=strict) as session:
-        run_file(session, text)
+    with Runner(database, ledger=ledger, read_only=read_only, strict=strict) as runner:
+        run_file(runner, text)
 
 
 @main.command(short_help="Run SQL once; print its rows or write them to a file.")
@@ -138,13 +138,13 @@ def query(
     dpsql query "FROM dp_sis('t', target := 'y', k := 5, epsilon := 1, lower := 0, upper := 9)" \\
         --db patients.duckdb --format csv -o selection.csv
     """
-    from dpsql.cli.session import Session
+    from dpsql.cli.runner import Runner
     from dpsql.cli.work import choose_format, run_query
 
     form = choose_format(form, output)
     text = sys.stdin.read() if sql == "-" else sql
-    with Session(database, ledger=ledger, read_only=read_only, strict=strict) as session:
-        run_query(session, text, form, output)
+    with Runner(database, ledger=ledger, read_only=read_only, strict=strict) as runner:
+        run_query(runner, text, form, output)
 
 
 def _place_options(command: Command) -> Command:
@@ -354,10 +354,10 @@ def explain(what: str, database: str, ledger: str | None) -> None:
         return
     if re.fullmatch(r"\[?(DPSQL-)?[A-Z]\d+\]?", what, re.IGNORECASE):
         raise click.UsageError(f"there is no error code {what!r}. docs/errors.md lists them all.")
-    from dpsql.cli.session import Session
+    from dpsql.cli.runner import Runner
 
-    with Session(database, ledger=ledger) as session:
-        click.echo(session.context.explain(what))
+    with Runner(database, ledger=ledger) as runner:
+        click.echo(runner.context.explain(what))
 
 
 @main.command(short_help="Compile the kernels now.")

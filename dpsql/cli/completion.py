@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from dpsql.cli.catalog import signature_of
-from dpsql.cli.statements import split
+from dpsql.cli.known_names import signature_of
+from dpsql.cli.splitting import split
 from dpsql.rendering import identifier
 
 if TYPE_CHECKING:
-    from dpsql.cli.catalog import Catalog
+    from dpsql.cli.known_names import KnownNames
 
 _table_words = ("from", "join", "into", "table", "describe", "summarize", "update")
 _word = re.compile(r"\w*\Z")
@@ -28,7 +28,7 @@ _token = re.compile(
 
 
 @dataclass
-class Call:
+class OpenCall:
     """An open parenthesis to the left of the cursor.
 
     Attributes
@@ -62,7 +62,7 @@ class Call:
 class Place:
     """Where in a statement the cursor stands: the open calls, an open text, and the words before."""
 
-    calls: list[Call]
+    calls: list[OpenCall]
     open_text: str | None
     previous: str
     before_previous: str = ""
@@ -83,7 +83,7 @@ class Place:
         call = self.calls[-1] if self.calls else None
         if text in ("(", "[", "{"):
             name = self.previous if text == "(" and re.fullmatch(r"\w+", self.previous) else ""
-            self.calls.append(Call(name.lower(), self.before_previous.lower() in _table_words))
+            self.calls.append(OpenCall(name.lower(), self.before_previous.lower() in _table_words))
         elif text in (")", "]", "}"):
             if self.calls:
                 self.calls.pop()
@@ -104,13 +104,13 @@ class SqlCompleter(Completer):
 
     Parameters
     ----------
-    catalog : Catalog
+    names : KnownNames
     dot_commands : iterable of str
         Their names, with the dot.
     """
 
-    def __init__(self, catalog: Catalog, dot_commands: Iterable[str]) -> None:
-        self._catalog = catalog
+    def __init__(self, names: KnownNames, dot_commands: Iterable[str]) -> None:
+        self._names = names
         self._dot_commands = sorted(dot_commands)
         self._paths = PathCompleter(expanduser=True)
 
@@ -134,9 +134,9 @@ class SqlCompleter(Completer):
         elif command == ".read":
             yield from self._paths.get_completions(Document(argument), event)
         elif command == ".help":
-            yield from _matching(sorted({known.name for known in self._catalog.functions}), argument)
+            yield from _matching(sorted({known.name for known in self._names.functions}), argument)
         elif command == ".schema":
-            yield from _matching(self._catalog.columns, argument)
+            yield from _matching(self._names.columns, argument)
         elif command in (".mode", ".timer"):
             yield from _matching(("table", "csv", "json") if command == ".mode" else ("on", "off"), argument)
 
@@ -151,7 +151,7 @@ class SqlCompleter(Completer):
         call = place.calls[-1] if place.calls else None
         # Inside the list of `features := [` the call that counts is the one around it.
         if call is not None and call.at_start and self._is_ours(call):
-            wanted = self._catalog.arguments_of(call.function, table=call.is_table)[call.position - len(call.given) :]
+            wanted = self._names.arguments_of(call.function, table=call.is_table)[call.position - len(call.given) :]
             yield from _matching([n for n in wanted if n not in call.given], word, suffix=" := ", meta="argument")
             if not word:
                 return
@@ -159,19 +159,19 @@ class SqlCompleter(Completer):
         if not word and not names_table:
             return
         yield from self._functions(word, table=names_table)
-        yield from _matching(self._catalog.columns, word, quoted=True, meta="table")
+        yield from _matching(self._names.columns, word, quoted=True, meta="table")
         if names_table:
             return
-        columns = {name for columns in self._catalog.columns.values() for name, _ in columns}
+        columns = {name for columns in self._names.columns.values() for name, _ in columns}
         yield from _matching(sorted(columns), word, quoted=True, meta="column")
-        keywords = self._catalog.keywords
+        keywords = self._names.keywords
         yield from _matching([name.lower() for name in keywords] if word[:1].islower() else keywords, word)
 
-    def _is_ours(self, call: Call) -> bool:
+    def _is_ours(self, call: OpenCall) -> bool:
         return call.function.startswith(("dp_", "exact_"))
 
     def _functions(self, word: str, *, table: bool) -> Iterator[Completion]:
-        known = [function for function in self._catalog.functions if function.is_table or not table]
+        known = [function for function in self._names.functions if function.is_table or not table]
         for name in dict.fromkeys(function.name for function in known):
             takes = next(function.arguments for function in known if function.name == name)
             yield from _matching([name], word, suffix="(" if takes else "()", meta="function")
@@ -187,9 +187,9 @@ class SqlCompleter(Completer):
         if argument is not None and argument.choices:
             yield from _matching(argument.choices, typed, suffix="'")
         elif argument is not None and argument.names_column:
-            yield from _matching(self._catalog.columns_of(call.source or ""), typed, suffix="'", meta="column")
+            yield from _matching(self._names.columns_of(call.source or ""), typed, suffix="'", meta="column")
         elif call.argument is None and call.position == 0:
-            yield from _matching(self._catalog.columns, typed, suffix="'", meta="table")
+            yield from _matching(self._names.columns, typed, suffix="'", meta="table")
 
 
 def _matching(

@@ -11,7 +11,7 @@ import click
 from dpsql.cli.messages import console
 from dpsql.cli.output import show
 from dpsql.cli.receipts import budget_view, ledger_view
-from dpsql.cli.session import Session
+from dpsql.cli.runner import Runner
 
 _table = "breast_cancer"
 # Public: the data set's published description lists the range of every measurement; rounded up generously here.
@@ -61,22 +61,22 @@ def run_demo(database: str, ledger: str | None) -> None:
         Path or URL.
     """
     frame = _load()
-    with Session(database, ledger=ledger) as session:
-        session.connection.register("dpsql_demo_rows", frame)
-        session.connection.execute(f"CREATE TABLE IF NOT EXISTS {_table} AS FROM dpsql_demo_rows")
-        session.connection.unregister("dpsql_demo_rows")
+    with Runner(database, ledger=ledger) as runner:
+        runner.connection.register("dpsql_demo_rows", frame)
+        runner.connection.execute(f"CREATE TABLE IF NOT EXISTS {_table} AS FROM dpsql_demo_rows")
+        runner.connection.unregister("dpsql_demo_rows")
         _say(
             "Wisconsin breast cancer, from scikit-learn: one row per patient, 30 measurements of the cell nuclei "
             "in an image of the tumour, and the diagnosis."
         )
         _step("1. The data's owner sets a budget and states bounds: public knowledge, never computed from the table")
-        _run(session, protect_sql(), quiet=True)
+        _run(runner, protect_sql(), quiet=True)
         _step("2. The analyst asks which five measurements go with the diagnosis, for a third of the budget")
-        _run(session, select_sql())
+        _run(runner, select_sql())
         _step("3. The receipt: what was charged, in an append-only ledger")
-        console().print(ledger_view(session.ledger.entries(_table)))
+        console().print(ledger_view(runner.ledger.entries(_table)))
         _step("4. What is left")
-        console().print(budget_view(session.ledger.budgets()))
+        console().print(budget_view(runner.ledger.budgets()))
         click.echo()
         _say(
             "How to read it: whether or not any one patient is in the table, the chance of every possible selection "
@@ -102,14 +102,14 @@ def _load() -> Any:
     return pa.table(columns | {"diagnosis": ["benign" if flag else "malignant" for flag in bunch.target]})
 
 
-def _run(session: Session, sql: str, *, quiet: bool = False) -> None:
+def _run(runner: Runner, sql: str, *, quiet: bool = False) -> None:
     from rich.syntax import Syntax
 
     console().print(Syntax(sql, "sql", theme="ansi_light", background_color="default", word_wrap=True))
-    result = session.execute(sql.rstrip().rstrip(";"))
+    result = runner.execute(sql.rstrip().rstrip(";"))
     if result is not None and not quiet:
         show(result)
-    if session.interrupted:
+    if runner.interrupted:
         raise KeyboardInterrupt
 
 

@@ -113,15 +113,15 @@ def _ledger() -> str:
 
 
 def _selection() -> str:
-    from dpsql.cli.session import Session
+    from dpsql.cli.runner import Runner
 
-    with Session(strict=True) as session:
-        session.execute("CREATE TABLE probe AS SELECT i % 5 AS a, i % 3 AS b, i % 2 = 0 AS y FROM range(60) AS r(i)")
-        session.execute("SELECT dp_protect('probe', epsilon := 1)")
-        result = session.execute(
+    with Runner(strict=True) as runner:
+        runner.execute("CREATE TABLE probe AS SELECT i % 5 AS a, i % 3 AS b, i % 2 = 0 AS y FROM range(60) AS r(i)")
+        runner.execute("SELECT dp_protect('probe', epsilon := 1)")
+        result = runner.execute(
             "SELECT * FROM dp_sis('probe', target := 'y', k := 1, epsilon := 1, lower := 0, upper := 5)"
         )
-        (entry,) = (entry for entry in session.ledger.entries() if entry.kind == "release")
+        (entry,) = (entry for entry in runner.ledger.entries() if entry.kind == "release")
     if result is None or result.table.column_names != ["rank", "feature"] or result.table.num_rows != 1:
         raise ValueError("dp_sis did not return one row of rank and feature")
     return f"dp_sis answers, and was charged: {entry.guarantee}"

@@ -13,7 +13,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dpsql.cli.catalog import Function, signature_of
+from dpsql.cli.known_names import KnownFunction, signature_of
 from dpsql.cli.messages import console, say_error
 from dpsql.cli.receipts import budget_view, ledger_view
 from dpsql.contract.arguments import Argument
@@ -70,24 +70,24 @@ def run_dot_command(shell: Shell, line: str) -> bool:
 
 
 def _budget(shell: Shell, _: list[str]) -> None:
-    console().print(budget_view(shell.session.ledger.budgets()))
+    console().print(budget_view(shell.runner.ledger.budgets()))
 
 
 def _ledger(shell: Shell, words: list[str]) -> None:
-    console().print(ledger_view(shell.session.ledger.entries(*words)))
+    console().print(ledger_view(shell.runner.ledger.entries(*words)))
 
 
 def _explain(shell: Shell, words: list[str]) -> None:
-    click.echo(shell.session.context.explain(words[0].rstrip("; ")))
+    click.echo(shell.runner.context.explain(words[0].rstrip("; ")))
 
 
 def _tables(shell: Shell, _: list[str]) -> None:
-    for name in shell.catalog.columns:
+    for name in shell.names.columns:
         click.echo(name)
 
 
 def _schema(shell: Shell, words: list[str]) -> bool:
-    tables = shell.catalog.columns
+    tables = shell.names.columns
     chosen = [name for name in tables if not words or name.lower() == words[0].lower()]
     if words and not chosen:
         say_error(f"there is no table {words[0]!r}.")
@@ -128,11 +128,11 @@ def _timer(shell: Shell, words: list[str]) -> bool:
 def _help(shell: Shell, words: list[str]) -> bool:
     if not words:
         texts = summaries()
-        names = dict.fromkeys(function.name for function in shell.catalog.functions)
+        names = dict.fromkeys(function.name for function in shell.names.functions)
         rows = [(command.usage, command.help) for command in DOT_COMMANDS.values()]
         _show_columns([*rows, ("", ""), *((name, texts.get(name, "")) for name in names)])
         return True
-    forms = [function for function in shell.catalog.functions if function.name == words[0].lower()]
+    forms = [function for function in shell.names.functions if function.name == words[0].lower()]
     if not forms:
         say_error(f"there is no function {words[0]!r}. Type .help for the list.")
         return False
@@ -151,7 +151,7 @@ def _help(shell: Shell, words: list[str]) -> bool:
     return True
 
 
-def _call(form: Function) -> str:
+def _call(form: KnownFunction) -> str:
     """Return a call of one form as SQL, with the defaults that it has."""
     signature = signature_of(form.name)
     parts = [name if name not in signature else f"{name} := {_default(signature[name])}" for name in form.arguments]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpsql.cli.session import Result
+from dpsql.cli.runner import Result
 
 if TYPE_CHECKING:
     import pyarrow as pa

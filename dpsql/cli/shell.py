@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql import __version__
-from dpsql.cli.catalog import Catalog
 from dpsql.cli.dot_commands import DOT_COMMANDS, run_dot_command
+from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import INTERRUPTED, clean_message, console, is_expected, say_error
 from dpsql.cli.output import show
-from dpsql.cli.session import Session
-from dpsql.cli.statements import check_syntax, is_blank, split, split_all
+from dpsql.cli.runner import Runner
+from dpsql.cli.splitting import check_syntax, is_blank, split, split_all
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -31,16 +31,16 @@ class Shell:
 
     Parameters
     ----------
-    session : Session
+    runner : Runner
     mode : {'table', 'csv', 'json'}
         How rows are shown.
     timer : bool
         Tell the wall time of each statement.
     """
 
-    def __init__(self, session: Session, *, mode: str = "table", timer: bool = False) -> None:
-        self.session = session
-        self.catalog = Catalog(session)
+    def __init__(self, runner: Runner, *, mode: str = "table", timer: bool = False) -> None:
+        self.runner = runner
+        self.names = KnownNames(runner)
         self.mode = mode
         self.timer = timer
         self.depth = 0
@@ -79,7 +79,7 @@ class Shell:
             statements = split_all(text)
             for statement in statements:
                 where = f"line {first_line + statement.line - 1}: " if first_line else ""
-                check_syntax(self.session.connection, statement)
+                check_syntax(self.runner.connection, statement)
             for statement in statements:
                 where = f"line {first_line + statement.line - 1}: " if first_line else ""
                 self._run_statement(statement.text)
@@ -89,7 +89,7 @@ class Shell:
             say_error(where + clean_message(error))
             return False
         finally:
-            self.catalog.refresh()
+            self.names.refresh()
         return True
 
     def feed(self, lines: Iterable[str]) -> bool:
@@ -128,21 +128,21 @@ class Shell:
             return False
 
     def _run_statement(self, text: str) -> None:
-        result = self.session.execute(text)
+        result = self.runner.execute(text)
         if result is not None:
             show(result, self.mode)
             if self.timer:
                 click.echo(f"{result.seconds:.3f} s")
-        if self.session.interrupted:
+        if self.runner.interrupted:
             raise KeyboardInterrupt
 
     def _converse(self) -> None:
         import duckdb
 
-        prompt = new_prompt(self.catalog)
+        prompt = new_prompt(self.names)
         out = console()
         out.print(f"dpsql {__version__} on DuckDB {duckdb.__version__}", style="bold")
-        out.print(f"database {self.session.database}, ledger {self.session.ledger.location}")
+        out.print(f"database {self.runner.database}, ledger {self.runner.ledger.location}")
         out.print("Statements end in a semicolon. Tab completes, .help helps, Ctrl-D leaves.")
         while True:
             try:
@@ -167,7 +167,7 @@ def is_complete(text: str) -> bool:
     return text.startswith(".") or is_blank(text) or split(text)[1] == ""
 
 
-def new_prompt(catalog: Catalog) -> PromptSession[str]:
+def new_prompt(names: KnownNames) -> PromptSession[str]:
     """Return the prompt: highlighting, completion, history, and lines until a semicolon."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.filters import completion_is_selected
@@ -198,7 +198,7 @@ def new_prompt(catalog: Catalog) -> PromptSession[str]:
         "dpsql> ",
         history=history,
         lexer=PygmentsLexer.from_filename("statement.sql"),
-        completer=SqlCompleter(catalog, DOT_COMMANDS),
+        completer=SqlCompleter(names, DOT_COMMANDS),
         complete_while_typing=False,
         multiline=True,
         prompt_continuation="   ... ",

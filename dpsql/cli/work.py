@@ -14,34 +14,34 @@ import click
 from dpsql.cli import receipts
 from dpsql.cli.messages import clean_message, console, is_expected, say_error
 from dpsql.cli.output import show, write
-from dpsql.cli.session import Result, Session
-from dpsql.cli.statements import Statement, check_syntax, split_all
+from dpsql.cli.runner import Result, Runner
+from dpsql.cli.splitting import Piece, check_syntax, split_all
 from dpsql.errors import ParameterError
 
 _endings = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 
 
-def run_file(session: Session, text: str) -> None:
+def run_file(runner: Runner, text: str) -> None:
     """Run every statement of a file and print what it returns; leave with code 1 at the first error."""
     statements = split_all(text)
     for number, statement in enumerate(statements, 1):
         try:
-            check_syntax(session.connection, statement)
+            check_syntax(runner.connection, statement)
         except Exception as error:
             _stop(number, statement, error, note=" Nothing was run.")
     for number, statement in enumerate(statements, 1):
         try:
-            result = session.execute(statement.text)
+            result = runner.execute(statement.text)
         except Exception as error:
             _stop(number, statement, error)
         else:
             if result is not None:
                 show(result)
-        if session.interrupted:
+        if runner.interrupted:
             raise KeyboardInterrupt
 
 
-def _stop(number: int, statement: Statement, error: Exception, note: str = "") -> None:
+def _stop(number: int, statement: Piece, error: Exception, note: str = "") -> None:
     if not is_expected(error):
         raise error
     say_error(f"statement {number}, line {statement.line}: {clean_message(error)}{note}")
@@ -62,13 +62,13 @@ def choose_format(form: str | None, output: Path | None) -> str:
     return form
 
 
-def run_query(session: Session, text: str, form: str, output: Path | None) -> None:
+def run_query(runner: Runner, text: str, form: str, output: Path | None) -> None:
     """Run one statement, or several of which one returns rows, and write the rows."""
     statements = split_all(text)
     if not statements:
         raise click.UsageError("there is no statement to run.")
     for statement in statements:
-        check_syntax(session.connection, statement)
+        check_syntax(runner.connection, statement)
     if len(statements) > 1 and (form != "table" or output is not None):
         # Found out here and not after the first release was charged and its rows had no place to go.
         raise click.UsageError(f"{form} takes one statement; got {len(statements)}. Run them one by one.")
@@ -76,11 +76,11 @@ def run_query(session: Session, text: str, form: str, output: Path | None) -> No
     done = False
     try:
         for statement in statements:
-            result = session.execute(statement.text)
+            result = runner.execute(statement.text)
             if result is not None:
                 _deliver(result, form, output)
                 done = True
-            if session.interrupted:
+            if runner.interrupted:
                 raise KeyboardInterrupt
     finally:
         if output is not None and created and not done:

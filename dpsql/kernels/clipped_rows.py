@@ -31,7 +31,6 @@ _INT64_ROWS = 1 << 22
 _WORTH_COMPILING = 200_000_000
 # Targets are at most 2**28. Coefficients in units of 2**-u, u <= 24, sum to at most 2**32 in absolute value, and values
 # are at most 2**20: the products of a row, its target's included, sum to at most 2**53.
-LARGEST_TARGET = 1 << 28
 _LARGEST_SUM = 2.0**20
 _SUM_BITS = 32
 _MOST_BITS = 24

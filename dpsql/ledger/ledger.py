@@ -6,101 +6,47 @@ PostgreSQL by URL; the same code and the same table on both. SQLAlchemy loads on
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as changed
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError, ParameterError
-from dpsql.ledger.accountant import Cost, cost_of, loss_text, units_up
+from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
+from dpsql.ledger.accountant import Cost
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import VerifyReport, canonical
-from dpsql.ledger.rows import BudgetRow, Declarations, Entry, LedgerRow, StoredRelease
+from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.recording import (
+    DECLARED,
+    NO_RESULT,
+    PROTECTED,
+    RELEASED,
+    append_charges,
+    as_recorded,
+    entry_row,
+    fingerprint_of,
+    folded_dataset,
+    is_name,
+    json_text,
+    refuse_name,
+    release_row,
+)
+from dpsql.ledger.rows import BudgetRow, Entry, LedgerRow, RecordedDeclarations, StoredRelease
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from dpsql.ledger.store import Store
     from dpsql.ledger.transaction import Transaction
 
-__all__ = ["Budget", "BudgetRow", "Declarations", "Entry", "Ledger", "LedgerRow", "VerifyReport"]
+__all__ = ["Budget", "BudgetRow", "Entry", "Ledger", "LedgerRow", "RecordedDeclarations", "VerifyReport"]
 
 T = TypeVar("T")
-RELEASED = "released"
-NO_RESULT = "charged, no result"
-PROTECTED = "protected"
-DECLARED = "declared"
-_longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
 
 
-class Ledger:
+class Ledger(OpenLedger):
     """The budgets and releases at one location, shared by every thread and process that opens it.
 
     Open it with `Ledger.open`. Dataset names compare without ASCII case, as DuckDB's table names do: were
     'Patients' and 'patients' two budgets, respelling a table would double its budget.
     """
-
-    def __init__(self, location: str | None, *, read_only: bool = False) -> None:
-        self._location = location
-        self._read_only = read_only
-        self._store: Store | None = None
-        self._closed = False
-        self._seen = (0, "")  # the chain's last row when it was read last
-        self._declarations: Declarations | None = None
-        self._opening = threading.Lock()
-
-    @classmethod
-    def open(cls, location: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> Ledger:
-        """Open a ledger, and create it where there is none.
-
-        Parameters
-        ----------
-        location : path or str or None
-            A SQLite file, a ``postgresql://`` URL, or None or ``':memory:'`` for one that ends with the process.
-        read_only : bool
-            Only read it; it must exist, and one of an earlier version stays as it is. A file that may not be
-            written is opened in this way by itself.
-
-        Raises
-        ------
-        LedgerError
-            The place cannot be reached or written, or holds no ledger, or one of another version.
-        """
-        text = None if location is None else os.fspath(location)
-        ledger = cls(None if text == ":memory:" else text, read_only=read_only)
-        if ledger._location is not None:  # in memory nothing can fail, and SQLAlchemy's import can wait
-            ledger._opened()
-        return ledger
-
-    @property
-    def location(self) -> str:
-        """Where the ledger lives, without a password; ``'in memory'`` for none."""
-        return "in memory" if self._location is None else self._opened().description
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the ledger ends with the process."""
-        return self._location is None
-
-    @property
-    def untouched(self) -> bool:
-        """Whether the ledger is in memory and nothing was ever read from it or written to it."""
-        return self._location is None and self._store is None
-
-    def close(self) -> None:
-        """Close every connection. What was charged stays charged, and a SQLite file then holds all of it."""
-        self._closed = True
-        if self._store is not None:
-            self._store.close()
-
-    def settle(self) -> None:
-        """Bring everything into the SQLite file, so that a copy of it is whole; the ledger stays open."""
-        if self._store is not None:
-            self._store.settle()
 
     def protect(
         self, dataset: str, budget: Budget, *, replace: bool = False, lineage: Mapping[str, Any] | None = None
@@ -128,7 +74,7 @@ class Ledger:
         BudgetError
             Another budget stands and `replace` is False.
         """
-        dataset = _dataset_key(dataset)
+        dataset = folded_dataset(dataset)
         record = budget.to_json()
 
         def work(transaction: Transaction) -> bool:
@@ -142,9 +88,9 @@ class Ledger:
                     f"dataset '{dataset}' already has a budget of {standing.text}, or another policy. Call under it. "
                     "Only the data's owner can change it, with replace := true; what was spent stays spent.",
                 )
-            row = _row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
+            row = entry_row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
             after = changed(state, spent=state.spent.under(budget))
-            transaction.append(row | {"budget": record, "lineage": _json(lineage)}, after)
+            transaction.append(row | {"budget": record, "lineage": json_text(lineage)}, after)
             return True
 
         return self._write(work)
@@ -178,20 +124,20 @@ class Ledger:
         recorded : bool
             False when the same facts are the latest declaration of this dataset.
         """
-        dataset = _dataset_key(dataset)
-        row = _row(kind, dataset, function, canonical(_plain(facts)), guarantee="", status=DECLARED)
+        dataset = folded_dataset(dataset)
+        row = entry_row(kind, dataset, function, canonical(as_recorded(facts)), guarantee="", status=DECLARED)
 
         def work(transaction: Transaction) -> bool:
             latest = transaction.declarations(None).latest.get(dataset, {})
             newest = max(latest.values(), key=lambda declaration: declaration.sequence, default=None)
             if newest is not None and newest.kind == kind and newest.facts == json.loads(row["arguments"]):
                 return False
-            transaction.append(row | {"lineage": _json(lineage)}, transaction.state(dataset))
+            transaction.append(row | {"lineage": json_text(lineage)}, transaction.state(dataset))
             return True
 
         return self._write(work)
 
-    def declarations(self) -> Declarations:
+    def declarations(self) -> RecordedDeclarations:
         """Return every declaration that stands; one look-up as long as there is no new one."""
         known = self._declarations
         found = self._declarations = self._read(lambda transaction: transaction.declarations(known))
@@ -199,7 +145,7 @@ class Ledger:
 
     def policy(self, dataset: str) -> Budget | None:
         """Return the budget and policy that stand for a dataset; None while it is unlimited."""
-        key = _dataset_key(dataset)
+        key = folded_dataset(dataset)
         return self._read(lambda transaction: transaction.state(key).budget)
 
     def check(
@@ -235,7 +181,7 @@ class Ledger:
         BudgetError
             B001 too little remains, B002 no budget, B003 policy contradicted, B004 the loss has no such number.
         """
-        key = _dataset_key(dataset)
+        key = folded_dataset(dataset)
         self._opened().refuse_read_only()
         state = self._read(lambda transaction: transaction.state(key))
         refuse_contradiction(key, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
@@ -244,7 +190,7 @@ class Ledger:
     @staticmethod
     def fingerprint(dataset: str, function: str, arguments: Mapping[str, Any]) -> str:
         """Return the sha256 of a call's public arguments; numbers of equal value count as equal (1 and 1.0)."""
-        return _fingerprint(_dataset_key(dataset), function, canonical(_plain(arguments)))
+        return fingerprint_of(folded_dataset(dataset), function, canonical(as_recorded(arguments)))
 
     def replay(self, dataset: str, name: str, fingerprint: str, older: str | None = None) -> Entry | None:
         """Return the result stored under a release's name, or None when there is none.
@@ -260,14 +206,18 @@ class Ledger:
         ParameterError
             P014: the name holds the result of a call with other arguments.
         """
-        key = _dataset_key(dataset)
-        _refuse_name("release", name)
+        key = folded_dataset(dataset)
+        refuse_name("release", name)
         return self._read(lambda transaction: transaction.stored_release(key, name, fingerprint, older))
 
     def note_replay(self, dataset: str, function: str, name: str, entry: Entry) -> None:
         """Record that a stored release was asked for again; a ledger that cannot be written leaves it out."""
-        row = _row("replay", _dataset_key(dataset), function, "{}", guarantee=entry.guarantee)
-        row |= {"name": name, "status": f"replay of entry {entry.sequence}", "lineage": _json({"of": entry.sequence})}
+        row = entry_row("replay", folded_dataset(dataset), function, "{}", guarantee=entry.guarantee)
+        row |= {
+            "name": name,
+            "status": f"replay of entry {entry.sequence}",
+            "lineage": json_text({"of": entry.sequence}),
+        }
 
         def work(transaction: Transaction) -> None:
             transaction.append(row, transaction.state(row["dataset"]))
@@ -347,15 +297,15 @@ class Ledger:
         LedgerError
             The database failed; nothing is returned.
         """
-        record, cost = _release_row(
+        record, cost = release_row(
             dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
         )
         if remark:
             record["guarantee"] += f"; {remark}"
-        record["lineage"] = _json(lineage)
+        record["lineage"] = json_text(lineage)
         key = record["dataset"]
 
-        keys = [key, *(_dataset_key(other) for other in also)]
+        keys = [key, *(folded_dataset(other) for other in also)]
 
         def work(transaction: Transaction) -> tuple[Entry, BaseException | None]:
             if name is not None:
@@ -374,7 +324,7 @@ class Ledger:
                 outcome = {"status": NO_RESULT}
             else:
                 outcome = {"status": RELEASED, "result": result}
-            return _append_charges(transaction, record | outcome, keys, cost), failure
+            return append_charges(transaction, record | outcome, keys, cost), failure
 
         entry, failure = self._write(work)
         if failure is None:
@@ -406,15 +356,15 @@ class Ledger:
 
         It is recorded even beyond the budget: what was looked at stays charged.
         """
-        record, cost = _release_row(
+        record, cost = release_row(
             dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
         )
-        record["lineage"] = _json(lineage)
+        record["lineage"] = json_text(lineage)
 
-        keys = [record["dataset"], *(_dataset_key(other) for other in also)]
+        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
         def work(transaction: Transaction) -> int:
-            return _append_charges(transaction, record | {"status": NO_RESULT}, keys, cost).sequence
+            return append_charges(transaction, record | {"status": NO_RESULT}, keys, cost).sequence
 
         return self._write(work)
 
@@ -431,8 +381,8 @@ class Ledger:
         key : str or int, optional
             Only those of this name, or the one with this number.
         """
-        of = None if dataset is None else _dataset_key(dataset)
-        storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or _is_name(key)
+        of = None if dataset is None else folded_dataset(dataset)
+        storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or is_name(key)
         if not storable:  # so nothing is stored under it
             return []
         return self._read(lambda transaction: transaction.releases_of(functions, of, key))
@@ -447,7 +397,7 @@ class Ledger:
 
     def entries(self, dataset: str | None = None) -> list[LedgerRow]:
         """Return the entries in the order of the chain, of one dataset or of all, for `dp_ledger`."""
-        key = None if dataset is None else _dataset_key(dataset)
+        key = None if dataset is None else folded_dataset(dataset)
         return self._read(lambda transaction: transaction.ledger_rows(key))
 
     def verify(self, head: str | None = None) -> VerifyReport:
@@ -482,176 +432,8 @@ class Ledger:
         ledger_id = source.id
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
 
-    @property
-    def id(self) -> str:
-        """What the chain starts from: 32 random hexadecimal digits, made with the ledger."""
-        return self._opened().ledger_id
-
-    def _read(self, work: Callable[[Transaction], T]) -> T:
-        return self._run(self._opened().read, work)
-
-    def _write(self, work: Callable[[Transaction], T]) -> T:
-        return self._run(self._opened().write, work)
-
-    def _run(self, run: Callable[..., tuple[T, tuple[int, str]]], work: Callable[[Transaction], T]) -> T:
-        from dpsql.ledger.transaction import Transaction
-
-        store, seen = self._opened(), self._seen  # noted before the transaction begins: its snapshot is not older
-
-        def inside(connection: Connection) -> tuple[T, tuple[int, str]]:
-            transaction = Transaction(store, connection, seen)
-            return work(transaction), transaction.head
-
-        result, self._seen = run(inside)
-        return result
-
-    def _opened(self) -> Store:
-        if self._closed:
-            raise LedgerError("L012", "the ledger is closed. Connect again to open it.")
-        if self._store is None:
-            with self._opening:
-                if self._store is None:
-                    self._store = self._open_store()
-        return self._store
-
-    def _open_store(self) -> Store:
-        from dpsql.ledger.store import Store
-        from dpsql.ledger.transaction import Transaction
-
-        store = Store(self._location, read_only=self._read_only)
-        try:
-            if not store.is_read_only:
-                store.read(lambda connection: Transaction(store, connection, (0, "")).refuse_another_chain())
-        except BaseException:
-            store.close()
-            raise
-        return store
-
-
-def _dataset_key(dataset: str) -> str:
-    _refuse_name("dataset", dataset)
-    return "".join(letter.lower() if letter.isascii() else letter for letter in dataset)
-
-
-def _is_name(name: str) -> bool:
-    """Whether every database can store and index `name` as it is."""
-    try:
-        length = len(name.encode())
-    except (AttributeError, UnicodeEncodeError):
-        return False
-    return 0 < length <= _longest_name and "\x00" not in name
-
-
-def _refuse_name(argument: str, name: str) -> None:
-    """Raise unless `name` can be one."""
-    if not _is_name(name):
-        raise ParameterError(
-            "P013",
-            f"{argument} must be text of 1 to {_longest_name} bytes without NUL. Give {argument} := another name.",
-        )
-
-
-def _fingerprint(dataset: str, function: str, arguments: str) -> str:
-    return hashlib.sha256(f"{canonical([dataset, function])}{arguments}".encode()).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` with exact numbers as text and whole floats as integers, so that equal calls are equal text."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    if isinstance(value, Fraction):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        if set(map(type, value)) == {str}:  # the names of a large vocabulary
-            return list(value)
-        return [_plain(item) for item in value]
-    return value
-
 
 def _lineage_of(transaction: Transaction, dataset: str) -> Any:
     """Return what stands beside a dataset's budget."""
     declared = transaction.declarations(None).latest.get(dataset, {}).get("protect")
     return None if declared is None else declared.lineage
-
-
-def _append_charges(transaction: Transaction, row: dict[str, Any], keys: Sequence[str], cost: Cost) -> Entry:
-    """Append a release's row, and one without its result for each further budget that it is charged to."""
-
-    def append(key: str, row: dict[str, Any]) -> Entry:
-        state = transaction.state(key)
-        return transaction.append(row, changed(state, spent=state.spent.plus(cost)))
-
-    entry = append(keys[0], row)
-    for key in keys[1:]:
-        own = {"dataset": key, "name": None, "result": None, "lineage": _json({"of": entry.sequence})}
-        append(key, row | own | {"fingerprint": _fingerprint(key, row["function"], row["arguments"])})
-    return entry
-
-
-def guarantee_text(
-    cost: Cost, neighbours: str, privacy_unit: str | None, max_rows_per_unit: int | None, row: str
-) -> str:
-    """Return the guarantee of a release in words; arguments as of `Ledger.charge`."""
-    subject = row
-    if privacy_unit is not None:
-        subject = f"all rows of one {privacy_unit}"
-        if max_rows_per_unit is not None:
-            subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
-    return f"{loss_text(cost)}, {neighbours} of {subject}"
-
-
-def _release_row(
-    dataset: str,
-    event: Mapping[str, Any],
-    function: str,
-    arguments: Mapping[str, Any],
-    name: str | None,
-    neighbours: str,
-    privacy_unit: str | None,
-    max_rows_per_unit: int | None,
-    row: str,
-) -> tuple[dict[str, Any], Cost]:
-    """Return everything of a release's row that is known before its noise, with its cost."""
-    key = _dataset_key(dataset)
-    if name is not None:
-        _refuse_name("release", name)
-    cost = cost_of(event)
-    try:
-        arguments_text, event_text = canonical(_plain(arguments)), canonical(_plain(event))
-    except (TypeError, ValueError):
-        raise ParameterError("P049", f"the arguments of {function} must be JSON values, to be recorded.") from None
-    guarantee = guarantee_text(cost, neighbours, privacy_unit, max_rows_per_unit, row)
-    record = _row("release", key, function, arguments_text, guarantee=guarantee)
-    amounts = {
-        "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),
-        "delta": str(units_up(cost.delta)),
-        "rho": None if cost.rho is None else str(units_up(cost.rho)),
-    }
-    return record | amounts | {"name": name, "event": event_text}, cost
-
-
-def _row(
-    kind: str, dataset: str, function: str, arguments: str, *, guarantee: str, status: str = NO_RESULT
-) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "dataset": dataset,
-        "name": None,
-        "function": function,
-        "arguments": arguments,
-        "fingerprint": _fingerprint(dataset, function, arguments),
-        "event": None,
-        "guarantee": guarantee,
-        "epsilon": "0",
-        "delta": "0",
-        "rho": "0",
-        "budget": None,
-        "result": None,
-        "status": status,
-    }
-
-
-def _json(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else canonical(_plain(value))

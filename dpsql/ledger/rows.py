@@ -149,7 +149,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class RecordedDeclaration:
     """A row that charges nothing: what a data owner declared about a dataset.
 
     Attributes
@@ -175,7 +175,7 @@ class Declaration:
 
 
 @dataclass(frozen=True)
-class Declarations:
+class RecordedDeclarations:
     """Every declaration that stands.
 
     Attributes
@@ -190,7 +190,7 @@ class Declarations:
 
     counter: int
     hash: str
-    latest: Mapping[str, Mapping[str, Declaration]]
+    latest: Mapping[str, Mapping[str, RecordedDeclaration]]
 
 
 def budget_row(dataset: str, state: State) -> BudgetRow:

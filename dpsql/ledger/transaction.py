@@ -29,10 +29,10 @@ from dpsql.ledger.chain import (
 from dpsql.ledger.composition import Composition
 from dpsql.ledger.rows import (
     BudgetRow,
-    Declaration,
-    Declarations,
     Entry,
     LedgerRow,
+    RecordedDeclaration,
+    RecordedDeclarations,
     State,
     StoredRelease,
     budget_row,
@@ -204,18 +204,18 @@ class Transaction:
                     rows.append(ledger_row(row))
         return rows
 
-    def declarations(self, known: Declarations | None) -> Declarations:
+    def declarations(self, known: RecordedDeclarations | None) -> RecordedDeclarations:
         """Return every declaration that stands; `known` again, as long as no row was declared after it."""
         last = self._last(DECLARED)
         counter, last_hash, number = last or (0, "", 0)
         if known is not None and self._statements.has_lasts and (known.counter, known.hash) == (counter, last_hash):
             return known
-        latest: dict[str, dict[str, Declaration]] = {}
+        latest: dict[str, dict[str, RecordedDeclaration]] = {}
         end, count = (0, ""), 0
         for found in self._connection.execute(self._statements.declarations).all():
             row = self._verified(found[:-1], found[-1])
             with self._decoding(row["sequence"]):
-                declaration = Declaration(
+                declaration = RecordedDeclaration(
                     row["sequence"],
                     row["kind"],
                     row["dataset"],
@@ -227,7 +227,7 @@ class Transaction:
             end, count = (row["sequence"], row["hash"]), count + 1
         if self._statements.has_lasts and (*end, count) != (counter, last_hash, number):
             raise self._damaged(_largest(counter, end[0]))
-        return Declarations(end[0], end[1], latest)
+        return RecordedDeclarations(end[0], end[1], latest)
 
     def verify(self, head: str | None) -> VerifyReport:
         """Walk the whole chain, and compare what is kept beside it."""

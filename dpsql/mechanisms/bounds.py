@@ -145,11 +145,6 @@ def laplace_bounds(
     return interval_from_counts(fine, coarse, _laplace_thresholds(scale, chance))
 
 
-def laplace_threshold(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, failure: Fraction) -> float:
-    """Return how many rows, noise included, a coarse cell must hold to be in the interval of `laplace_bounds`."""
-    return _laplace_thresholds(_laplace_scale(epsilon, neighbours, max_rows_per_unit), _check_failure(failure)).coarse
-
-
 def gaussian_bounds(
     counts: NDArray[np.int64],
     *,

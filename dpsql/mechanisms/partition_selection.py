@@ -21,8 +21,8 @@ at most ``m r max(h(1), h(m) / m) = r max(m h(1), h(m))``. T is the least thresh
 
 delta' being delta, or delta / 2 with Gaussian noise. For m = 1 both are one. With discrete Laplace noise of
 ``a = exp(-epsilon / (s m r))`` it is ``P(Z >= k) = a**k / (1 + a)``: the threshold of continuous Laplace noise,
-``1 + ln(r / (2 delta)) r / epsilon``, is too low for it (`dpsql.testing.broken.filters`). Nothing is lost by looking at
-a replacement as a whole; two steps of half the epsilon would need ``delta / (1 + exp(epsilon / 2))`` for each.
+``1 + ln(r / (2 delta)) r / epsilon``, is too low for it (`tests/support/broken/filters.py`). Nothing is lost by looking
+at a replacement as a whole; two steps of half the epsilon would need ``delta / (1 + exp(epsilon / 2))`` for each.
 
 The keys are released in the order of their names: any other order might tell something about the counts.
 """

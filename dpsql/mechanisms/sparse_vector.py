@@ -1,7 +1,7 @@
 """The sparse vector technique with a cutoff: which of many scores are above a public threshold.
 
 Only the scores that are found above cost anything, and at most `cutoff` of them are: then it stops. Without the cutoff
-the loss grows with the number of scores above, whatever the noise (`dpsql.testing.broken.filters.noisycut_law`).
+the loss grows with the number of scores above, whatever the noise (`tests/support/broken/filters.py`).
 """
 
 from __future__ import annotations

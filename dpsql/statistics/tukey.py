@@ -19,7 +19,7 @@ removal was made: ``P(E) <= e**a P'(E) + d <= e**(2 a) P''(E) + (1 + e**a) d``. 
 ``d = delta / (1 + e**(epsilon / 2))`` this is ``(epsilon, delta)``: `row_budget`.
 
 None of this holds for blocks of consecutive rows, ``m`` blocks of ``floor(n / m)``: one row more moves rows between
-all blocks (`dpsql.testing.broken.tukey`).
+all blocks (`tests/support/broken/tukey.py`).
 """
 
 from __future__ import annotations

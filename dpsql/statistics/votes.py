@@ -26,7 +26,7 @@ Votes are not monotone: an added row may raise one feature and lower another, so
 sensitivity. Under replace both blocks can do so with the same features: votes (5, 5, 0) become (3, 7, 0).
 
 None of this holds for blocks of consecutive rows of a shuffled table, ``m`` blocks of ``floor(n / m)``: one row
-more shifts the borders of all blocks (`dpsql.testing.broken.votes`). Nor may m depend on the private n, other
+more shifts the borders of all blocks (`tests/support/broken/votes.py`). Nor may m depend on the private n, other
 than through a released count: `blocks_from_count`.
 """
 

@@ -25,7 +25,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.functions.feature_counts import NameCounts
 from dpsql.noise.entropy import OperatingSystemEntropy
 from dpsql.testing.bits import SeededBits
-from dpsql.testing.broken.planting import planted
+from support.broken.planting import planted
 
 
 class Repeated:

@@ -12,7 +12,7 @@ from calls import CALLS, Call
 from seam import Watch
 
 from dpsql.engines.duckdb.session import Session
-from dpsql.testing.broken.planting import planted
+from support.broken.planting import planted
 
 PLACES = ("temporary", "in the database", "in a file")
 

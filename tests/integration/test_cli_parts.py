@@ -10,21 +10,21 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from dpsql.cli.catalog import Catalog, signature_of
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.demo import MEASUREMENTS, upper_bounds
 from dpsql.cli.dot_commands import DOT_COMMANDS
+from dpsql.cli.known_names import KnownNames, signature_of
 from dpsql.cli.messages import clean_message
-from dpsql.cli.session import Session
+from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell, is_complete
-from dpsql.cli.statements import is_blank, split, split_all
+from dpsql.cli.splitting import is_blank, split, split_all
 from dpsql.engines.duckdb.headers import headers
 from dpsql.functions.registry import FUNCTIONS
 
 
 @pytest.fixture
-def session() -> Iterator[Session]:
-    with Session() as opened:
+def runner() -> Iterator[Runner]:
+    with Runner() as opened:
         opened.execute('CREATE TABLE patients AS SELECT i AS age, i % 2 = 0 AS "re lapse" FROM range(9) AS r(i)')
         opened.execute("CREATE TEMP VIEW visits AS SELECT 1 AS day")
         yield opened
@@ -68,10 +68,10 @@ def test_split_all_takes_the_last_statement_without_semicolon_and_knows_the_line
     assert not is_blank("/* open")
 
 
-def test_clean_message_keeps_the_coded_line_alone(session: Session) -> None:
+def test_clean_message_keeps_the_coded_line_alone(runner: Runner) -> None:
     for arguments, code in (("epsilon := 0, lower := 0, upper := 5", "P001"), ("epsilon := 1, lower := 5", "P003")):
         with pytest.raises(Exception, match="UDF") as caught:
-            session.execute(f"FROM dp_sis('patients', target := 're lapse', k := 1, {arguments})")
+            runner.execute(f"FROM dp_sis('patients', target := 're lapse', k := 1, {arguments})")
         message = clean_message(caught.value)
         assert message.startswith(f"[DPSQL-{code}] ")
         assert "\n" not in message
@@ -94,8 +94,8 @@ def test_clean_message_drops_the_stack_that_duckdb_1_5_appends() -> None:
     assert clean_message(ValueError()) == "ValueError"
 
 
-def completions(session: Session, text: str) -> list[str]:
-    completer = SqlCompleter(Catalog(session), DOT_COMMANDS)
+def completions(runner: Runner, text: str) -> list[str]:
+    completer = SqlCompleter(KnownNames(runner), DOT_COMMANDS)
     return [found.text for found in completer.get_completions(Document(text), CompleteEvent())]
 
 
@@ -128,36 +128,36 @@ def completions(session: Session, text: str) -> list[str]:
         (".schema pa", ["patients"], []),
     ],
 )
-def test_completion(session: Session, text: str, among: list[str], never: list[str]) -> None:
-    found = completions(session, text)
+def test_completion(runner: Runner, text: str, among: list[str], never: list[str]) -> None:
+    found = completions(runner, text)
     assert set(among) <= set(found)
     assert not set(never) & set(found)
     assert len(found) == len(set(found))
 
 
-def test_completion_survives_an_aborted_transaction(session: Session) -> None:
-    session.execute("BEGIN")
+def test_completion_survives_an_aborted_transaction(runner: Runner) -> None:
+    runner.execute("BEGIN")
     with pytest.raises(Exception, match="nope"):
-        session.execute("SELECT error('nope')")
-    assert completions(session, "FROM pat") == []
-    session.execute("ROLLBACK")
-    assert completions(session, "FROM pat") == ["patients"]
+        runner.execute("SELECT error('nope')")
+    assert completions(runner, "FROM pat") == []
+    runner.execute("ROLLBACK")
+    assert completions(runner, "FROM pat") == ["patients"]
 
 
-def test_completing_charges_nothing(session: Session) -> None:
+def test_completing_charges_nothing(runner: Runner) -> None:
     for text in ("FROM dp_sis('patients', ", "SELECT dp_protect('patients', ep"):
-        completions(session, text)
-    assert session.ledger.entries() == []
+        completions(runner, text)
+    assert runner.ledger.entries() == []
 
 
-def test_every_dp_function_is_described(session: Session) -> None:
+def test_every_dp_function_is_described(runner: Runner) -> None:
     texts = headers()
-    for function in Catalog(session).functions:
+    for function in KnownNames(runner).functions:
         assert texts.get(function.name), f"{function.name} has no comment above its definition in sql/"
 
 
-def test_help_shows_defaults_and_what_each_argument_means(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Shell(session).run_dot(".help dp_bounds")
+def test_help_shows_defaults_and_what_each_argument_means(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Shell(runner).run_dot(".help dp_bounds")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Draw private bounds that hold the bulk of a column."
     form = lines.index(
@@ -173,17 +173,17 @@ def test_help_shows_defaults_and_what_each_argument_means(session: Session, caps
 
 
 @pytest.mark.parametrize("function", ["dp_sis", "exact_xty", "dp_protect", "dp_estimate", "dp_budget", "dp_predict"])
-def test_help_of_every_kind_of_function(session: Session, function: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Shell(session).run_dot(f".help {function}")
+def test_help_of_every_kind_of_function(runner: Runner, function: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Shell(runner).run_dot(f".help {function}")
     out = capsys.readouterr().out
     for argument in signature_of(function).values():
-        if any(argument.name in form.arguments for form in Catalog(session).functions if form.name == function):
+        if any(argument.name in form.arguments for form in KnownNames(runner).functions if form.name == function):
             assert argument.meaning in out
     assert f"{function}(" in out
 
 
-def test_duckdb_lists_what_each_function_does(session: Session) -> None:
-    found = session.connection.execute(
+def test_duckdb_lists_what_each_function_does(runner: Runner) -> None:
+    found = runner.connection.execute(
         "SELECT DISTINCT function_name, comment FROM duckdb_functions() WHERE database_name = 'dpsql' "
         "AND regexp_matches(function_name, '^(dp|exact)_')"
     ).fetchall()
@@ -192,9 +192,9 @@ def test_duckdb_lists_what_each_function_does(session: Session) -> None:
     assert dict(found)["dp_sis"] == FUNCTIONS["dp_sis"].doc
 
 
-def test_a_misspelt_table_is_not_taken_from_python(session: Session) -> None:
+def test_a_misspelt_table_is_not_taken_from_python(runner: Runner) -> None:
     with pytest.raises(Exception, match="does not exist"):
-        session.execute("FROM statement")
+        runner.execute("FROM statement")
 
 
 @pytest.mark.parametrize(
@@ -212,35 +212,35 @@ def test_a_misspelt_table_is_not_taken_from_python(session: Session) -> None:
         ("DESCRIBE patients", True),
     ],
 )
-def test_which_statements_have_rows(session: Session, statement: str, has_rows: bool) -> None:
-    assert (session.execute(statement) is not None) == has_rows
+def test_which_statements_have_rows(runner: Runner, statement: str, has_rows: bool) -> None:
+    assert (runner.execute(statement) is not None) == has_rows
 
 
-def test_interrupt_from_another_thread_of_the_program(session: Session) -> None:
+def test_interrupt_from_another_thread_of_the_program(runner: Runner) -> None:
     """The query runs off the main thread, so DuckDB can be told to stop while Python waits."""
     stop = threading.Event()
 
     def nag() -> None:
         while not stop.wait(0.05):
-            session.connection.interrupt()
+            runner.connection.interrupt()
 
     thread = threading.Thread(target=nag)
     thread.start()
     try:
         with pytest.raises(Exception, match=r"(?i)interrupt"):
-            session.execute("SELECT sum(hash(i)) FROM range(100000000000000) AS r(i)")
+            runner.execute("SELECT sum(hash(i)) FROM range(100000000000000) AS r(i)")
     finally:
         stop.set()
         thread.join()
-    assert session.execute("SELECT 1") is not None
+    assert runner.execute("SELECT 1") is not None
 
 
 def test_files_that_read_one_another_come_to_an_end(
-    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runner: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loop = tmp_path / "loop.sql"
     loop.write_text(f"SELECT 1;\n.read '{loop}'\n")
-    assert not Shell(session).run_dot(f".read '{loop}'")
+    assert not Shell(runner).run_dot(f".read '{loop}'")
     assert "more than 16 files" in capsys.readouterr().err
 
 
@@ -248,9 +248,9 @@ def test_files_that_read_one_another_come_to_an_end(
     "line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."]
 )
 def test_wrong_dot_commands_are_told_and_leave_the_shell_going(
-    session: Session, line: str, capsys: pytest.CaptureFixture[str]
+    runner: Runner, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not Shell(session).run_dot(line)
+    assert not Shell(runner).run_dot(line)
     assert capsys.readouterr().err
 
 

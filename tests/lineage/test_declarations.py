@@ -12,8 +12,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.installation import session_of
-from dpsql.ledger.ledger import Ledger
+from support.sessions import ledger_of
 
 FIT = "target := 'y', features := ['a'], k := 1, epsilon := 0.01, lower := 0, upper := 1, target_lower := 0, target_upper := 1"
 QUANTILE = "epsilon := 0.01, lower := 0, upper := 1, quantiles := [0.5]"
@@ -50,12 +49,6 @@ def refused(con: Any, statement: str, code: str) -> str:
         con.execute(statement).fetchall()
     assert ledger_of(con).entries() == before
     return str(caught.value)
-
-
-def ledger_of(con: Any) -> Ledger:
-    session = session_of(con)
-    assert session is not None
-    return session.ledger
 
 
 def spent(con: Any) -> dict[str, int]:

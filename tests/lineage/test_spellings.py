@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.installation import session_of
 from dpsql.ledger.ledger import Ledger
+from support.sessions import ledger_of
 
 FIT = "target := 'y', features := ['a'], k := 1, epsilon := 0.01, lower := 0, upper := 1, target_lower := 0, target_upper := 1"
 QUANTILE = "epsilon := 0.01, lower := 0, upper := 1, quantiles := [0.5]"
@@ -157,12 +157,6 @@ def z(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConne
     con = stage(tmp_path_factory.mktemp("spellings"))
     yield con
     con.close()
-
-
-def ledger_of(con: Any) -> Ledger:
-    session = session_of(con)
-    assert session is not None
-    return session.ledger
 
 
 def totals(con: Any) -> dict[str, int]:

@@ -13,6 +13,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# What the README promises of dpsql.testing: randomized response of loss ln 3, by its law, by its outputs, and in SQL.
+AUDIT = """
+import random
+import dpsql
+from dpsql.testing import audit, audit_sql, check_exhaustively
+
+def law(table):
+    return {bit: 0.75 if (bit,) == table[0] else 0.25 for bit in (0, 1)}
+
+def release(bit, count):
+    return [bit if draw.random() < 0.75 else 1 - bit for _ in range(count)]
+
+draw = random.Random(0)
+exact = check_exhaustively(law, [(0,), (1,)], 1, "replace")
+print(exact.within(1.1), exact.within(1.0))
+print(*(audit(release, (0, 1), epsilon=claim, runs=10_000).verdict for claim in (1.1, 0.5)))
+query = "SELECT random() < CASE WHEN count(*) = 2 THEN 0.75 ELSE 0.25 END AS answer FROM t"
+tables = tuple(f"CREATE TABLE t AS FROM range({rows}) AS r(x)" for rows in (2, 3))
+print(audit_sql(dpsql.connect, query, tables, epsilon=0.5).verdict)
+"""
 
 
 def run(*command: object, cwd: Path | None = None) -> str:
@@ -50,7 +70,8 @@ def test_wheel_holds_every_module_and_sql_file_once(distributions: dict[str, Pat
 def test_sdist_holds_tests_and_licence(distributions: dict[str, Path]) -> None:
     with tarfile.open(distributions["sdist"]) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {"LICENSE", "README.md", "CHANGELOG.md", "sql/dp/dp_sis.sql", "udfs/sis.py", "tests/conftest.py"} <= names
+    expected = {"LICENSE", "README.md", "CHANGELOG.md", "sql/dp/dp_sis.sql", "udfs/sis.py", "tests/conftest.py"}
+    assert {*expected, "tests/support/broken/__init__.py"} <= names
 
 
 @pytest.mark.long
@@ -66,6 +87,7 @@ def test_installs_elsewhere_and_doctor_is_content(kind: str, distributions: dict
     run(python, "-m", "pip", "install", "-q", *offline, distributions[kind])
     where = run(python, "-c", "import dpsql, dpsql.udfs, dpsql.sql; print(dpsql.__file__)", cwd=tmp_path).strip()
     assert Path(where).is_relative_to(venv)
+    assert run(python, "-c", AUDIT, cwd=tmp_path).split() == ["True", "False", "passes", "violates", "violates"]
     report = run(venv / "bin" / "dpsql", "doctor", cwd=tmp_path)
     assert "dp_sis" in report
 

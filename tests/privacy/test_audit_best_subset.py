@@ -16,9 +16,12 @@ import dpsql
 from dpsql.errors import InternalError
 from dpsql.functions.best_subset import draw_subset
 from dpsql.kernels import best_subsets as kernel
-from dpsql.testing import AuditReport, BestSubsetLaw, audit_sql, check_fresh_draws, to_arrow
-from dpsql.testing.broken import pruned_by_products
+from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
+from support.audits import connecting
+from support.broken import pruned_by_products
+from support.laws.best_subset import BestSubsetLaw
+from support.sql_text import named
 
 CONFIDENCE = 1 - 1e-6
 BOUNDS = {"lower": -1, "upper": 1, "target_lower": -1, "target_upper": 1}
@@ -42,10 +45,6 @@ CASES: list[tuple[str, tuple[Table, Table], dict[str, Any]]] = [
 ]
 IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case in CASES]
 cases = pytest.mark.parametrize(("relation", "pair", "case"), CASES, ids=IDS)
-
-
-def named(arguments: dict[str, Any]) -> str:
-    return ", ".join(f"{key} := {value!r}" for key, value in arguments.items())
 
 
 def table_form(**arguments: Any) -> str:
@@ -72,12 +71,8 @@ def run(
     columns: tuple[str, ...] = (*FEATURES, "y"),
     batch: int = 10,
 ) -> AuditReport:
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     return audit_sql(
-        connect,
+        connecting(opened),
         sql,
         (to_arrow(pair[0], columns), to_arrow(pair[1], columns)),
         epsilon=epsilon,

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.engines.duckdb.keys import block_hash, identity
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws
+from support.audits import connecting
 
 CONFIDENCE = 1 - 1e-6
 GROUPS = " FROM t, range({count}) AS r(copy) GROUP BY copy"
@@ -142,13 +143,9 @@ TABLE_FORMS = [name for name, case in CASES.items() if "{count}" not in case[0]]
 def run(opened: list[Any], name: str, runs: int, claim: float | None = None) -> AuditReport:
     sql, tables, epsilon, delta, _ = CASES[name]
 
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     batch = 200 if "{count}" in sql else 20
     return audit_sql(
-        connect,
+        connecting(opened),
         sql,
         tables,
         epsilon=claim or epsilon,

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.testing import AuditReport, KendallLaw, audit_sql, check_fresh_draws, to_arrow
+from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
+from support.audits import connecting
+from support.laws.kendall import KendallLaw
+from support.sql_text import named
 
 CONFIDENCE = 1 - 1e-6
 LOW, HIGH = -99.0, 99.0
@@ -63,15 +66,13 @@ def features(pair: tuple[Table, Table]) -> list[str]:
 
 
 def table_form(names: list[str], **arguments: Any) -> str:
-    text = ", ".join(f"{key} := {value!r}" for key, value in arguments.items())
-    return f"SELECT rank, feature FROM dp_kendall('t', target := 'y', features := {names}, {text})"
+    return f"SELECT rank, feature FROM dp_kendall('t', target := 'y', features := {names}, {named(arguments)})"
 
 
 def aggregate_form(names: list[str], **arguments: Any) -> str:
     """Many releases per statement: every group holds the same rows."""
-    text = ", ".join(f"{key} := {value!r}" for key, value in arguments.items())
     return (
-        f"SELECT list_transform(dp_kendall([{', '.join(names)}], y, names := {names}, {text}), "
+        f"SELECT list_transform(dp_kendall([{', '.join(names)}], y, names := {names}, {named(arguments)}), "
         "lambda entry: entry.feature) FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
 
@@ -85,16 +86,12 @@ def run(
     runs: int,
     columns: Sequence[str] = (),
 ) -> AuditReport:
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     arrow = [
         to_arrow([(*row, number) for number, row in enumerate(table)], columns or (*features(pair), "y", "id"))
         for table in pair
     ]
     return audit_sql(
-        connect,
+        connecting(opened),
         sql,
         (arrow[0], arrow[1]),
         epsilon=epsilon,

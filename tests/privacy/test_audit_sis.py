@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.testing import AuditReport, SisLaw, audit_sql, check_fresh_draws, to_arrow
+from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
+from support.audits import connecting
+from support.laws.sis import SisLaw
+from support.sql_text import named
 
 CONFIDENCE = 1 - 1e-6
 BOUNDS = "lower := -1, upper := 1, target_lower := -1, target_upper := 1"
@@ -39,15 +42,13 @@ IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case i
 
 
 def table_form(**arguments: Any) -> str:
-    text = ", ".join(f"{key} := {value!r}" for key, value in arguments.items())
-    return f"SELECT rank, feature FROM dp_sis('t', target := 'y', k := 1, {BOUNDS}, {text})"
+    return f"SELECT rank, feature FROM dp_sis('t', target := 'y', k := 1, {BOUNDS}, {named(arguments)})"
 
 
 def aggregate_form(**arguments: Any) -> str:
     """Many releases per statement: every group holds the same rows."""
-    text = ", ".join(f"{key} := {value!r}" for key, value in arguments.items())
     return (
-        f"SELECT dp_sis([a, b], y, names := ['a', 'b'], k := 1, {BOUNDS}, {text})[1].feature "
+        f"SELECT dp_sis([a, b], y, names := ['a', 'b'], k := 1, {BOUNDS}, {named(arguments)})[1].feature "
         "FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
 
@@ -61,13 +62,9 @@ def run(
     runs: int,
     columns: tuple[str, ...] = ("a", "b", "y"),
 ) -> AuditReport:
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     arrow = to_arrow(pair[0], columns), to_arrow(pair[1], columns)
     return audit_sql(
-        connect,
+        connecting(opened),
         sql,
         arrow,
         epsilon=epsilon,

@@ -24,10 +24,12 @@ from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH
 from dpsql.kernels.best_subsets import LIST_WIDTH
 from dpsql.mechanisms import subset_exponential
 from dpsql.statistics.gram import score_sensitivity
-from dpsql.testing import BestSubsetLaw, SqlRelease, fit, runs_needed, to_arrow
-from dpsql.testing.broken.subsets import ball_scores
+from dpsql.testing import SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
+from support.broken.subsets import ball_scores
+from support.laws.best_subset import BestSubsetLaw
+from support.sql_text import named
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5
@@ -100,12 +102,6 @@ def runs_for(name: str) -> int:
 
 def scaled(name: str, factor: float = 1.0) -> Case:
     return {**CASES[name], "epsilon": CASES[name]["epsilon"] / factor}
-
-
-def named(case: Case) -> str:
-    return ", ".join(
-        f"{key} := {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in case.items()
-    )
 
 
 def table_form(connection: Any, case: Case, runs: int) -> list[Outcome]:

@@ -14,8 +14,9 @@ import pytest
 import dpsql.functions.sis
 from dpsql.statistics import fixed_point, xty
 from dpsql.statistics.fixed_point import quantise
-from dpsql.testing import CentredSisLaw, SisLaw, check_exhaustively, check_sensitivity
-from dpsql.testing.broken import (
+from dpsql.testing import check_exhaustively, check_sensitivity
+from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.broken import (
     algorithm_1_law,
     algorithm_1_scores,
     float_sum,
@@ -23,8 +24,8 @@ from dpsql.testing.broken import (
     printed_canonical_lipschitz_law,
     unclipped_centred_target,
 )
-from dpsql.testing.laws import canonical_lipschitz_law
-from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.laws.selection import canonical_lipschitz_law
+from support.laws.sis import CentredSisLaw, SisLaw
 
 BOUNDS = {"lower": -1, "upper": 1, "target_lower": -1, "target_upper": 1}
 

@@ -10,8 +10,8 @@ import pytest
 from dpsql.mechanisms.partition_selection import partition_selection
 from dpsql.mechanisms.sparse_vector import SparseVector
 from dpsql.statistics.feature_counts import released_norms
-from dpsql.testing.broken import filters as broken
-from dpsql.testing.filters import (
+from support.broken import filters as broken
+from support.laws.filters import (
     Noise,
     comparison_chance,
     discrete_laplace_tail,

@@ -11,10 +11,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.engines.duckdb.keys import block_hash, identity
 from dpsql.testing import AuditReport, audit_sql
-from dpsql.testing.broken import BROKEN_FITS, broken_fit
-from dpsql.testing.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
+from support.broken import BROKEN_FITS, broken_fit
+from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
 
 CONFIDENCE = 1 - 1e-6
 ROWS = 240

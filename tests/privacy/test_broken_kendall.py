@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-import dpsql
-from dpsql.testing import AuditReport, KendallLaw, audit_sql, check_exhaustively, to_arrow
-from dpsql.testing.broken import install_broken_kendall, sensitivity_as_range_law, tau_b_law, tau_b_scores
+from dpsql.testing import AuditReport, audit_sql, check_exhaustively, to_arrow
 from dpsql.testing.neighbours import Table
+from support.audits import connecting
+from support.broken import install_broken_kendall, sensitivity_as_range_law, tau_b_law, tau_b_scores
+from support.laws.kendall import KendallLaw
 
 CONFIDENCE = 1 - 1e-6
 Pair = tuple[Table, Table]
@@ -39,13 +40,17 @@ CONSTANT: Pair = ((0.0, 5.0, 0.0), (1.0, 5.0, 1.0)), ((0.0, 5.0, 0.0), (1.0, 5.0
 
 
 def run(opened: list[Any], sql: str, pair: Pair, *, epsilon: float, runs: int) -> AuditReport:
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        install_broken_kendall(opened[-1])
-        return opened[-1]
-
     arrow = to_arrow(pair[0], ("a", "b", "y")), to_arrow(pair[1], ("a", "b", "y"))
-    return audit_sql(connect, sql, arrow, epsilon=epsilon, runs=runs, confidence=CONFIDENCE, power=0.3, batch=250)
+    return audit_sql(
+        connecting(opened, install_broken_kendall),
+        sql,
+        arrow,
+        epsilon=epsilon,
+        runs=runs,
+        confidence=CONFIDENCE,
+        power=0.3,
+        batch=250,
+    )
 
 
 def broken(epsilon: float) -> str:

@@ -13,8 +13,8 @@ from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.objective_perturbation import calibrate, objective_epsilon, objective_perturbation
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.testing.bits import SeededBits
-from dpsql.testing.broken import logistic as broken
-from dpsql.testing.logistic import Perturbation, Table, loss_at, replaced_pair, shifted
+from support.broken import logistic as broken
+from support.laws.logistic import Perturbation, Table, loss_at, replaced_pair, shifted
 
 S = FIXED_POINT_ONE
 FAR = np.concatenate((np.linspace(-30, 30, 20_001), np.linspace(-1000, 1000, 2001)))[:, None]

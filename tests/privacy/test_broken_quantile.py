@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dpsql.testing import check_exhaustively
-from dpsql.testing.broken.quantile import (
+from dpsql.testing.neighbours import Relation
+from support.broken.quantile import (
     closed_cells_law,
     fixed_rank_law,
     median_constant_halving_law,
@@ -17,8 +18,7 @@ from dpsql.testing.broken.quantile import (
     noisy_rank_law,
     rank_split_law,
 )
-from dpsql.testing.neighbours import Relation
-from dpsql.testing.quantile import quantile_law
+from support.laws.quantile import quantile_law
 
 HALF = Fraction(1, 2)
 QUARTILES = [Fraction(1, 4), HALF, Fraction(3, 4)]

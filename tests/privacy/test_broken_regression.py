@@ -15,8 +15,8 @@ from dpsql.ledger.accountant import cost_of
 from dpsql.mechanisms.gaussian import gaussian_covers, gaussian_delta, gaussian_mu, gaussian_release
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, row_radius
-from dpsql.testing.broken import regression as broken
 from dpsql.testing.distribution import fit
+from support.broken import regression as broken
 
 S = FIXED_POINT_ONE
 EPSILON, DELTA = Fraction(1), Fraction("1e-6")

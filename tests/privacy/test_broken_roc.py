@@ -12,7 +12,8 @@ import pytest
 
 from dpsql.mechanisms.smooth import cauchy_scale, default_beta
 from dpsql.testing import check_exhaustively
-from dpsql.testing.broken.roc import (
+from dpsql.testing.neighbours import RELATIONS, Relation
+from support.broken.roc import (
     closed_medians_law,
     present_cells_law,
     rank_split_medians_law,
@@ -22,8 +23,7 @@ from dpsql.testing.broken.roc import (
     total_epsilon_constant,
     two_counts_law,
 )
-from dpsql.testing.neighbours import RELATIONS, Relation
-from dpsql.testing.roc import (
+from support.laws.roc import (
     area_law,
     best_beta,
     discrete_laplace_law,

@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
-import dpsql
 from dpsql.testing import AuditReport, audit_sql, to_arrow
-from dpsql.testing.broken import BROKEN_SELECTORS, install_broken_selectors
 from dpsql.testing.neighbours import Table
+from support.audits import connecting
+from support.broken import BROKEN_SELECTORS, install_broken_selectors
 
 CONFIDENCE = 1 - 1e-6
 BOUNDS = "lower := -1, upper := 1, target_lower := -1, target_upper := 1"
@@ -36,11 +36,6 @@ def columns(pair: tuple[Table, Table]) -> list[str]:
 
 
 def run(opened: list[Any], pair: tuple[Table, Table], sql: str, *, epsilon: float, runs: int) -> AuditReport:
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        install_broken_selectors(opened[-1])
-        return opened[-1]
-
     names = columns(pair)
     tables = [
         to_arrow(tuple((i, *row) for i, row in enumerate(table)), ["id", *names], ["int64", *["double"] * len(names)])
@@ -48,7 +43,14 @@ def run(opened: list[Any], pair: tuple[Table, Table], sql: str, *, epsilon: floa
     ]
     batch = 200 if "{count}" in sql else 25
     return audit_sql(
-        connect, sql, (tables[0], tables[1]), epsilon=epsilon, runs=runs, confidence=CONFIDENCE, power=0.3, batch=batch
+        connecting(opened, install_broken_selectors),
+        sql,
+        (tables[0], tables[1]),
+        epsilon=epsilon,
+        runs=runs,
+        confidence=CONFIDENCE,
+        power=0.3,
+        batch=batch,
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from private_functions import install_private
 
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws
-from dpsql.testing.broken import BROKEN_FUNCTIONS, install_broken
+from support.broken import BROKEN_FUNCTIONS, install_broken
 
 CONFIDENCE = 1 - 1e-6
 COUNTS = ("CREATE TABLE t AS SELECT 1 AS x FROM range(3)", "CREATE TABLE t AS SELECT 1 AS x FROM range(4)")

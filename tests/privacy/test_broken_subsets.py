@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from dpsql.testing import check_exhaustively
-from dpsql.testing.broken import subsets as broken
-from dpsql.testing.broken.subsets import Law, Subset, ball_scores, exponential_law, near_tie, steep_rows
 from dpsql.testing.neighbours import RELATIONS, Relation, Table
+from support.broken import subsets as broken
+from support.broken.subsets import Law, Subset, ball_scores, exponential_law, near_tie, steep_rows
 
 # Of scores that a row raises by amounts in [0, 1].
 RANGE = {"add_remove": 1, "replace": 2}

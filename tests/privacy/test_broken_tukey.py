@@ -12,7 +12,8 @@ import pytest
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
 from dpsql.mechanisms.tukey import growth_per_level
 from dpsql.testing.bits import SeededBits
-from dpsql.testing.broken.tukey import (
+from dpsql.testing.distribution import fit
+from support.broken.tukey import (
     inner_slabs_point,
     inverted_noise_law,
     monotone_law,
@@ -21,8 +22,7 @@ from dpsql.testing.broken.tukey import (
     too_deep_law,
     too_deep_point,
 )
-from dpsql.testing.distribution import fit
-from dpsql.testing.tukey import Models, TukeyLaw, hockey_stick, tukey_law
+from support.laws.tukey import Models, TukeyLaw, hockey_stick, tukey_law
 
 Doubles = Any
 

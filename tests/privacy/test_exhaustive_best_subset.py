@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.testing import BestSubsetLaw, check_exhaustively, check_sensitivity
+from dpsql.testing import check_exhaustively, check_sensitivity
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.laws.best_subset import BestSubsetLaw
 
 BOUNDS = {"lower": -1, "upper": 1, "target_lower": -1, "target_upper": 1}
 # A row and its negative have the same products: targets >= 0 are all there is.

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dpsql.kernels.kendall import RankedTable
-from dpsql.testing import KendallLaw, check_exhaustively, tables
-from dpsql.testing.kendall import Statistic
+from dpsql.testing import check_exhaustively, tables
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.laws.kendall import KendallLaw, Statistic
 
 MECHANISMS: list[dict[str, Any]] = [{}, {"mechanism": "exponential"}, {"split": "scaled"}]
 IDS = ["gumbel", "exponential", "scaled"]

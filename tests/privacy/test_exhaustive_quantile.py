@@ -15,7 +15,7 @@ from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.testing import check_exhaustively, neighbouring_pairs, tables
 from dpsql.testing.exhaustive import ExhaustiveReport
 from dpsql.testing.neighbours import RELATIONS, Relation, Row
-from dpsql.testing.quantile import quantile_law
+from support.laws.quantile import quantile_law
 
 HALF, THIRD, MOST, NEARLY = Fraction(1, 2), Fraction(1, 3), Fraction(3, 4), Fraction(9, 10)
 SINGLE = [HALF, MOST, NEARLY, THIRD]

@@ -13,10 +13,11 @@ import pytest
 
 import dpsql.functions.sis
 from dpsql.statistics import fixed_point, xty
-from dpsql.testing import CentredSisLaw, SisLaw, check_exhaustively
-from dpsql.testing.laws import canonical_lipschitz_law, select_law
+from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
-from dpsql.testing.races import ordered_race_law, subset_race_law
+from support.laws.races import ordered_race_law, subset_race_law
+from support.laws.selection import canonical_lipschitz_law, select_law
+from support.laws.sis import CentredSisLaw, SisLaw
 
 BOUNDS = {"lower": -1, "upper": 1, "target_lower": -1, "target_upper": 1}
 FEATURES = ("a", "b", "c", "d", "e")
@@ -142,7 +143,7 @@ def test_parts_of_a_private_centre_at_full_precision(relation: Relation) -> None
 
 
 def test_second_opinion_on_the_exact_laws() -> None:
-    """`dpsql.testing.laws` against quadrature written from the definitions, on random scores with ties."""
+    """`support.laws.selection` against quadrature written from the definitions, on random scores with ties."""
     generator = random.Random(11)
     for _ in range(40):
         size = generator.randint(2, 5)

@@ -1,6 +1,6 @@
 """What fits and summaries hand to their mechanisms through SQL, what noise they draw, and what neighbours can change.
 
-Every sampler call of one SQL call is recorded (`dpsql.testing.regression`). Its cost is composed anew from the
+Every sampler call of one SQL call is recorded (`support.laws.regression`). Its cost is composed anew from the
 arguments of the call, and compared with the ledger.
 """
 
@@ -18,8 +18,9 @@ import pytest
 import dpsql
 from dpsql.functions import least_squares
 from dpsql.testing.neighbours import Table, random_pairs, random_unit_pairs, to_arrow
-from dpsql.testing.regression import Observation, Stated, observe, pair_loss, worst_case
 from dpsql.testing.sql import load
+from support.laws.regression import Observation, Stated, observe, pair_loss, worst_case
+from support.sql_text import named
 
 EXACT = Path(__file__).resolve().parents[2] / "sql" / "exact"
 Case = dict[str, Any]
@@ -101,12 +102,6 @@ ROLES: dict[str, list[str]] = {
 # That the target has levels is known too late here for what its scale would cost to go to the fit.
 SPENT = {"boosted, levels by type": 0.6}
 UNIT = {"privacy_unit": "owner", "max_rows_per_unit": 3}
-
-
-def named(case: Case) -> str:
-    return ", ".join(
-        f"{key} := {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in case.items()
-    )
 
 
 def call(name: str, source: str = "t", **more: Any) -> str:

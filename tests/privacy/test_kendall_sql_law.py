@@ -18,9 +18,11 @@ import pytest
 
 import dpsql
 import dpsql.functions.kendall
-from dpsql.testing import Fit, KendallLaw, SqlRelease, fit, runs_needed, to_arrow
+from dpsql.testing import Fit, SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table, random_value
 from dpsql.testing.sql import load
+from support.laws.kendall import KendallLaw
+from support.sql_text import named
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5
@@ -89,10 +91,6 @@ def runs_for(name: str) -> int:
 
 def scaled(name: str, factor: float = 1.0) -> Case:
     return {**ALL_CASES[name], "epsilon": ALL_CASES[name]["epsilon"] / factor}
-
-
-def named(case: Case) -> str:
-    return ", ".join(f"{key} := {value!r}" for key, value in case.items())
 
 
 def table_form(connection: Any, case: Case, runs: int, source: str = "t") -> list[Outcome]:

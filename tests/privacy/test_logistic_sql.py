@@ -13,9 +13,9 @@ import pytest
 
 import dpsql
 from dpsql.testing import audit_sql
-from dpsql.testing.broken.logistic import BROKEN_LOGISTIC, broken_logistic
 from dpsql.testing.distribution import fit
-from dpsql.testing.logistic import Perturbation, Seen, Table, log_density, observed, spent
+from support.broken.logistic import BROKEN_LOGISTIC, broken_logistic
+from support.laws.logistic import Perturbation, Seen, Table, log_density, observed, spent
 
 COPIES = " FROM t, range({count}) AS r(copy) GROUP BY copy"
 ROWS = [(1.0, 1), (0.5, 1), (-1.0, 0), (-0.4, 1), (0.3, 0)]

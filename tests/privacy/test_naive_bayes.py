@@ -16,8 +16,8 @@ import dpsql
 from dpsql.functions import naive_bayes
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.testing import audit_sql
-from dpsql.testing.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
 from dpsql.testing.distribution import fit
+from support.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
 
 WIDTH = 400
 LOG_ODDS = naive_bayes.log_odds

@@ -1,7 +1,7 @@
 """dp_roc, dp_auc and dp_confusion through SQL: what they draw on neighbouring tables, audits, planted faults.
 
 Every draw of a call is recorded. The call on a neighbouring table repeats its choices, and the draws of both then say
-how far the tables can be told apart (`dpsql.testing.roc`). A right release is accused by an audit with probability at
+how far the tables can be told apart (`support.laws.roc`). A right release is accused by an audit with probability at
 most 1e-6.
 """
 
@@ -17,10 +17,10 @@ import dpsql
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.mechanisms.gaussian import gaussian_covers
 from dpsql.testing import audit_sql
-from dpsql.testing.broken.roc import BROKEN_ROC, broken_roc
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, random_pairs, random_unit_pairs, to_arrow
-from dpsql.testing.roc import RocDraw, RocLoss, observe_roc, roc_loss
 from dpsql.testing.sql import load
+from support.broken.roc import BROKEN_ROC, broken_roc
+from support.laws.roc import RocDraw, RocLoss, observe_roc, roc_loss
 
 CONFIDENCE = 1 - 1e-6
 EPSILON = 0.6

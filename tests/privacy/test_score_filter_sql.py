@@ -17,9 +17,9 @@ from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter import ScoreFilterPlan
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.testing import audit_sql
-from dpsql.testing.broken.filters import BROKEN_FILTERS, broken_filter
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.filters import (
+from support.broken.filters import BROKEN_FILTERS, broken_filter
+from support.laws.filters import (
     FilterCall,
     filter_law,
     observe_filter,

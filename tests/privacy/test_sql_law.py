@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.testing import SisLaw, SqlRelease, fit, runs_needed, to_arrow
+from dpsql.testing import SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.sql import load
+from support.laws.sis import SisLaw
+from support.sql_text import named
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5
@@ -69,10 +71,6 @@ def aggregate_form(connection: Any, case: dict[str, Any], runs: int) -> list[tup
         "FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
     return SqlRelease(connection, sql, batch=500)(runs)
-
-
-def named(case: dict[str, Any]) -> str:
-    return ", ".join(f"{key} := {value!r}" for key, value in case.items())
 
 
 def check(form: Any, connection: Any, case: dict[str, Any], effort: int = 1) -> None:

@@ -18,14 +18,16 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.engines.duckdb.keys import block_hash, identity
 from dpsql.functions import two_stage
 from dpsql.kernels import lasso_votes as kernel
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.statistics.votes import count_shift
-from dpsql.testing import AuditReport, SqlRelease, TwoStageLaw, audit, audit_sql, fit, runs_needed, to_arrow
+from dpsql.testing import AuditReport, SqlRelease, audit, audit_sql, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
+from support.laws.two_stage import TwoStageLaw
+from support.sql_text import named
 
 FALSE_ALARM = 1e-6
 MISS = 1e-5
@@ -97,12 +99,6 @@ def con() -> Iterator[Any]:
     load(opened, to_arrow(rows, ["id", "owner", *FEATURES, "y"], ["int64", "int64", *["double"] * 5]))
     yield opened
     opened.close()
-
-
-def named(case: Case) -> str:
-    return ", ".join(
-        f"{key} := {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in case.items()
-    )
 
 
 def call(connection: Any, source: str = "t", **arguments: Any) -> list[str]:

@@ -10,8 +10,9 @@ import pytest
 
 from dpsql.statistics import xty
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
-from dpsql.testing import SisLaw, check_sensitivity, random_pairs, random_unit_pairs
+from dpsql.testing import check_sensitivity, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.laws.sis import SisLaw
 
 FEATURES = ("a", "b", "c")
 LOWER, UPPER = -3.0, 5.0

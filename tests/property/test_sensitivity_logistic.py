@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
 from dpsql.mechanisms.objective_perturbation import calibrate, exponential_rate, objective_epsilon
-from dpsql.testing.logistic import (
+from support.laws.logistic import (
     Perturbation,
     Table,
     hockey_stick,

@@ -15,7 +15,7 @@ from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, lapla
 from dpsql.mechanisms.smooth import area_bound, area_under_curve, default_beta, median_bound
 from dpsql.testing import check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
-from dpsql.testing.roc import area, area_smooth_bound, lower_median, smooth_median_bound
+from support.laws.roc import area, area_smooth_bound, lower_median, smooth_median_bound
 
 LABELLED: list[Row] = [(label, cell) for label in (False, True) for cell in range(3)]
 BETAS = [Fraction(1, 50), Fraction(1, 2), Fraction(2)]

@@ -27,8 +27,8 @@ from dpsql.statistics.votes import (
 )
 from dpsql.testing import random_pairs, random_unit_pairs
 from dpsql.testing.bits import SeededBits
-from dpsql.testing.broken.votes import batches_of_floor
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.broken.votes import batches_of_floor
 
 BLOCKS = 4
 K = 2

@@ -19,9 +19,9 @@ from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
 from dpsql.contract.call import Call
-from dpsql.engines.duckdb.installation import session_of
-from dpsql.engines.duckdb.session import Session
 from dpsql.functions.registry import FUNCTIONS, SELECTORS
+from support.sessions import session_of
+from support.sql_text import literal, named
 
 ROWS = 3000
 FEATURES = ["a", "b", "c", "d"]
@@ -117,10 +117,6 @@ def test_every_function_is_here_or_a_selector_of_k_features() -> None:
     assert PASSES.keys() == CASES.keys()
 
 
-def sql(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
 def table(case: str) -> str:
     return "flags" if case in LABELLED else "t"
 
@@ -132,7 +128,7 @@ def target(case: str) -> str:
 
 def arguments(case: str, **more: Any) -> str:
     given = {**CASES[case][1], **more}
-    return ", ".join(f"{key} := {sql(value)}" for key, value in given.items() if value is not None)
+    return named(given)
 
 
 def call(case: str, source: str | None = None, **more: Any) -> str:
@@ -201,19 +197,12 @@ def fresh() -> Iterator[duckdb.DuckDBPyConnection]:
     made.close()
 
 
-def _session(con: Any) -> Session:
-    """Return what install() does, which makes every macro anew."""
-    found = session_of(con)
-    assert found is not None
-    return found
-
-
 def entries(con: Any) -> list[tuple[Any, ...]]:
     """Return function, status, epsilon, delta, guarantee and event of what this test has charged."""
     [(since,)] = con.execute("SELECT getvariable('since')").fetchall()
     return [
         (row.function, row.status, row.epsilon, row.delta, row.guarantee, json.loads(row.event or ""))
-        for row in _session(con).ledger.entries()
+        for row in session_of(con).ledger.entries()
         if row.kind == "release" and row.sequence > since
     ]
 
@@ -345,7 +334,7 @@ def test_parts_of_an_event_add_up(con: Any, case: str) -> None:
     name, given = CASES[case]
     for epsilon, neighbours in ((0.3, "replace"), (1 / 3, "add_remove"), (7, "replace")):
         more = {"epsilon": epsilon, "neighbours": neighbours, **delta}
-        plan = _session(con).plan(name, table(case), {**given, **more})
+        plan = session_of(con).plan(name, table(case), {**given, **more})
         assert added_up(plan.event) == (Fraction(repr(epsilon)), Fraction(1, 10**5) if delta else 0)
         con.execute(f"FROM {call(case, **more)}").fetchall()
         _, _, *charged, _, event = entries(con)[-1]
@@ -571,7 +560,7 @@ def test_a_correlated_subquery_reads_every_row_once_in_every_pass(
 @pytest.mark.parametrize("case", CASES)
 def test_passes(con: Any, case: str) -> None:
     name, given = CASES[case]
-    assert _session(con).plan(name, table(case), given).passes == PASSES[case]
+    assert session_of(con).plan(name, table(case), given).passes == PASSES[case]
 
 
 ODD = {
@@ -862,7 +851,7 @@ def test_estimate(con: Any, case: str) -> None:
     own = {key: value for key, value in given.items() if key not in ("target", "label", "features", "present_above")}
     if case in CURVES:
         own.pop("score")
-    text = ", ".join(f"{key} := {sql(value)}" for key, value in {**own, "epsilon": 2, "n_rows": 1000}.items())
+    text = ", ".join(f"{key} := {literal(value)}" for key, value in {**own, "epsilon": 2, "n_rows": 1000}.items())
     features = "" if case in CURVES else "n_features := 50, "
     made = f"dp_estimate('{name}', {features}{text})"
     rows = dict(con.execute(f"SELECT quantity, value FROM {made}").fetchall())
@@ -950,7 +939,7 @@ def test_a_failure_in_the_source_is_charged_in_python(con: Any, case: str) -> No
 @pytest.mark.parametrize("case", quick(case for case in CASES if case not in CURVES))
 def test_a_batch_that_does_not_come_back_once_is_refused(con: Any, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """Were a batch read twice, its rows would count twice: each pass notices, whatever DuckDB does."""
-    session = _session(con)
+    session = session_of(con)
     running = session.running
     for wrong in range(PASSES[case]):
         done: list[int] = []

@@ -14,9 +14,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.installation import session_of
 from dpsql.udfs import SPECS
 from dpsql.udfs.spec import UdfSpec
+from support.sessions import session_of
 
 NONSENSE = {
     "null": "NULL",
@@ -143,7 +143,6 @@ def test_mixed_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None
 @pytest.fixture
 def plan(con: Any) -> str:
     session = session_of(con)
-    assert session is not None
     given = {"target": "y", "features": ["a", "b"], "k": 1, "epsilon": 1, "lower": 0, "upper": 1}
     return str(session.plan("dp_sis", "t", {**given, "target_lower": 0, "target_upper": 7}).to_json())
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import block_hash, identity
+from dpsql.engines.duckdb.keys import block_hash, identity
 from dpsql.functions import kendall
 from dpsql.statistics.kendall import scaled_tau
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from support.sql_text import literal
 
 NAMES = ["ant", "bee", "cat", "dog", "elk", "fox"]
 SURE = 10**5
@@ -79,17 +80,11 @@ def exact(score: str, given: list[tuple[int, int | None, set[str]]]) -> dict[str
     return dict(zip(NAMES, values.tolist(), strict=True))
 
 
-def sql(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(map(sql, value)) + "]"
-    return repr(value) if not isinstance(value, str) else "'" + value.replace("'", "''") + "'"
-
-
 def run(con: Any, source: str, **more: Any) -> list[tuple[Any, ...]]:
     given = {"target": "label", "epsilon": SURE, "dataset": "d", **more}
     if "row_id" not in given or "n_features" in given:
         given.setdefault("present_above", 0)
-    text = ", ".join(f"{name} := {sql(value)}" for name, value in given.items())
+    text = ", ".join(f"{name} := {literal(value)}" for name, value in given.items())
     found: list[tuple[Any, ...]] = con.execute(f"FROM dp_score_filter('{source}', {text})").fetchall()
     assert [row[0] for row in found] == list(range(1, len(found) + 1))
     return found
@@ -202,7 +197,7 @@ def test_aggregate_form(con: Any) -> None:
         ("arrays", "x", NAMES),
         ("wide", f"{{{', '.join(f'{name!r}: {name}' for name in NAMES)}}}", None),
     ):
-        given = "" if names is None else f", names := {sql(names)}"
+        given = "" if names is None else f", names := {literal(names)}"
         [(found,)] = con.execute(
             f"SELECT dp_score_filter({vector}, label, score := 'purity', k := 6, method := 'laplace', present_above := 0, "
             f"epsilon := {SURE}, dataset := 'd'{given}) FROM {source}"

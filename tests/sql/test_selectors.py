@@ -12,6 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.registry import FUNCTIONS, SELECTORS
+from support.sql_text import named
 
 # What a call of each function needs besides source, target, features, k and epsilon.
 NEEDS: dict[str, dict[str, Any]] = {
@@ -30,13 +31,9 @@ def test_every_selector_of_k_features_is_here() -> None:
     assert {*NEEDS, "dp_score_filter"} == set(SELECTORS)
 
 
-def sql(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
 def arguments(name: str, **more: Any) -> str:
     given = {"k": 2, "epsilon": 1000, **NEEDS[name], **more}
-    return ", ".join(f"{key} := {sql(value)}" for key, value in given.items() if value is not None)
+    return named(given)
 
 
 def call(name: str, source: str = "t", features: Any = FEATURES, **more: Any) -> str:

@@ -24,7 +24,7 @@ from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.logistic import Perturbation, Table, log_density
+from support.laws.logistic import Perturbation, Table, log_density
 
 S = FIXED_POINT_ONE
 FALSE_ALARM, MISS = 1e-8, 1e-6

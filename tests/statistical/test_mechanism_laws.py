@@ -19,21 +19,8 @@ from dpsql.mechanisms.ranking import Ranking
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM, WordReader
 from dpsql.noise.scores import integer_scores
-from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.laws import canonical_lipschitz_law, select_law
-
-FALSE_ALARM, MISS = 1e-8, 1e-6
-WRONG = [Fraction(7, 10), Fraction(13, 10)]
-
-
-def judge(sampler, law_of, epsilon):
-    """Accept the sampler at `epsilon`; reject it where its noise is 0.7 or 1.3 times as large."""
-    law, runs = law_of(epsilon), 1000
-    for factor in WRONG:
-        needed = runs_needed(law, law_of(epsilon / factor), false_alarm=FALSE_ALARM, miss=MISS)
-        assert not fit(sampler(epsilon / factor, needed), law, false_alarm=FALSE_ALARM).accepted
-        runs = max(runs, needed)
-    assert fit(sampler(epsilon, runs), law, false_alarm=FALSE_ALARM).accepted
+from support.audits import FALSE_ALARM, judge
+from support.laws.selection import canonical_lipschitz_law, select_law
 
 
 @pytest.mark.parametrize("noise", ["exponential", "gumbel"])
@@ -48,7 +35,7 @@ def test_select(noise, utility, k, epsilon):
     def law(at):
         return select_law(utility, utility_range=2, epsilon=at, k=k, noise=noise)
 
-    judge(sampler, law, Fraction(epsilon))
+    judge(sampler, law, Fraction(epsilon), runs=1000)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +56,7 @@ def test_canonical_lipschitz(utility, k, gamma, epsilon):
     def law(at):
         return canonical_lipschitz_law(utility, utility_range=2, epsilon=at, k=k, gamma=gamma)
 
-    judge(sampler, law, Fraction(epsilon))
+    judge(sampler, law, Fraction(epsilon), runs=1000)
 
 
 def levels_law(scores, k, coefficient, gamma):
@@ -128,7 +115,7 @@ def test_canonical_lipschitz_with_many_candidates(repeats, k, epsilon):
         assert math.fsum(found.values()) == pytest.approx(1.0, abs=1e-9)
         return found
 
-    judge(sampler, law, Fraction(epsilon))
+    judge(sampler, law, Fraction(epsilon), runs=1000)
 
 
 def test_tied_candidates_are_selected_equally_often():

@@ -23,8 +23,8 @@ from dpsql.mechanisms.partition_selection import (
     select_partitions,
 )
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.filters import excess, product_law, released_keys_law
 from dpsql.testing.neighbours import RELATIONS, Relation
+from support.laws.filters import excess, product_law, released_keys_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 SETTINGS = [(0.5, 1e-3), (1, 1e-6), (1, 0.05), (3, 1e-3), (8, 0.01)]

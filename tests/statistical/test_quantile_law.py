@@ -15,24 +15,12 @@ from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS, MagnitudeCounts, coars
 from dpsql.mechanisms import bounds as module
 from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
 from dpsql.mechanisms.quantile import quantiles
-from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.quantile import quantile_law
+from support.audits import judge
+from support.laws.quantile import quantile_law
 
-FALSE_ALARM, MISS = 1e-8, 1e-6
-WRONG = [Fraction(7, 10), Fraction(13, 10)]
 HALF, MOST = Fraction(1, 2), Fraction(3, 4)
 COUNTS = [2, 3, 1, 2]
 ROWS = [cell for cell, count in enumerate(COUNTS) for _ in range(count)]
-
-
-def judge(sampler, law_of, epsilon):
-    """Accept the sampler at `epsilon`; reject it where its noise is 0.7 or 1.3 times as large."""
-    law, runs = law_of(epsilon), 0
-    for factor in WRONG:
-        needed = runs_needed(law, law_of(epsilon / factor), false_alarm=FALSE_ALARM, miss=MISS)
-        assert not fit(sampler(epsilon / factor, needed), law, false_alarm=FALSE_ALARM).accepted
-        runs = max(runs, needed)
-    assert fit(sampler(epsilon, runs), law, false_alarm=FALSE_ALARM).accepted
 
 
 @pytest.mark.parametrize(

@@ -12,21 +12,9 @@ import numpy as np
 import pytest
 
 from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
-from dpsql.testing.distribution import fit, runs_needed
+from support.audits import judge
 
-FALSE_ALARM, MISS = 1e-8, 1e-6
-WRONG = [Fraction(7, 10), Fraction(13, 10)]
 COUNTS = np.array([[3, 0, 7, 1], [0, 0, 5, 2]])
-
-
-def judge(sampler, law_of, amount):
-    """Accept the sampler; reject it where its noise is 0.7 or 1.3 times as large."""
-    law, runs = law_of(amount), 0
-    for factor in WRONG:
-        needed = runs_needed(law, law_of(amount / factor), false_alarm=FALSE_ALARM, miss=MISS)
-        assert not fit(sampler(amount / factor, needed), law, false_alarm=FALSE_ALARM).accepted
-        runs = max(runs, needed)
-    assert fit(sampler(amount, runs), law, false_alarm=FALSE_ALARM).accepted
 
 
 def noise_in_products(name, runs, given):

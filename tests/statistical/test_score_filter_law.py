@@ -16,8 +16,8 @@ from dpsql.functions.score_filter import ScoreFilterPlan, draw_features
 from dpsql.statistics.feature_counts import SCORES
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.exhaustive import check_exhaustively
-from dpsql.testing.filters import excess, filter_law, log_ratio
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, neighbouring_pairs
+from support.laws.filters import excess, filter_law, log_ratio
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 

@@ -15,7 +15,7 @@ from dpsql.mechanisms import smooth
 from dpsql.mechanisms.smooth import SmoothBound, cauchy_release, smooth_area, smooth_medians
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.roc import area_law, cauchy_law, smooth_medians_law
+from support.laws.roc import area_law, cauchy_law, smooth_medians_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 WRONG = [0.7, 1.3]
@@ -61,7 +61,7 @@ def noise(monkeypatch):
 
 def wrong_law(noise_law, factor):
     """Return the law with noise of another scale: that of the definition, its constant multiplied."""
-    from dpsql.testing import roc
+    from support.laws import roc
 
     original = roc.least_scale
     try:

@@ -18,7 +18,7 @@ from dpsql.errors import ParameterError
 from dpsql.mechanisms.sparse_vector import SparseVector, sparse_vector
 from dpsql.testing.bits import ScriptedBits
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.filters import log_ratio, sparse_vector_law, sparse_vector_run_law
+from support.laws.filters import log_ratio, sparse_vector_law, sparse_vector_run_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 WRONG = [Fraction(7, 10), Fraction(13, 10)]

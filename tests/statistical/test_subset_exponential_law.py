@@ -14,11 +14,10 @@ import pytest
 
 from dpsql.mechanisms import subset_exponential as module
 from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetRejection, top_r_exponential
-from dpsql.testing.broken.subsets import exponential_law
-from dpsql.testing.distribution import fit, runs_needed
+from dpsql.testing.distribution import fit
+from support.audits import FALSE_ALARM, judge
+from support.broken.subsets import exponential_law
 
-FALSE_ALARM, MISS = 1e-8, 1e-6
-WRONG = [Fraction(7, 10), Fraction(13, 10)]
 P, S = 16, 4
 SUBSETS = list(itertools.combinations(range(P), S))
 ROWS = np.array(SUBSETS)
@@ -45,16 +44,6 @@ def flat():
     scores = np.random.default_rng(0).integers(90, 100, len(SUBSETS))
     scores[700] = 10
     return scores
-
-
-def judge(sampler, law_of, epsilon):
-    """Accept the sampler at `epsilon`; reject it where its noise is 0.7 or 1.3 times as large."""
-    law, runs = law_of(epsilon), 0
-    for factor in WRONG:
-        needed = runs_needed(law, law_of(epsilon / factor), false_alarm=FALSE_ALARM, miss=MISS)
-        assert not fit(sampler(epsilon / factor, needed), law, false_alarm=FALSE_ALARM).accepted
-        runs = max(runs, needed)
-    assert fit(sampler(epsilon, runs), law, false_alarm=FALSE_ALARM).accepted
 
 
 def best(scores, count):

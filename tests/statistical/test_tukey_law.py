@@ -13,7 +13,7 @@ from dpsql.mechanisms.tukey import DepthBoxes, draw_depth, growth_per_level, tai
 from dpsql.noise.entropy import WordReader
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit, runs_needed
-from dpsql.testing.tukey import Models, TukeyLaw, exponential, growing_density, passing_probability, reach, threshold
+from support.laws.tukey import Models, TukeyLaw, exponential, growing_density, passing_probability, reach, threshold
 
 RUNS = 9_000
 TABLES: dict[str, Models] = {

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.kernels import clipped_rows
-from dpsql.kernels.clipped_rows import LARGEST_TARGET, ClippedRows, clip_rows, fixed_coefficients
+from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
 from dpsql.kernels.loading import Compiled
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 S = FIXED_POINT_ONE
+LARGEST_TARGET = 1 << 28  # what `fixed_coefficients` allows for
 
 
 def squared_norms(matrix: np.ndarray) -> list[int]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.statements import identity
+from dpsql.engines.duckdb.keys import identity
 from dpsql.kernels.identity import first_by_key, has_identity, identity_bytes, is_name, row_contents, text_words
 
 NAN = float("nan")

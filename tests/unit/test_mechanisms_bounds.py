@@ -27,7 +27,6 @@ from dpsql.mechanisms.bounds import (
     gaussian_bounds,
     interval_from_counts,
     laplace_bounds,
-    laplace_threshold,
 )
 from dpsql.testing.bits import SeededBits
 
@@ -119,7 +118,8 @@ def test_laplace_tail_is_above_and_near_the_exact_one(log: float, factor: float,
 
 def test_thresholds_grow_with_the_noise() -> None:
     def threshold(epsilon: Any = 1, neighbours: str = "add_remove", rows: int = 1, failure: Any = 1e-3) -> float:
-        return laplace_threshold(Fraction(epsilon), neighbours, rows, Fraction(failure))
+        scale = module._laplace_scale(Fraction(epsilon), neighbours, rows)
+        return module._laplace_thresholds(scale, Fraction(failure)).coarse
 
     assert threshold() == pytest.approx(2 * math.log(4 * ZERO_COARSE / 1e-3 + 2 / 1e-3), rel=1e-9)
     assert threshold(neighbours="replace") == pytest.approx(2 * threshold())

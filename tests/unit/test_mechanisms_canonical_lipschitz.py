@@ -16,7 +16,7 @@ from dpsql.noise.exact import LazyExponential
 from dpsql.noise.scores import integer_scores
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit
-from dpsql.testing.laws import canonical_lipschitz_law, subset_loss
+from support.laws.selection import canonical_lipschitz_law, subset_loss
 
 HALF = Fraction(1, 2)
 

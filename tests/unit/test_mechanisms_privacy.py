@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.testing.laws import canonical_lipschitz_law, select_law
+from support.laws.selection import canonical_lipschitz_law, select_law
 
 EPSILON = Fraction(1)
 

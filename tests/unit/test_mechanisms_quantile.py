@@ -14,8 +14,8 @@ from dpsql.errors import ParameterError
 from dpsql.mechanisms import quantile as module
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell, quantile_event, quantiles, tied_quantiles
 from dpsql.testing import check_exhaustively
-from dpsql.testing.laws import select_law
-from dpsql.testing.quantile import quantile_law
+from support.laws.quantile import quantile_law
+from support.laws.selection import select_law
 
 HALF = Fraction(1, 2)
 QUARTILES = [Fraction(1, 4), HALF, Fraction(3, 4)]

@@ -10,7 +10,7 @@ from dpsql.mechanisms.select import select
 from dpsql.noise.race import top_k
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit
-from dpsql.testing.laws import select_law
+from support.laws.selection import select_law
 
 NOISES = ["exponential", "gumbel"]
 

@@ -29,7 +29,7 @@ from dpsql.mechanisms.tukey import (
 from dpsql.noise.entropy import WordReader
 from dpsql.statistics.tukey import models_needed, row_budget, typical_reach
 from dpsql.testing.bits import SeededBits
-from dpsql.testing.tukey import cell, reach, threshold, volumes
+from support.laws.tukey import cell, reach, threshold, volumes
 
 EXAMPLE = np.array([[-0.5, -0.4, -0.2, 0.1, 0.5], [-0.1, 0.4, 1, 1.7, 2.5]]).T
 UNIT = Fraction(2) ** -229
@@ -110,7 +110,7 @@ def test_growth_is_just_below_the_exponential(epsilon: str) -> None:
     exact = float(Fraction(epsilon) / 2)
     assert math.log1p(float(growth - 1)) == pytest.approx(exact, rel=1e-8)
     with np.errstate(over="ignore"):
-        from dpsql.testing.tukey import exponential
+        from support.laws.tukey import exponential
 
         assert growth <= exponential(Fraction(epsilon) / 2) * (1 + Fraction(1, 10**38))
 
@@ -209,7 +209,7 @@ def test_row_budget_of_a_replacement() -> None:
         half, delta = row_budget("replace", Fraction(epsilon), Fraction(1, 100))
         assert half == Fraction(epsilon) / 2
         assert float(delta) == pytest.approx(0.01 / (1 + math.exp(float(half))), rel=1e-12)
-        from dpsql.testing.tukey import exponential
+        from support.laws.tukey import exponential
 
         assert delta * (1 + exponential(half)) <= Fraction(1, 100)
 

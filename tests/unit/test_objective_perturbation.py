@@ -25,7 +25,7 @@ from dpsql.mechanisms.objective_perturbation import (
 from dpsql.noise.ball import ball_error
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.testing.bits import SeededBits
-from dpsql.testing.logistic import published_calibration
+from support.laws.logistic import published_calibration
 
 S = FIXED_POINT_ONE
 EPSILONS = [Fraction(1, 10), Fraction(1), Fraction(5)]

@@ -21,7 +21,7 @@ from dpsql.noise.entropy import WordReader
 from dpsql.noise.scores import integer_scores
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit
-from dpsql.testing.laws import canonical_lipschitz_law
+from support.laws.selection import canonical_lipschitz_law
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ again. ``python -m dpsql.contract.codes`` prints the page.
 
 from __future__ import annotations
 
-from dpsql.contract.codes import arguments, others
+from dpsql.contract.codes import argument_codes, other_codes
 from dpsql.contract.codes.code import Code
 
 # What the first letter of a code says.
@@ -18,7 +18,7 @@ KINDS = {
     "I": "The call failed inside dpsql. If it failed after it read the table, its charge stands.",
 }
 
-CODES: dict[str, Code] = {entry.code: entry for entry in (*arguments.ENTRIES, *others.ENTRIES)}
+CODES: dict[str, Code] = {entry.code: entry for entry in (*argument_codes.ENTRIES, *other_codes.ENTRIES)}
 
 
 def page() -> str:

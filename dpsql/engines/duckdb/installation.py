@@ -226,12 +226,6 @@ def _on_close(connection: duckdb.DuckDBPyConnection, action: Callable[[], None])
     return watcher
 
 
-def session_of(connection: duckdb.DuckDBPyConnection) -> Session | None:
-    """Return the session of a connection's instance, or None where dpsql is not installed."""
-    instance = _instance_of(connection)
-    return None if instance is None else instance.session
-
-
 def _instance_of(connection: duckdb.DuckDBPyConnection) -> _Instance | None:
     # A cursor, because a failed look-up would abort the caller's transaction.
     with connection.cursor() as cursor:

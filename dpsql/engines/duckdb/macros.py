@@ -130,15 +130,17 @@ def _declared(written: str) -> str:
     signatures: dict[str, Signature] = {**DECLARATIONS, "dp_estimate": ESTIMATE}
     for name, signature in signatures.items():
         head = f"CREATE OR REPLACE TEMP MACRO {name}("
-        before, found, after = written.partition(head)
-        body, end, rest = after.partition(";\n")
-        if not (found and end and "struct_pack(" in body):
-            raise SystemExit(f"budget.sql: no macro {name} that hands over a struct.")
+        if written.count(head) != 1:
+            raise SystemExit(f"budget.sql: there must be one macro {name}.")
+        before, after = written.split(head)
+        body, rest = after.split(";\n", 1)
+        if "struct_pack(" not in body:
+            raise SystemExit(f"budget.sql: {name} must hand over a struct.")
         parameters = _parameters(_FIRST[name], signature.values(), stated=name in DECLARATIONS)
         given = _struct({argument: argument for argument in signature}, 4).lstrip()
         body = re.sub(r"\A.*?\n?\) AS", f"\n{parameters}\n) AS", body, count=1, flags=re.DOTALL)
         body = re.sub(r"system\.main\.struct_pack\([^()]*\)", given, body, count=1)
-        written = f"{before}{head}{body}{end}{rest}"
+        written = f"{before}{head}{body};\n{rest}"
     return written
 
 

@@ -25,16 +25,16 @@ from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.lineage.sources import Sources
+from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.planned import Planned
 from dpsql.errors import BudgetError, InternalError, ParameterError
-from dpsql.functions.registry import CURVES, EXACT, MODELS, SELECTORS, function_of
+from dpsql.functions.registry import EXACT, MODELS, function_of
 from dpsql.ledger.accountant import cost_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
-from dpsql.ledger.rows import StoredRelease
 from dpsql.progress import Progress, listen
 from dpsql.released.model import LinearModel
-from dpsql.released.shapes import NOT_RELEASED
 
 # Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
 # are releases whose statement may still ask for them.
@@ -68,29 +68,6 @@ class RunningCall:
     turning: threading.Lock = field(default_factory=threading.Lock)
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A private call of a statement that was planned and not run.
-
-    Attributes
-    ----------
-    function : str
-    plan : Plan
-    aggregate : bool
-        Whether it is the aggregate form.
-    replays : bool
-        Whether it would return a stored release.
-    refusal : str
-        Why it would be refused now; ``''`` where it would not.
-    """
-
-    function: str
-    plan: Plan
-    aggregate: bool
-    replays: bool
-    refusal: str
-
-
 class Session:
     """The shared state of one DuckDB instance.
 
@@ -109,12 +86,12 @@ class Session:
     def __init__(self, ledger: Ledger, sources: Sources, *, strict: bool, location: str | None = None) -> None:
         self.ledger = ledger
         self.sources = sources
+        self.past = PastReleases(ledger)
         self._location = location
         self.strict = strict
         # Keys the hash that samples rows and privacy units, and sorts them into blocks; secret, new in every session.
         self.sampling_key = secrets.token_bytes(16)
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
-        self._models: dict[tuple[Any, str | None], LinearModel] = {}
         self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
@@ -199,7 +176,7 @@ class Session:
         text("dataset", dataset, hint="Give the name of the budget to charge.")
         features = arguments.get("features")
         if isinstance(features, Mapping) and set(features) == {"release"}:
-            arguments = {**arguments, **self._chosen(dataset, arguments)}
+            arguments = {**arguments, **self.past.chosen(dataset, arguments)}
         policy = self.ledger.policy(dataset)
         if aggregate and policy is not None and policy.privacy_unit is not None:
             raise BudgetError(
@@ -234,99 +211,9 @@ class Session:
         plain = dataset_name(source)
         return source if plain != source and source and self.ledger.policy(source) is not None else plain
 
-    def _chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the features that an earlier release chose, with the layout that it read them from."""
-        key = arguments["features"].get("release")
-        found = self._releases_of(SELECTORS, dataset, key)
-        if not found:
-            raise ParameterError(
-                "P030",
-                f"no selection on dataset {show(dataset)} was released as {show(key)}. "
-                "Give release := a name when you select, then features := release('that name').",
-            )
-        selected = function_of(found[-1].function).shape.features
-        layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
-        if not names:
-            raise ParameterError(
-                "P053", f"release {show(key)} selected no feature. Select again, with a lower threshold."
-            )
-        taken = {
-            part: layout[part]
-            for part in ("n_features", "names", "row_id", "value")
-            if arguments.get(part) is None and part in layout
-        }
-        if layout["kind"] == "wide":
-            return {"features": names}
-        if layout["kind"] == "long":
-            return {**taken, "features": layout["features"], "names": names}
-        return {**taken, "features": layout["features"], "chosen": names}
-
     def model(self, key: Any, dataset: str | None = None) -> LinearModel:
-        """Return a released model.
-
-        Parameters
-        ----------
-        key : str or int
-            Name of the release, or its number in the ledger.
-        dataset : str, optional
-            The budget that it was charged to, where two datasets have a release of that name.
-
-        Raises
-        ------
-        ParameterError
-            P030, P053, P055: there is no such model, nothing was released, or there is more than one.
-        """
-        if not isinstance(key, (str, int)) or isinstance(key, bool):
-            raise ParameterError("P013", f"a model must be the name or the number of a release; got {show(key)}.")
-        found = self._models.get((key, dataset))
-        if found is None:
-            released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
-            # A name, once released, keeps its model.
-            found = self._models[(key, dataset)] = LinearModel.read(released)
-        return found
-
-    def curve(self, key: Any, dataset: str | None, view: Callable[[Any], Result]) -> Result:
-        """Return a view of a released ROC curve; `key` and errors as for `model`."""
-        return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
-
-    def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: Any) -> list[StoredRelease]:
-        """Return what was released under a name, or has a number in the ledger; nothing for what is neither."""
-        if not isinstance(key, (str, int)) or isinstance(key, bool):
-            return []
-        return self.ledger.releases(functions, dataset, key)
-
-    def _one_release(
-        self, functions: tuple[str, ...], dataset: str | None, key: Any, what: str, step: str
-    ) -> StoredRelease:
-        """Return the one release of a name or number, or say that there is none, or more than one."""
-        found = self._releases_of(functions, dataset, key)
-        if not found:
-            raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
-        if len(found) > 1:
-            raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
-        return found[0]
-
-    def models(self) -> list[dict[str, Any]]:
-        """Return one row per model in the ledger, oldest first."""
-        rows = []
-        for entry in self.ledger.releases(MODELS):
-            released = entry.result["coefficients"] is not None
-            rows.append(
-                {
-                    "model": entry.name,
-                    "ledger_id": entry.sequence,
-                    "dataset": entry.dataset,
-                    "function": entry.function,
-                    "method": entry.result["method"],
-                    "target": entry.arguments["layout"]["target"],
-                    "features": entry.result["terms"][1:],
-                    "status": "released" if released else f"{NOT_RELEASED}: {entry.result['reason']}",
-                    "guarantee": entry.guarantee,
-                    "recorded_at": entry.recorded_at,
-                    "json": LinearModel.read(entry).to_json() if released else None,
-                }
-            )
-        return rows
+        """Return a released model; parameters and errors as of `PastReleases.model`."""
+        return self.past.model(key, dataset)
 
     @contextmanager
     def planning(self) -> Iterator[list[Planned]]:
@@ -547,7 +434,7 @@ class Session:
             **protection(plan),
         )
         if function in MODELS:
-            self._models.clear()  # a name without a dataset may stand for two models from now on
+            self.past.forget_models()
         return entry
 
     def _charge_failure(self, running: RunningCall) -> None:

@@ -26,25 +26,10 @@ import numpy as np
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
+from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.rendering import (
-    call,
-    cast,
-    coalesce,
-    concatenated,
-    double,
-    element,
-    field,
-    identifier,
-    is_readable,
-    plus,
-    struct,
-    text,
-)
+from dpsql.rendering import call, cast, coalesce, double, element, field, identifier, plus, struct, text
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
-
-# Types that DuckDB compares as numbers; the others compare as bytes.
-_NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
 def release_sql(plan: Plan, function: str) -> str:
@@ -93,66 +78,6 @@ def admit_sql(plan: Plan) -> str:
     """
     statement = cast(call("json_serialize_plan", call("current_query")), "VARCHAR")
     return f"SELECT {call('dpsql_admit', text(plan.to_json()), statement)} AS plan"
-
-
-def identity(column: str) -> tuple[str, str]:
-    """Return whose a value is, as a number and as bytes: integers are numbers, and everything else is bytes.
-
-    Values of one column are the same identity exactly when both are equal; neither is NULL where the value is not. The
-    type of a column is known when a statement is planned, so what is not needed is planned away. Texts are their UTF-8
-    bytes; the bytes of other types are made by `dpsql.kernels.identity`.
-    """
-    if is_readable():
-        return f"identity_number({column})", f"identity_bytes({column})"
-    kind = call("typeof", column)
-    numeric = f"{kind} IN ({', '.join(map(text, _NUMBERS))})"
-    number = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
-    other = f"WHEN {kind} = 'VARCHAR' THEN {_text_bytes(column)} ELSE {call('dpsql_identity', column)}"
-    return number, f"CASE WHEN {numeric} THEN ''::BLOB {other} END"
-
-
-def _text_bytes(column: str) -> str:
-    """Return a value's text as bytes, which no collation concerns."""
-    return call("encode", cast(column, "VARCHAR"))
-
-
-def place(*parts: tuple[str, str] | str) -> str:
-    """Return a 128-bit hash under the session's key, of identities and of 16 bytes of contents.
-
-    What is hashed tells its parts apart: behind each identity's number and the length of its bytes stands a colon.
-    """
-    if is_readable():
-        names = [part if isinstance(part, str) else ", ".join(part) for part in parts]
-        return f"keyed_hash({', '.join(names)})"
-    out = [f"(SELECT {call('dpsql_sampling_key')})"]
-    for part in parts:
-        if isinstance(part, str):
-            out.append(part)
-        else:
-            number, data = part
-            length = cast(call("octet_length", data), "VARCHAR")
-            out += [call("encode", concatenated(cast(number, "VARCHAR"), "':'", length, "':'")), data]
-    return call("md5_number", concatenated(*out))
-
-
-def block_hash(*parts: tuple[str, str] | str) -> str:
-    """Return the 64 bits of a place that decide a block."""
-    return cast(call(">>", place(*parts), "64"), "UBIGINT")
-
-
-def _first(rows: str, most: int, *places: str, partition: str = "") -> str:
-    """Return the first rows by their places, of each part where they are partitioned.
-
-    Places are columns before they are compared: DuckDB 2.0 takes nothing volatile in a window's order.
-    """
-    names = [f"place{number}" for number in range(1, len(places) + 1)]
-    known = ", ".join(f"{expression} AS {name}" for expression, name in zip(places, names, strict=True))
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    within = f"PARTITION BY {partition} " if partition else ""
-    return (
-        f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {known} FROM ({rows})) "
-        f"QUALIFY {call('row_number')} OVER ({within}ORDER BY {order}) <= {most}"
-    )
 
 
 class Statement:
@@ -287,12 +212,12 @@ class Statement:
             # Rows that are alike must not stay or go together, so each has numbers of its own; not DuckDB's, whose seed
             # is the caller's to set.
             draw = call("dpsql_random", self.ticket)
-            rows = _first(rows, plan.most_rows, draw, draw)
+            rows = first_rows(rows, plan.most_rows, draw, draw)
         return f"({rows})"
 
     def _capped(self, rows: str, *places: str) -> str:
         """Return the rows of each unit which come first by their places."""
-        return _first(rows, self.plan.max_rows_per_unit, *places, partition="unit_number, unit_bytes")
+        return first_rows(rows, self.plan.max_rows_per_unit, *places, partition="unit_number, unit_bytes")
 
     def _block_key(self) -> str:
         """Return 64 bits of the place of what decides a row's block: its unit, its row id, its contents, or nothing.
@@ -350,7 +275,7 @@ class Statement:
         value = "NULL" if self.plan.layout.value is None else call("dpsql_value", self.ticket, "dpsql_value")
         targets = f"SELECT {self._document}, {call('max', 'target')} AS target FROM {self._name('cells')} GROUP BY ALL"
         return [
-            self._cells(f"{_text_bytes('dpsql_feature')} AS name", f"{value} AS value"),
+            self._cells(f"{text_bytes('dpsql_feature')} AS name", f"{value} AS value"),
             self._step("documents", self._capped_documents(targets), kept=True),
         ]
 
@@ -439,7 +364,7 @@ class Statement:
         )
         opaque = plus(f"TRY_CAST({score} AS DOUBLE)", self.zero)
         texts = isinstance((plan.target_levels or (None,))[0], str)
-        exact = f"{_text_bytes('label')} AS exact, " if texts else ""
+        exact = f"{text_bytes('label')} AS exact, " if texts else ""
         target = call("dpsql_target", self.ticket, struct({layout.target: "label"}))
         bounded = call("least", "cell", str(count - 1))
         j = f"CASE WHEN target > 0 THEN {plus(bounded, str(count))} WHEN target < 0 THEN {bounded} END"
@@ -463,7 +388,7 @@ class Statement:
     def _feature_counts(self) -> list[str]:
         """Hand long rows to the collector: the label of each row id, and which features it has."""
         plan, cells = self.plan, self._name("cells")
-        name, features = _text_bytes("dpsql_feature"), [self._features()]
+        name, features = text_bytes("dpsql_feature"), [self._features()]
         if plan.layout.value is not None:
             name = f"CASE WHEN {call('dpsql_present', self.ticket, 'dpsql_value')} THEN {name} END"
         if plan.draws_vocabulary:
@@ -487,7 +412,7 @@ class Statement:
         rows = self._capped_documents(rows)
         if plan.most_rows is not None:
             parts = ("row",) if plan.layout.privacy_unit is None else ("unit", "row")
-            rows = _first(rows, plan.most_rows, place(*map(self._owner, parts)))
+            rows = first_rows(rows, plan.most_rows, place(*map(self._owner, parts)))
         gathered = self._step("gathered", rows, kept=plan.passes > 1)
         return [self._cells(f"{name} AS name"), *features, gathered, *self._passes()]
 

@@ -12,25 +12,22 @@ from dpsql.contract.names import TableName, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.aggregates import place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
-from dpsql.engines.duckdb.lineage.placing import (
+from dpsql.engines.duckdb.lineage.paths import (
     Catalog,
     Path,
     default_path,
     digest,
-    is_direct,
     is_missing,
     named,
     pinned,
     pinned_path,
-    place,
-    place_aggregate,
-    refuse_hidden,
-    source_content,
     spellings,
     view_form,
-    words_of,
 )
+from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
+from dpsql.engines.duckdb.lineage.refusals import refuse_hidden, words_of
 from dpsql.errors import BudgetError, ParameterError, SourceError
 
 if TYPE_CHECKING:
@@ -124,7 +121,7 @@ class Sources:
         return Catalog(self._main, {fold(alias): f"#{one.database}" for alias, one in found.items()})
 
     def spellings(self, source: str, search_path: str, database: str, *, always: bool = True) -> list[str] | None:
-        """Return the queries whose plans say where a source's rows come from, see `placing.spellings`.
+        """Return the queries whose plans say where a source's rows come from, see `paths.spellings`.
 
         Parameters
         ----------
@@ -179,7 +176,7 @@ class Sources:
         )
 
     def place_aggregate(self, statement: str, dataset: str, *, named: bool) -> Placement:
-        """Decide whether an aggregate's rows belong to the budget that is named, see `placing.place_aggregate`."""
+        """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
         found = self.declarations()
         return place_aggregate(statement, found, self.catalog(), dataset=dataset, governed=found.governed, named=named)
 
@@ -198,7 +195,7 @@ class Sources:
             )
 
     def refuse_hidden(self, placement: Placement, texts: Mapping[str, str]) -> str:
-        """Raise where views stand on what no plan shows, see `placing.refuse_hidden`."""
+        """Raise where views stand on what no plan shows, see `refusals.refuse_hidden`."""
         return refuse_hidden(placement, texts, self.declarations())
 
     # What owners declare.

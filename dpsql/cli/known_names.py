@@ -12,7 +12,7 @@ from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 
 if TYPE_CHECKING:
-    from dpsql.cli.session import Session
+    from dpsql.cli.runner import Runner
 
 _functions_sql = r"""
 SELECT DISTINCT function_name, function_type, parameters FROM duckdb_functions()
@@ -27,7 +27,7 @@ ORDER BY schema_name, table_name, column_index
 
 
 @dataclass(frozen=True)
-class Function:
+class KnownFunction:
     """One SQL function of dpsql; a name may have a table form and an aggregate form."""
 
     name: str
@@ -35,26 +35,26 @@ class Function:
     arguments: tuple[str, ...]
 
 
-class Catalog:
-    """What the connection of a session knows by name, read when it is first asked for.
+class KnownNames:
+    """What a connection knows by name, read when it is first asked for.
 
     Parameters
     ----------
-    session : Session
+    runner : Runner
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
 
     def refresh(self) -> None:
         """Forget tables and columns, because a statement may have changed them."""
         self.__dict__.pop("columns", None)
 
     @cached_property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[KnownFunction]:
         """Every ``dp_`` and ``exact_`` function."""
         rows = self._read(_functions_sql)
-        return [Function(name, kind == "table_macro", tuple(arguments)) for name, kind, arguments in rows]
+        return [KnownFunction(name, kind == "table_macro", tuple(arguments)) for name, kind, arguments in rows]
 
     @cached_property
     def keywords(self) -> list[str]:
@@ -87,7 +87,7 @@ class Catalog:
         import duckdb
 
         try:
-            found: list[Any] = self._session.connection.execute(sql).fetchall()
+            found: list[Any] = self._runner.connection.execute(sql).fetchall()
         except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
             return []
         return found

@@ -38,7 +38,7 @@ class Result:
     seconds: float
 
 
-class Session:
+class Runner:
     """A DuckDB connection with dpsql installed, and its ledger.
 
     Parameters
@@ -78,7 +78,7 @@ class Session:
         self.database = database
         self.interrupted = False
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -107,7 +107,7 @@ class Session:
         Raises
         ------
         KeyboardInterrupt
-            Ctrl-C stopped the statement. The session goes on.
+            Ctrl-C stopped the statement. The runner can go on.
         duckdb.Error
             The statement failed.
 

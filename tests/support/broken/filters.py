@@ -19,8 +19,8 @@ from dpsql.functions import score_filter
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
 from dpsql.statistics import feature_counts
-from dpsql.testing.broken.planting import Fault, planted
-from dpsql.testing.filters import Bits, Noise, comparison_chance, comparison_law, product_law
+from support.broken.planting import Fault, planted
+from support.laws.filters import Bits, Noise, comparison_chance, comparison_law, product_law
 
 
 def one_threshold_law(scores: Sequence[int], *, epsilon: float, threshold: float) -> dict[Bits, float]:
@@ -188,7 +188,7 @@ def continuous_threshold(selection: keys.PartitionSelection, *, keys_per_row: in
     -----
     - **What is wrong**: discrete Laplace noise has ``2 / (1 + exp(-epsilon / r))`` times the tail at whole numbers, and
       Gaussian noise has another tail altogether.
-    - **Caught by**: the exact delta of the law, `dpsql.testing.filters.excess`.
+    - **Caught by**: the exact delta of the law, `support.laws.filters.excess`.
     - **Counter-example**: r = 1: 1.7 times delta with discrete Laplace noise at epsilon = 2. Gaussian noise
       of (1, 1e-6) with the Laplace threshold: about a thousand times delta.
     """

@@ -10,7 +10,7 @@ _blank = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Statement:
+class Piece:
     """One statement of a text.
 
     Attributes
@@ -30,7 +30,7 @@ def is_blank(text: str) -> bool:
     return _blank.fullmatch(text) is not None
 
 
-def split(text: str) -> tuple[list[Statement], str]:
+def split(text: str) -> tuple[list[Piece], str]:
     """Cut `text` into the statements that a semicolon ends, and the rest.
 
     Parameters
@@ -40,7 +40,7 @@ def split(text: str) -> tuple[list[Statement], str]:
 
     Returns
     -------
-    statements : list of Statement
+    statements : list of Piece
         The complete ones, in order; empty ones are dropped.
     rest : str
         What follows the last semicolon; ``''`` when only white space and comments do.
@@ -63,7 +63,7 @@ def split(text: str) -> tuple[list[Statement], str]:
     return statements, "" if is_blank(rest) else rest
 
 
-def split_all(text: str) -> list[Statement]:
+def split_all(text: str) -> list[Piece]:
     """Cut `text` into statements; the last one need not end in a semicolon."""
     statements, rest = split(text)
     if rest:
@@ -73,16 +73,16 @@ def split_all(text: str) -> list[Statement]:
     return statements
 
 
-def check_syntax(connection: Any, statement: Statement) -> None:
+def check_syntax(connection: Any, statement: Piece) -> None:
     """Raise DuckDB's parser error when `statement` does not parse; nothing is run or bound."""
     connection.extract_statements(statement.text)
 
 
-def _statement(data: bytes, begin: int, end: int) -> Statement | None:
+def _statement(data: bytes, begin: int, end: int) -> Piece | None:
     piece = data[begin:end].decode()
     lead = _blank.match(piece)
     skipped = lead.group() if lead else ""
     body = piece[len(skipped) :].strip()
     if not body:
         return None
-    return Statement(body, data[:begin].count(b"\n") + skipped.count("\n") + 1)
+    return Piece(body, data[:begin].count(b"\n") + skipped.count("\n") + 1)

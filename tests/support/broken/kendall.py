@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dpsql.noise.race import top_k
-from dpsql.testing.laws import select_law
 from dpsql.testing.neighbours import Table
+from support.laws.selection import select_law
 
 _RANGE = Fraction(5, 2)
 _UNIT = 1 << 20

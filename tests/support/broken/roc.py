@@ -1,6 +1,6 @@
 """Broken private ROC curves: shares of epsilon that are not there, rows that count twice, noise that users undo.
 
-Functions that end on law return an exact output law; the right ones are in `dpsql.testing.roc`. Their numbers are those
+Functions that end on law return an exact output law; the right ones are in `support.laws.roc`. Their numbers are those
 of tests/privacy/test_broken_roc.py. `BROKEN_ROC` are faults planted into the product's own calls, for
 tests/privacy/test_roc_sql.py.
 """
@@ -22,9 +22,10 @@ from dpsql.mechanisms import prefix_sums, smooth
 from dpsql.mechanisms.smooth import step_epsilon
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
-from dpsql.testing.broken.planting import Patch, planted
-from dpsql.testing.quantile import Cells, Rows, Split
-from dpsql.testing.roc import (
+from support.broken.planting import Patch, planted
+from support.broken.quantile import by_rank
+from support.laws.quantile import Cells, Rows, Split
+from support.laws.roc import (
     Labelled,
     best_beta,
     calibrated,
@@ -43,7 +44,7 @@ def rank_split_medians_law(rows: Rows, cells: int, *, count: int, epsilon: Fract
     Parameters
     ----------
     rows, cells, count, epsilon
-        As for `dpsql.testing.roc.smooth_medians_law`; the claim is for add_remove.
+        As for `support.laws.roc.smooth_medians_law`; the claim is for add_remove.
 
     Notes
     -----
@@ -52,7 +53,7 @@ def rank_split_medians_law(rows: Rows, cells: int, *, count: int, epsilon: Fract
     - **Caught by**: `check_exhaustively`.
     - **Counter-example**: epsilon = 1, three medians, eleven cells, at most 4 rows: loss 2.75 epsilon.
     """
-    return _medians(rows, cells, count, epsilon, _by_rank)
+    return _medians(rows, cells, count, epsilon, by_rank)
 
 
 def closed_medians_law(rows: Rows, cells: int, *, count: int, epsilon: Fraction) -> dict[Cells, float]:
@@ -61,7 +62,7 @@ def closed_medians_law(rows: Rows, cells: int, *, count: int, epsilon: Fraction)
     Parameters
     ----------
     rows, cells, count, epsilon
-        As for `dpsql.testing.roc.smooth_medians_law`; the claim is for add_remove.
+        As for `support.laws.roc.smooth_medians_law`; the claim is for add_remove.
 
     Notes
     -----
@@ -78,7 +79,7 @@ def scaled_for_units_law(rows: Rows, cells: int, *, epsilon: Fraction, max_rows_
     Parameters
     ----------
     rows, cells, epsilon, max_rows_per_unit
-        As for `dpsql.testing.roc.smooth_medians_law`; the claim is for a unit under add_remove.
+        As for `support.laws.roc.smooth_medians_law`; the claim is for a unit under add_remove.
 
     Notes
     -----
@@ -103,7 +104,7 @@ def total_epsilon_constant(epsilon: float, levels: int) -> tuple[float, float]:
     -----
     - **What is wrong**: the noise is ``8 S / epsilon``, where S is for ``beta = epsilon / levels``. It would have to be
       divided by the level's share; 8 is so much more than Cauchy noise needs that only many levels show it.
-    - **Caught by**: `dpsql.testing.roc.worst_median_loss`.
+    - **Caught by**: `support.laws.roc.worst_median_loss`.
     - **Counter-example**: epsilon = 1/5, ten levels, 41 cells, no row and one row: a level loses 1.586 of its shares.
     """
     return epsilon / levels, 8 / epsilon
@@ -120,7 +121,7 @@ def third_power_constant(epsilon: float) -> tuple[float, float]:
     Notes
     -----
     - **What is wrong**: 8 is for noise with a lighter tail and beta = epsilon leaves nothing for the centre.
-    - **Caught by**: `dpsql.testing.roc.worst_step_loss`.
+    - **Caught by**: `support.laws.roc.worst_step_loss`.
     - **Counter-example**: epsilon = 1: loss 1.0024.
     """
     return epsilon, 8 / epsilon
@@ -203,11 +204,6 @@ def _median(rows: Rows, cells: int, beta: float, constant: float) -> dict[int, f
 
 def _both_sides(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
     return [row for row in rows if row <= cell], [row for row in rows if row >= cell]
-
-
-def _by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
-    ordered = sorted(rows)
-    return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
 
 
 def broken_roc(name: str) -> AbstractContextManager[None]:

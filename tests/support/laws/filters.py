@@ -24,7 +24,7 @@ from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
 from dpsql.statistics.feature_counts import exact_scores
-from dpsql.testing.laws import one_shot_law
+from support.laws.selection import one_shot_law
 
 Array = NDArray[np.float64]
 Bits = tuple[bool, ...]

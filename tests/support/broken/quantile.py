@@ -1,6 +1,6 @@
 """Broken private quantiles: a rank that ignores the data, the median's constant elsewhere, sub-ranges that share rows.
 
-Every function returns an exact output law; the right one is `dpsql.testing.quantile.quantile_law`. Rows are the
+Every function returns an exact output law; the right one is `support.laws.quantile.quantile_law`. Rows are the
 cells of the rows, None for a missing value.
 """
 
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from dpsql.testing.quantile import Cells, Rows, Split, halving_law, rank_law
+from support.laws.quantile import Cells, Rows, Split, halving_law, rank_law
 
 
 def fixed_rank_law(rows: Rows, cells: int, *, rank: Fraction, epsilon: Fraction) -> dict[int, float]:
@@ -19,7 +19,7 @@ def fixed_rank_law(rows: Rows, cells: int, *, rank: Fraction, epsilon: Fraction)
     Parameters
     ----------
     rows, cells
-        As for `dpsql.testing.quantile.quantile_law`.
+        As for `support.laws.quantile.quantile_law`.
     rank : Fraction
         Public number of rows that are to lie up to somewhere in the cell.
     epsilon : Fraction
@@ -49,7 +49,7 @@ def noisy_rank_law(
     Parameters
     ----------
     rows, cells
-        As for `dpsql.testing.quantile.quantile_law`.
+        As for `support.laws.quantile.quantile_law`.
     quantile : Fraction
         In (0, 1).
     epsilon, count_epsilon : Fraction
@@ -112,7 +112,7 @@ def median_constant_halving_law(
     Parameters
     ----------
     rows, cells, quantiles, epsilon
-        As for `dpsql.testing.quantile.quantile_law`; the claim is for replace.
+        As for `support.laws.quantile.quantile_law`; the claim is for replace.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def closed_cells_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], e
     Parameters
     ----------
     rows, cells, quantiles, epsilon
-        As for `dpsql.testing.quantile.quantile_law`; the claim is for add_remove.
+        As for `support.laws.quantile.quantile_law`; the claim is for add_remove.
 
     Returns
     -------
@@ -165,7 +165,7 @@ def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], eps
     Parameters
     ----------
     rows, cells, quantiles, epsilon
-        As for `dpsql.testing.quantile.quantile_law`; the claim is for add_remove.
+        As for `support.laws.quantile.quantile_law`; the claim is for add_remove.
 
     Returns
     -------
@@ -180,7 +180,7 @@ def rank_split_law(rows: Rows, cells: int, *, quantiles: Sequence[Fraction], eps
     - **Counter-example**: epsilon = 1, quartiles, the cells of `closed_cells_law`, at most 4 rows: loss 1.51
       epsilon.
     """
-    return _halving(rows, cells, quantiles, epsilon, _by_rank)
+    return _halving(rows, cells, quantiles, epsilon, by_rank)
 
 
 def _halving(
@@ -199,6 +199,6 @@ def _closed(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int
     return [row for row in rows if row <= cell], [row for row in rows if row >= cell]
 
 
-def _by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
+def by_rank(rows: Sequence[int], cell: int) -> tuple[Sequence[int], Sequence[int]]:
     ordered = sorted(rows)
     return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]

@@ -10,8 +10,8 @@ from typing import Any
 
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.race import top_k
-from dpsql.testing.broken.noise import half_scale_laplace, naive_laplace
-from dpsql.testing.broken.selection import algorithm_1_scores, printed_canonical_lipschitz
+from support.broken.noise import half_scale_laplace, naive_laplace
+from support.broken.selection import algorithm_1_scores, printed_canonical_lipschitz
 
 BROKEN_FUNCTIONS = {
     "dp_broken_half_scale": "(total BIGINT, epsilon DOUBLE) -> BIGINT: noise of half the scale",

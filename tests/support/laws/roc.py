@@ -18,7 +18,7 @@ import numpy as np
 
 from dpsql.mechanisms import prefix_sums, quantile, smooth
 from dpsql.testing.neighbours import Relation, Table, neighbouring_pairs
-from dpsql.testing.quantile import Cells, Rows, Split, halving_law
+from support.laws.quantile import Cells, Rows, Split, halving_law
 
 # (label, cell) of each row; True is the positive level.
 Labelled = Sequence[tuple[bool, int]]
@@ -193,7 +193,7 @@ def medians_law(
     noise : callable
         ``noise(median, bound, low, high, level)``: the law of the released cell, for low < high.
     split : callable, optional
-        As for `dpsql.testing.quantile.halving_law`.
+        As for `support.laws.quantile.halving_law`.
     """
 
     def cell_law(rows: Sequence[int], low: int, high: int, quantile: Fraction, level: int) -> Mapping[int, float]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.mechanisms.select import select
-from dpsql.testing.broken.subsets import (
+from support.broken.subsets import (
     Law,
     accepted_listed_law,
     ball_scores,
@@ -21,7 +21,7 @@ from dpsql.testing.broken.subsets import (
     overweight_tail_law,
     range_without_radius,
 )
-from dpsql.testing.broken.votes import batches_of_floor
+from support.broken.votes import batches_of_floor
 
 BROKEN_SELECTORS = {
     "dp_broken_subset_no_radius": "range (1 + sqrt k)^2, without the radius",

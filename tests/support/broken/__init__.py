@@ -5,21 +5,21 @@ Nothing outside the tests imports this package, and no connection has its functi
 of a counter-example.
 """
 
-from dpsql.testing.broken.filters import BROKEN_FILTERS, broken_filter
-from dpsql.testing.broken.fits import BROKEN_FITS, broken_fit
-from dpsql.testing.broken.functions import BROKEN_FUNCTIONS, BrokenFunctions, install_broken
-from dpsql.testing.broken.kendall import (
+from support.broken.filters import BROKEN_FILTERS, broken_filter
+from support.broken.fits import BROKEN_FITS, broken_fit
+from support.broken.functions import BROKEN_FUNCTIONS, BrokenFunctions, install_broken
+from support.broken.kendall import (
     install_broken_kendall,
     sensitivity_as_range_law,
     tau_b_law,
     tau_b_scores,
 )
-from dpsql.testing.broken.logistic import BROKEN_LOGISTIC, broken_logistic
-from dpsql.testing.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
-from dpsql.testing.broken.noise import float_sum, half_scale_laplace, naive_laplace
-from dpsql.testing.broken.planting import Fault, planted
-from dpsql.testing.broken.roc import BROKEN_ROC, broken_roc
-from dpsql.testing.broken.selection import (
+from support.broken.logistic import BROKEN_LOGISTIC, broken_logistic
+from support.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
+from support.broken.noise import float_sum, half_scale_laplace, naive_laplace
+from support.broken.planting import Fault, planted
+from support.broken.roc import BROKEN_ROC, broken_roc
+from support.broken.selection import (
     algorithm_1_law,
     algorithm_1_scores,
     half_scale_law,
@@ -27,7 +27,7 @@ from dpsql.testing.broken.selection import (
     printed_canonical_lipschitz_law,
     unclipped_centred_target,
 )
-from dpsql.testing.broken.selectors import BROKEN_SELECTORS, install_broken_selectors, pruned_by_products
+from support.broken.selectors import BROKEN_SELECTORS, install_broken_selectors, pruned_by_products
 
 __all__ = [
     "BROKEN_FILTERS",

@@ -16,8 +16,8 @@ import numpy as np
 
 from dpsql.contract.call import Batch
 from dpsql.functions.kendall import KendallCall, KendallPlan, Pairs, peel
-from dpsql.testing.laws import select_law
 from dpsql.testing.neighbours import Table, to_arrow
+from support.laws.selection import select_law
 
 Outcome = tuple[str, ...]
 # Size of a block (or of the blocks of one size), and S of every column with every feature; the target comes last.

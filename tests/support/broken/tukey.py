@@ -23,7 +23,7 @@ from dpsql.mechanisms.tukey import (
     tail_weights,
 )
 from dpsql.noise.entropy import BitSource, WordReader
-from dpsql.testing.tukey import (
+from support.laws.tukey import (
     Models,
     TukeyLaw,
     exponential,

@@ -11,7 +11,7 @@ from dpsql.functions import feature_counts as collected
 from dpsql.functions import naive_bayes
 from dpsql.statistics import feature_counts
 from dpsql.statistics.feature_counts import Norms
-from dpsql.testing.broken.planting import Patch, planted
+from support.broken.planting import Patch, planted
 
 
 def _of_one_feature(released: str, neighbours: str, **given: Any) -> Norms:

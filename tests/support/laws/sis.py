@@ -15,8 +15,8 @@ import numpy as np
 
 from dpsql.functions.sis import SisCall, SisPlan
 from dpsql.statistics import fixed_point, xty
-from dpsql.testing.laws import one_shot_law
 from dpsql.testing.neighbours import Table
+from support.laws.selection import one_shot_law
 
 Outcome = tuple[str, ...]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.testing.neighbours import Table
-from dpsql.testing.races import ordered_race_law, race_law
+from support.laws.races import ordered_race_law, race_law
 
 _UNIT = 1 << 20
 
@@ -34,7 +34,7 @@ def half_scale_law(
     Parameters
     ----------
     utility, utility_range, epsilon, k
-        As in `dpsql.testing.races.ordered_race_law`.
+        As in `support.laws.races.ordered_race_law`.
 
     Returns
     -------

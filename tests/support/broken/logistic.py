@@ -21,8 +21,8 @@ from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
 from dpsql.noise.ball import ball_error, exponential_norm
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.fixed_point import quantise
-from dpsql.testing.broken.planting import Patch, planted
-from dpsql.testing.logistic import Array, Perturbation, Table
+from support.broken.planting import Patch, planted
+from support.laws.logistic import Array, Perturbation, Table
 
 
 def constants_for_added_rows(epsilon: float) -> Perturbation:

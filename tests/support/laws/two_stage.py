@@ -17,9 +17,9 @@ import numpy as np
 from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.statistics import votes
-from dpsql.testing.best_subset import struct_rows
-from dpsql.testing.laws import one_shot_law
 from dpsql.testing.neighbours import Table
+from support.laws.best_subset import struct_rows
+from support.laws.selection import one_shot_law
 
 Outcome = tuple[str, ...]
 
@@ -90,7 +90,7 @@ class TwoStageLaw:
     def blocks_law(self, rows: int) -> dict[int, float]:
         """Return the law of the number of blocks with ``rows_per_block``, for a table of so many rows."""
         plan = self.plan
-        assert plan.rows_per_block is not None  # noqa: S101
+        assert plan.rows_per_block is not None
         epsilon = plan.count_epsilon / plan.max_rows_per_unit
         share = math.exp(-epsilon)
         reach = math.ceil(_TAIL_SCALES / epsilon)
@@ -105,7 +105,7 @@ class TwoStageLaw:
     def law(self, table: Table) -> dict[Outcome, float]:
         """Return the law of the output with public ``blocks`` and no ids: an average over all assignments of rows."""
         blocks = self.plan.blocks
-        assert blocks is not None  # noqa: S101
+        assert blocks is not None
         of_block = {
             chosen: self.votes(tuple(itertools.compress(table, chosen)))
             for chosen in itertools.product((False, True), repeat=len(table))

@@ -25,9 +25,9 @@ from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics import counts, regression
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.tukey import row_budget
-from dpsql.testing.broken.planting import Fault, Patch, planted
-from dpsql.testing.broken.regression import round_after_clip
-from dpsql.testing.broken.tukey import position_blocks
+from support.broken.planting import Fault, Patch, planted
+from support.broken.regression import round_after_clip
+from support.broken.tukey import position_blocks
 
 # The rank that the fault "fixed rank" takes for the number of rows.
 PUBLIC_ROWS = 12

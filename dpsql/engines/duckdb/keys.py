@@ -1,0 +1,68 @@
+"""SQL of the keys by which rows are compared, sampled and sorted into blocks: identities and places."""
+
+from __future__ import annotations
+
+from dpsql.rendering import call, cast, concatenated, is_readable, text
+
+# Types that DuckDB compares as numbers; the others compare as bytes.
+_NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+
+
+def identity(column: str) -> tuple[str, str]:
+    """Return whose a value is, as a number and as bytes: integers are numbers, and everything else is bytes.
+
+    Values of one column are the same identity exactly when both are equal; neither is NULL where the value is not. The
+    type of a column is known when a statement is planned, so what is not needed is planned away. Texts are their UTF-8
+    bytes; the bytes of other types are made by `dpsql.kernels.identity`.
+    """
+    if is_readable():
+        return f"identity_number({column})", f"identity_bytes({column})"
+    kind = call("typeof", column)
+    numeric = f"{kind} IN ({', '.join(map(text, _NUMBERS))})"
+    number = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
+    other = f"WHEN {kind} = 'VARCHAR' THEN {text_bytes(column)} ELSE {call('dpsql_identity', column)}"
+    return number, f"CASE WHEN {numeric} THEN ''::BLOB {other} END"
+
+
+def text_bytes(column: str) -> str:
+    """Return a value's text as bytes, which no collation concerns."""
+    return call("encode", cast(column, "VARCHAR"))
+
+
+def place(*parts: tuple[str, str] | str) -> str:
+    """Return a 128-bit hash under the session's key, of identities and of 16 bytes of contents.
+
+    What is hashed tells its parts apart: behind each identity's number and the length of its bytes stands a colon.
+    """
+    if is_readable():
+        names = [part if isinstance(part, str) else ", ".join(part) for part in parts]
+        return f"keyed_hash({', '.join(names)})"
+    out = [f"(SELECT {call('dpsql_sampling_key')})"]
+    for part in parts:
+        if isinstance(part, str):
+            out.append(part)
+        else:
+            number, data = part
+            length = cast(call("octet_length", data), "VARCHAR")
+            out += [call("encode", concatenated(cast(number, "VARCHAR"), "':'", length, "':'")), data]
+    return call("md5_number", concatenated(*out))
+
+
+def block_hash(*parts: tuple[str, str] | str) -> str:
+    """Return the 64 bits of a place that decide a block."""
+    return cast(call(">>", place(*parts), "64"), "UBIGINT")
+
+
+def first_rows(rows: str, most: int, *places: str, partition: str = "") -> str:
+    """Return the first rows by their places, of each part where they are partitioned.
+
+    Places are columns before they are compared: DuckDB 2.0 takes nothing volatile in a window's order.
+    """
+    names = [f"place{number}" for number in range(1, len(places) + 1)]
+    known = ", ".join(f"{expression} AS {name}" for expression, name in zip(places, names, strict=True))
+    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
+    within = f"PARTITION BY {partition} " if partition else ""
+    return (
+        f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {known} FROM ({rows})) "
+        f"QUALIFY {call('row_number')} OVER ({within}ORDER BY {order}) <= {most}"
+    )

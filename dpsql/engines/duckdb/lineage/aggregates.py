@@ -1,0 +1,131 @@
+"""Whose budget the rows below an aggregate form belong to, from the plan of the statement that it stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from dpsql.contract.placement import Placement
+from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.paths import Catalog, budget_named, digest, read_plan
+from dpsql.engines.duckdb.lineage.placing import Reading
+from dpsql.engines.duckdb.lineage.refusals import cannot_see, other_dataset, refuse_functions, undeclared
+from dpsql.engines.duckdb.lineage.stability import is_shown, walk
+from dpsql.errors import ParameterError, SourceError
+
+
+def place_aggregate(
+    statement: str,
+    declarations: Declarations,
+    catalog: Catalog,
+    *,
+    dataset: str,
+    governed: bool,
+    named: bool,
+) -> Placement:
+    """Decide whether the rows below an aggregate form belong to the budget that the caller named.
+
+    Parameters
+    ----------
+    statement : str
+        The plan of the whole statement that the aggregate stands in.
+    declarations : Declarations
+    catalog : Catalog
+    dataset : str
+        The budget, as the caller named it.
+    governed : bool
+        Whether anything is protected; otherwise only the statement's shape counts.
+    named : bool
+        Whether the release has a name.
+
+    Raises
+    ------
+    ParameterError, SourceError, BudgetError
+    """
+    node = read_plan(statement)
+    claim = budget_named(dataset, declarations, catalog)
+    if node is None or not is_shown(node):  # EXECUTE, a frame, a file
+        if named:
+            raise ParameterError(
+                "P062",
+                "release cannot be given here: what the statement aggregates cannot be seen (EXECUTE, a frame or a "
+                "file). Leave release out, or use the table form.",
+            )
+        if governed and claim is None:
+            raise cannot_see("the statement", "EXECUTE, a frame or a file", known=declarations)
+        return Placement(declarations.counter, (claim or dataset,), claimed=governed, governed=governed)
+    found = list(_aggregates(node))
+    if not found:
+        raise SourceError(
+            "S022",
+            "an aggregate form stands in a SELECT of its own: without OVER, and in no subquery that uses columns from "
+            "outside. Each row would be a release.",
+        )
+    if named and any(bound.listed(aggregate, "groups") for aggregate, _ in found):
+        raise ParameterError(
+            "P047", "each group is a release of its own, and a name holds only one. Leave release out."
+        )
+    content = digest("".join(bound.meaning(aggregate) for aggregate, _ in found))
+    placed = partial(Placement, declarations.counter, content=content, seen=True, governed=governed)
+    if not governed:
+        return placed(charged=(dataset,))
+    reading = Reading(declarations, catalog)
+    for aggregate, rows in found:
+        if bound.listed(aggregate, "groups"):
+            raise SourceError(
+                "S023",
+                "GROUP BY tells which groups there are, and charges each of them. Aggregate one group at a time, with "
+                "a WHERE over a public list of groups.",
+            )
+        try:
+            below = walk(rows, reading.leaf, {}, bound.normal_form, node)
+        except bound.UnreadableError:
+            if claim is None:
+                raise cannot_see("the statement", "a file or a frame", known=declarations) from None
+            return placed(charged=(claim,), claimed=True)
+        if reading.undeclared:
+            raise undeclared(next(iter(reading.undeclared)), declarations)
+        refuse_functions("the statement", {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
+        charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
+        if charged and set(charged) != {claim}:
+            raise other_dataset("the statement", dataset, charged)
+        if not charged and claim is not None:
+            raise other_dataset("the statement", dataset, charged)
+        if below.row_level and not below.by_unit:
+            raise SourceError(
+                "S012",
+                f"one row of {charged[0]!r} may change many rows of what is aggregated ({below.row_level}). "
+                "Aggregate the table, or a query that only filters and computes columns.",
+            )
+    return placed(charged=(claim or dataset,), tables=tuple(reading.tables))
+
+
+def _aggregates(node: bound.Node) -> Iterator[tuple[bound.Node, bound.Node]]:
+    """Yield every aggregation for a dpsql aggregate, with the rows below it; nothing where one stands anywhere else."""
+    found = []
+    for operator in bound.operators(node):
+        own = {name: value for name, value in operator.items() if name != "children"}
+        if not any(name.startswith("dpsql_aggregate_") for name in bound.functions(own)):
+            continue
+        below = bound.children(operator)
+        while len(below) >= 1 and (bound.kind(below[0]) == "FILTER" or _beside_admit(below[0])):
+            below = bound.children(below[0])
+        if not below or bound.kind(below[0]) != "AGGREGATE_AND_GROUP_BY":
+            return
+        rows = bound.children(below[0])[0]
+        while _beside_admit(rows):
+            rows = bound.children(rows)[0]
+        found.append((below[0], rows))
+    yield from found
+
+
+def _beside_admit(node: bound.Node) -> bool:
+    """Whether an operator only brings the checked plan to the rows."""
+    below = bound.children(node)
+    return (
+        bound.kind(node) == "CROSS_PRODUCT"
+        and len(below) == 2
+        and "dpsql_admit" in bound.functions(below[1])
+        and not any(True for _ in bound.scans(below[1]))
+    )

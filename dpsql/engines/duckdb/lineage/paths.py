@@ -1,0 +1,203 @@
+"""Which table of the catalog a source's name stands for, from the plans of the queries that it may mean."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dpsql.contract.names import (
+    FRAME_PREFIX,
+    MARKED,
+    TableName,
+    display,
+    is_file,
+    parts_of,
+    path_of,
+    source_parts,
+    source_sql,
+)
+from dpsql.contract.parameters import fold
+from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.errors import ParameterError
+from dpsql.rendering import identifier
+
+FROM = "FROM "
+
+
+DECLARED_FROM = "/* declared */ FROM "
+
+
+Path = tuple[str, str, str]
+
+
+def spellings(source: str, search_path: str, database: str, views: Sequence[Path]) -> list[str]:
+    """Return the queries whose plans `place` asks for: the source as written, where it may be, and declared views.
+
+    Parameters
+    ----------
+    source : str
+        The source as the caller wrote it.
+    search_path, database : str
+        DuckDB's settings of these names, of the caller's connection.
+    views : sequence of (database, schema, name)
+        The declared views, by the names that databases are attached under.
+    """
+    out = [FROM + source_sql(source)]
+    if not is_nameless(source):
+        parts = [identifier(part) for part in source_parts(source)]
+        here = identifier(database)
+        if len(parts) == 1:
+            schemas = [[identifier(part) for part in parts_of(entry)] for entry in path_of(search_path) or ["main"]]
+            places = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
+        else:
+            places = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
+        out += [FROM + ".".join([*place, parts[-1]]) for place in places]
+    return out + [DECLARED_FROM + written_path(view) for view in views]
+
+
+def is_nameless(source: str) -> bool:
+    """Whether a source is a file, or a frame under a name that nobody else can have."""
+    return is_file(source) or source.startswith(FRAME_PREFIX)
+
+
+def written_path(path: Path) -> str:
+    """Return a path as SQL."""
+    return ".".join(map(identifier, path))
+
+
+def digest(text: str) -> str:
+    """Return the sha256 of a text, in hex."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def view_form(plan: str) -> str | None:
+    """Return the normal form of a view from the plan of reading it; None where DuckDB cannot write it down."""
+    node = read_plan(plan)
+    below = [] if node is None or bound.kind(node) != "PROJECTION" else bound.children(node)
+    return bound.normal_form(below[0]) if len(below) == 1 else None
+
+
+def read_plan(plan: str) -> bound.Node | None:
+    """Return a plan's root; None for a plan that is missing or cannot be read."""
+    try:
+        return bound.read(plan)
+    except (bound.MissingError, bound.UnreadableError):
+        return None
+
+
+def is_missing(plan: str) -> bool:
+    """Whether a plan says that the catalog has no such table."""
+    try:
+        bound.read(plan)
+    except bound.MissingError:
+        return True
+    except bound.UnreadableError:
+        return False
+    return False
+
+
+def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
+    """Return the path of the table that a source stands for; None for a file, a frame, or where it cannot be told.
+
+    A path names its table whatever WITH queries the caller has. It is the first place that the name may mean whose plan
+    is the plan of the source as it is written.
+    """
+    if is_nameless(source):
+        return None
+    text = seen[0][1]
+    candidates = [(query, plan) for query, plan in seen[1:] if query.startswith(FROM)]
+    written = read_plan(text)
+    if written is not None:
+        same = [query for query, plan in candidates if plan == text]
+    else:
+        # Plans that cannot be written down cannot be compared. What is found under temp may be a Python variable, which
+        # DuckDB finds in every schema: a plain name stands for the first place only where there is nothing.
+        same = [query for query, plan in candidates if not is_missing(plan) and read_plan(plan) is None]
+        if len(source_parts(source)) == 1 and not is_missing(candidates[0][1]):
+            same = []
+    if not same:
+        return None
+    database, schema, name = parts_of(same[0].removeprefix(FROM))
+    return database, schema, name
+
+
+def default_path(seen: Sequence[tuple[str, str]]) -> Path | None:
+    """Return where a table of a name would be made, which is not there."""
+    for query, _ in seen[1:]:
+        parts = parts_of(query.removeprefix(FROM))
+        if query.startswith(FROM) and parts[0] != "temp" and len(parts) == 3:
+            return parts[0], parts[1], parts[2]
+    return None
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """How databases are called in a session.
+
+    Attributes
+    ----------
+    main : str
+        The main database, whose name is left out when a table is displayed.
+    identities : mapping
+        Identity of each marked database by the name, folded, that it is attached under.
+    """
+
+    main: str
+    identities: Mapping[str, str] = field(default_factory=dict)
+
+    def table(self, path: Path) -> TableName:
+        """Return the identity of a table."""
+        alias = fold(path[0])
+        return TableName.of(self.identities.get(alias, alias), path[1], path[2])
+
+    def display(self, path: Path) -> str:
+        """Return the shortest spelling of a table."""
+        return fold(display(*path, self.main))
+
+    def path(self, table: TableName) -> Path | None:
+        """Return where a table is in this session; None where its database is not attached."""
+        aliases = {identity: alias for alias, identity in self.identities.items()}
+        alias = aliases.get(table.database, "" if table.database.startswith(MARKED) else table.database)
+        return (alias, table.schema, table.name) if alias else None
+
+
+def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaration | None:
+    """Return the declaration that a name stands for: as the ledger calls it, or in any spelling of its table."""
+    found = declarations.named(name)
+    if found is not None:
+        return found
+    try:
+        given = [fold(part) for part in parts_of(name)]
+    except ParameterError:
+        return None
+    for one in declarations.listed:
+        path = None if one.table is None else catalog.path(one.table)
+        if path is None:
+            continue
+        spellings = [[fold(part) for part in path]]
+        if fold(path[0]) == fold(catalog.main):
+            spellings.append(spellings[0][1:])
+        if fold(path[1]) == "main":  # which is left out wherever it stands
+            spellings += [[*spelling[:-2], spelling[-1]] for spelling in list(spellings)]
+        if given in spellings:
+            return one
+    return None
+
+
+def budget_named(dataset: str | None, declarations: Declarations, catalog: Catalog) -> str | None:
+    """Return the budget that the caller names; None for none."""
+    found = None if dataset is None else named(dataset, declarations, catalog)
+    return found.dataset if found is not None and found.kind == PROTECT else None
+
+
+def pinned(own: Path) -> str:
+    """Return the one spelling of a path."""
+    return ".".join(part if re.fullmatch(r"[a-z_][a-z0-9_]*", part) else identifier(part) for part in map(fold, own))
+
+
+def pinned_source(source: str, own: Path | None) -> str:
+    """Return a source by its path where it has one, and as the caller wrote it otherwise."""
+    return source if own is None else pinned(own)

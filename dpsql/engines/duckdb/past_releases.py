@@ -1,0 +1,122 @@
+"""What was released before: models and curves that SQL functions use, and selections that later calls build on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from dpsql.contract.parameters import show
+from dpsql.errors import ParameterError
+from dpsql.functions.registry import CURVES, MODELS, SELECTORS, function_of
+from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.rows import StoredRelease
+from dpsql.released.model import LinearModel
+from dpsql.released.shapes import NOT_RELEASED
+
+Result = TypeVar("Result")
+
+
+class PastReleases:
+    """The releases that a ledger holds, looked up by name or number; reading them costs nothing."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._models: dict[tuple[Any, str | None], LinearModel] = {}
+
+    def chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the features that an earlier release chose, with the layout that it read them from."""
+        key = arguments["features"].get("release")
+        found = self._releases_of(SELECTORS, dataset, key)
+        if not found:
+            raise ParameterError(
+                "P030",
+                f"no selection on dataset {show(dataset)} was released as {show(key)}. "
+                "Give release := a name when you select, then features := release('that name').",
+            )
+        selected = function_of(found[-1].function).shape.features
+        layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
+        if not names:
+            raise ParameterError(
+                "P053", f"release {show(key)} selected no feature. Select again, with a lower threshold."
+            )
+        taken = {
+            part: layout[part]
+            for part in ("n_features", "names", "row_id", "value")
+            if arguments.get(part) is None and part in layout
+        }
+        if layout["kind"] == "wide":
+            return {"features": names}
+        if layout["kind"] == "long":
+            return {**taken, "features": layout["features"], "names": names}
+        return {**taken, "features": layout["features"], "chosen": names}
+
+    def model(self, key: Any, dataset: str | None = None) -> LinearModel:
+        """Return a released model.
+
+        Parameters
+        ----------
+        key : str or int
+            Name of the release, or its number in the ledger.
+        dataset : str, optional
+            The budget that it was charged to, where two datasets have a release of that name.
+
+        Raises
+        ------
+        ParameterError
+            P030, P053, P055: there is no such model, nothing was released, or there is more than one.
+        """
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            raise ParameterError("P013", f"a model must be the name or the number of a release; got {show(key)}.")
+        found = self._models.get((key, dataset))
+        if found is None:
+            released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
+            # A name, once released, keeps its model.
+            found = self._models[(key, dataset)] = LinearModel.read(released)
+        return found
+
+    def curve(self, key: Any, dataset: str | None, view: Callable[[Any], Result]) -> Result:
+        """Return a view of a released ROC curve; `key` and errors as for `model`."""
+        return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
+
+    def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: Any) -> list[StoredRelease]:
+        """Return what was released under a name, or has a number in the ledger; nothing for what is neither."""
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            return []
+        return self._ledger.releases(functions, dataset, key)
+
+    def _one_release(
+        self, functions: tuple[str, ...], dataset: str | None, key: Any, what: str, step: str
+    ) -> StoredRelease:
+        """Return the one release of a name or number, or say that there is none, or more than one."""
+        found = self._releases_of(functions, dataset, key)
+        if not found:
+            raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
+        if len(found) > 1:
+            raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
+        return found[0]
+
+    def models(self) -> list[dict[str, Any]]:
+        """Return one row per model in the ledger, oldest first."""
+        rows = []
+        for entry in self._ledger.releases(MODELS):
+            released = entry.result["coefficients"] is not None
+            rows.append(
+                {
+                    "model": entry.name,
+                    "ledger_id": entry.sequence,
+                    "dataset": entry.dataset,
+                    "function": entry.function,
+                    "method": entry.result["method"],
+                    "target": entry.arguments["layout"]["target"],
+                    "features": entry.result["terms"][1:],
+                    "status": "released" if released else f"{NOT_RELEASED}: {entry.result['reason']}",
+                    "guarantee": entry.guarantee,
+                    "recorded_at": entry.recorded_at,
+                    "json": LinearModel.read(entry).to_json() if released else None,
+                }
+            )
+        return rows
+
+    def forget_models(self) -> None:
+        """Look models up anew: after another release, a name without a dataset may stand for two of them."""
+        self._models.clear()

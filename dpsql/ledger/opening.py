@@ -1,0 +1,126 @@
+"""How a ledger is opened, and how work on it becomes one transaction of its store."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from dpsql.errors import LedgerError
+from dpsql.ledger.rows import RecordedDeclarations
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from dpsql.ledger.store import Store
+    from dpsql.ledger.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class OpenLedger:
+    """A ledger at one location, opened on first use, before anything is said about what it holds."""
+
+    def __init__(self, location: str | None, *, read_only: bool = False) -> None:
+        self._location = location
+        self._read_only = read_only
+        self._store: Store | None = None
+        self._closed = False
+        self._seen = (0, "")  # the chain's last row when it was read last
+        self._declarations: RecordedDeclarations | None = None
+        self._opening = threading.Lock()
+
+    @classmethod
+    def open(cls, location: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> Self:
+        """Open a ledger, and create it where there is none.
+
+        Parameters
+        ----------
+        location : path or str or None
+            A SQLite file, a ``postgresql://`` URL, or None or ``':memory:'`` for one that ends with the process.
+        read_only : bool
+            Only read it; it must exist, and one of an earlier version stays as it is. A file that may not be
+            written is opened in this way by itself.
+
+        Raises
+        ------
+        LedgerError
+            The place cannot be reached or written, or holds no ledger, or one of another version.
+        """
+        text = None if location is None else os.fspath(location)
+        ledger = cls(None if text == ":memory:" else text, read_only=read_only)
+        if ledger._location is not None:  # in memory nothing can fail, and SQLAlchemy's import can wait
+            ledger._opened()
+        return ledger
+
+    @property
+    def location(self) -> str:
+        """Where the ledger lives, without a password; ``'in memory'`` for none."""
+        return "in memory" if self._location is None else self._opened().description
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the ledger ends with the process."""
+        return self._location is None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the ledger is in memory and nothing was ever read from it or written to it."""
+        return self._location is None and self._store is None
+
+    def close(self) -> None:
+        """Close every connection. What was charged stays charged, and a SQLite file then holds all of it."""
+        self._closed = True
+        if self._store is not None:
+            self._store.close()
+
+    def settle(self) -> None:
+        """Bring everything into the SQLite file, so that a copy of it is whole; the ledger stays open."""
+        if self._store is not None:
+            self._store.settle()
+
+    @property
+    def id(self) -> str:
+        """What the chain starts from: 32 random hexadecimal digits, made with the ledger."""
+        return self._opened().ledger_id
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        return self._run(self._opened().read, work)
+
+    def _write(self, work: Callable[[Transaction], T]) -> T:
+        return self._run(self._opened().write, work)
+
+    def _run(self, run: Callable[..., tuple[T, tuple[int, str]]], work: Callable[[Transaction], T]) -> T:
+        from dpsql.ledger.transaction import Transaction
+
+        store, seen = self._opened(), self._seen  # noted before the transaction begins: its snapshot is not older
+
+        def inside(connection: Connection) -> tuple[T, tuple[int, str]]:
+            transaction = Transaction(store, connection, seen)
+            return work(transaction), transaction.head
+
+        result, self._seen = run(inside)
+        return result
+
+    def _opened(self) -> Store:
+        if self._closed:
+            raise LedgerError("L012", "the ledger is closed. Connect again to open it.")
+        if self._store is None:
+            with self._opening:
+                if self._store is None:
+                    self._store = self._open_store()
+        return self._store
+
+    def _open_store(self) -> Store:
+        from dpsql.ledger.store import Store
+        from dpsql.ledger.transaction import Transaction
+
+        store = Store(self._location, read_only=self._read_only)
+        try:
+            if not store.is_read_only:
+                store.read(lambda connection: Transaction(store, connection, (0, "")).refuse_another_chain())
+        except BaseException:
+            store.close()
+            raise
+        return store

@@ -1,0 +1,135 @@
+"""The rooms of the package: who may import whom, and one name for one thing. CONTRIBUTING.md has the reasons."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What each room does not know.
+OUTSIDE = {"cli", "context", "udfs", "testing"}
+CALLS = {"functions", "released", "engines", *OUTSIDE}
+UNKNOWN = {
+    "noise": {"contract", "ledger", "kernels", "mechanisms", "statistics", *CALLS},
+    "kernels": {"ledger", "mechanisms", *CALLS},
+    "mechanisms": {"ledger", *CALLS},
+    "statistics": {"ledger", *CALLS},
+    "contract": CALLS,
+    "ledger": CALLS,
+    "released": {"functions", "engines", *OUTSIDE},
+    "functions": {"engines", *OUTSIDE},
+    "engines": OUTSIDE - {"udfs"},
+    "testing": {"functions", "mechanisms", "statistics", "kernels", "contract", "ledger", "released", "engines", "cli"},
+}
+# Rooms that may speak to DuckDB; `context` and `udfs` stand beside them.
+DUCKDB = {"engines", "cli", "context", "testing", "udfs"}
+# Public classes of one name: two ways in which one kernel computes the same integers, and parts of functions.
+TWICE = {"Search", "Products", "Magnitudes"}
+
+
+@lru_cache(maxsize=1)
+def modules() -> list[tuple[str, Path, ast.Module]]:
+    """Return the room, the path and the tree of every module; a module beside the rooms is a room of its own."""
+    found = []
+    for folder in ("dpsql", "udfs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            room = "udfs" if folder == "udfs" else parts[1]
+            found.append((room, path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the full names of imported modules, wherever in a module they are imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms_of(tree: ast.AST) -> set[str]:
+    """Return the rooms that a module imports from."""
+    names = [name.split(".") for name in imported(tree)]
+    return {name[1] for name in names if name[0] == "dpsql" and len(name) > 1} | {
+        "udfs" for name in names if name[0] == "udfs"
+    }
+
+
+def reads_entropy(tree: ast.AST) -> bool:
+    """Whether a module draws from the operating system or from a generator with a seed."""
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    generators = {"random", "os.urandom", "numpy.random"}
+    return bool({"os.urandom", "np.random"} & used or generators & set(imported(tree)))
+
+
+@pytest.mark.parametrize("room", UNKNOWN)
+def test_a_room_imports_from_those_that_it_may_know(room: str) -> None:
+    wrong = [
+        f"{path}: {name}" for own, path, tree in modules() if own == room for name in UNKNOWN[room] & rooms_of(tree)
+    ]
+    assert not wrong
+
+
+def test_few_rooms_know_duckdb() -> None:
+    wrong = [
+        str(path)
+        for room, path, tree in modules()
+        if room not in DUCKDB
+        and path.name != "__init__.py"
+        and any(name.split(".")[0] == "duckdb" for name in imported(tree))
+    ]
+    assert not wrong
+
+
+def test_only_noise_reads_entropy() -> None:
+    """Keys, tickets and names come from `secrets`, and are no noise; `dpsql doctor` looks whether there is entropy."""
+    wrong = [
+        str(path)
+        for room, path, tree in modules()
+        if room not in {"noise", "testing"} and path.name != "doctor.py" and reads_entropy(tree)
+    ]
+    assert not wrong
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for _, path, tree in modules():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path))
+    assert not {name: paths for name, paths in found.items() if len(paths) > 1 and name not in TWICE}
+
+
+@pytest.mark.parametrize(
+    ("text", "rooms"),
+    [
+        ("import dpsql.ledger.ledger", {"ledger"}),
+        ("from dpsql import functions", {"functions"}),
+        ("def f():\n    from dpsql.engines.duckdb import session", {"engines"}),
+        ("from udfs.spec import UdfSpec", {"udfs"}),
+        ("import duckdb", set()),
+    ],
+)
+def test_the_rule_sees_imports(text: str, rooms: set[str]) -> None:
+    assert rooms_of(ast.parse(text)) == rooms
+
+
+@pytest.mark.parametrize(
+    ("text", "entropy"),
+    [
+        ("import os\nos.urandom(8)", True),
+        ("from os import urandom", True),
+        ("import random", True),
+        ("import numpy as np\nnp.random.default_rng()", True),
+        ("import secrets\nsecrets.token_hex(8)", False),
+        ("os.path.join(a, b)", False),
+    ],
+)
+def test_the_rule_sees_entropy(text: str, entropy: bool) -> None:
+    assert reads_entropy(ast.parse(text)) == entropy
