@@ -19,7 +19,7 @@ from dpsql.contract.arguments import (
 DECLARATIONS: dict[str, Signature] = {
     "dp_protect": Signature(
         Argument("epsilon", "Privacy loss that all calls may cost together, above 0. Give it or rho."),
-        Argument("delta", "Chance that all guarantees may fail with together, from 0 to 1."),
+        Argument("delta", "Chance that the guarantees of all calls may fail with together, at least 0 and below 1."),
         Argument("rho", "Budget in zero-concentrated privacy loss, above 0, in place of epsilon and delta."),
         *map(stated, (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT)),
         *map(stated, (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)),
