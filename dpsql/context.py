@@ -1,4 +1,4 @@
-"""The Python face of dpsql: the SQL functions as methods, with the same names and arguments."""
+"""The Python interface of dpsql: the SQL functions as methods, with the same names and arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dpsql.released.model import LinearModel
 
 
-# What DuckDB says when it binds names, and of a connection in use; no row has been read by then.
+# Errors that DuckDB raises while it binds names, or for a connection in use, before any row is read.
 _NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
     duckdb.CatalogException,
     duckdb.BinderException,
@@ -124,7 +124,7 @@ class Context:
 
     @_releases("dp_pipeline")
     def select_then_fit(self, source: Any, **arguments: Any) -> Release:
-        """Do what `dp_pipeline` does, under the name of what it does."""
+        """Do the same as `dp_pipeline`, under a descriptive name."""
         return self._release_of("dp_pipeline", source, arguments)
 
     @_releases("dp_naive_bayes")
@@ -261,7 +261,7 @@ class Context:
 
     @takes(DECLARATIONS["dp_public"])
     def dp_public(self, table: str, **said: Any) -> str:
-        """Declare that a table tells of nobody, so that views may join it; return what now stands, in words."""
+        """Declare that a table is public: it holds nothing about any privacy unit, so views may join it."""
         return self._declare("dp_public", table, said)
 
     @takes(DECLARATIONS["dp_derive"])
@@ -270,7 +270,7 @@ class Context:
         return self._declare("dp_derive", table, said, base)
 
     def dp_unplaced(self) -> pa.Table:
-        """Return every table of which nothing is declared, with the lines that declare it."""
+        """Return every undeclared table, with the statements that would declare it."""
         return self.sql("SELECT * FROM dp_unplaced()")
 
     def _declare(self, function: str, table: str, said: dict[str, Any], *more: Any) -> str:
@@ -335,7 +335,7 @@ class Context:
         self.close()
 
     def _execute(self, statement: str) -> pa.Table:
-        """Run a statement exactly once; our own errors come back as themselves."""
+        """Run a statement exactly once; dpsql's own errors are raised unwrapped."""
         import pyarrow as pa
 
         try:
@@ -349,7 +349,7 @@ class Context:
             raise ours from None
 
     def _seen(self, source: str, release: Any) -> list[tuple[str, str]] | None:
-        """Return what DuckDB says that a source reads, where that counts: what `dpsql_lineage` does in SQL."""
+        """Return the plans of what a source may read if anything is protected: what `dpsql_lineage` does in SQL."""
         sources = self._session.sources
         if not source or not (release is not None or sources.governed):
             return None
@@ -360,14 +360,14 @@ class Context:
         return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries or ()]
 
     def _release(self, statement: str, plan: Plan) -> pa.Table:
-        """Run a release; what DuckDB says about rows stays here, and a call that read some is charged.
+        """Run a release; DuckDB's messages about rows are not passed on, and a call that read rows is charged.
 
         Raises
         ------
         SourceError
             The source does not exist, or cannot be read.
         InternalError
-            DuckDB failed after the call had passed its gate, such as in the text of the source's view.
+            DuckDB failed after the call had passed its gate, for example while it evaluated the source's view.
         """
         before = self._session.opened
         try:
@@ -380,7 +380,7 @@ class Context:
 
     @contextmanager
     def _named(self, source: Any) -> Iterator[str]:
-        """Give a frame a name for the length of a call."""
+        """Register a frame for the duration of a call."""
         if isinstance(source, str):
             yield source
             return

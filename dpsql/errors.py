@@ -1,4 +1,4 @@
-"""Errors that a person can act on, and that say nothing about the data.
+"""Errors that users can act on, and that reveal nothing about the data.
 
 Every message reads ``[DPSQL-Lnnn] parameter, requirement; got public value. Next step.`` The code
 stands in the text because DuckDB turns every exception raised in a function into its own type. No
@@ -72,6 +72,6 @@ _kinds: dict[str, type[DpsqlError]] = {
 
 
 def original(error: Exception) -> DpsqlError | None:
-    """Return our error out of the one that DuckDB made of it, or None when it was not ours."""
+    """Return dpsql's error from the one that DuckDB wrapped it in, or None if it was another error."""
     match = re.search(r"\[DPSQL-(([PSBLI])\d{3})\] (.*?)(?:\n\nAt:|\n\nLINE |$)", str(error), re.DOTALL)
     return None if match is None else _kinds[match.group(2)](match.group(1), match.group(3).strip())

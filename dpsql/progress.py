@@ -1,7 +1,7 @@
 """Progress of long work: a bar on a terminal, and the point where Ctrl-C reaches it.
 
-DuckDB may run a function on another thread than the main one, which is the only thread that Python tells of
-Ctrl-C. So Ctrl-C is counted, and every `Progress` looks whether the count has moved since its work began.
+Python delivers Ctrl-C to the main thread only, and DuckDB may run a function on another one. So presses of Ctrl-C are
+counted, and every `Progress` checks whether the count has changed since its work began.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _interrupts = 0
 
 
 def interrupt() -> None:
-    """Stop all work that now runs, at its next look."""
+    """Stop all running work at its next check."""
     global _interrupts
     _interrupts += 1
 
 
 def listen() -> None:
-    """Have Ctrl-C stop our work on other threads, too; Python's own answer to it, KeyboardInterrupt, stays.
+    """Make Ctrl-C stop dpsql's work on other threads, too; Python still raises KeyboardInterrupt.
 
     Does nothing off the main thread, or where the program has a handler of its own.
     """
@@ -39,11 +39,11 @@ def _interrupt_and_raise(number: int, frame: FrameType | None) -> None:
 
 
 class Progress:
-    """Tells how far a call is, or that it goes on; raises once the work is to stop.
+    """Reports how far a call is, or that it is running; raises when the work is to stop.
 
-    What is shown is public. Call it with the share of a work whose parts are counted without a look at the rows' values
-    (columns, blocks, rounds). Where the length of a search depends on the values there is no share to tell: such work
-    takes `tick`, to which nothing can be handed, and the bar shows the time that has passed.
+    Only public numbers are shown. Call it with the fraction done of work whose parts do not depend on the rows' values
+    (columns, blocks, rounds). If the length of a search depends on the values, use `tick`, which takes no argument; the
+    bar then shows the elapsed time.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Progress:
         self._task: Any = None
 
     def __call__(self, share: float) -> None:
-        """Show the share of the work that is done, in [0, 1]; public.
+        """Show the fraction of the work that is done, in [0, 1]; public.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Progress:
             self._bar.update(self._task, total=1.0, completed=min(max(share, 0.0), 1.0))
 
     def tick(self) -> None:
-        """Show that the work goes on.
+        """Show that the work is still running.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class Progress:
             self._bar.update(self._task)
 
     def _is_shown(self) -> bool:
-        """Look for Ctrl-C; return whether there is a bar, which opens after a while."""
+        """Check for Ctrl-C; return whether the bar is shown, which it is after a while."""
         if _interrupts != self._interrupts:
             raise KeyboardInterrupt
         if self._bar is None and time.monotonic() - self._started >= _SHOWN_AFTER and sys.stderr.isatty():

@@ -1,9 +1,9 @@
-"""Write SQL: function calls, literals, structs and identifiers, so that nothing of the caller's can stand in for them.
+"""Write SQL function calls, literals, structs and identifiers that nothing of the caller's can replace.
 
 DuckDB looks for an unqualified function among the caller's macros first, and operators (``a + b``), literals (``[a]``,
 ``{'a': b}``), subscripts and ``count(*)`` are functions like any other. So statements are written with the helpers
 here, which name every function in full. Comparisons, AND, OR, NOT, CASE, CAST, BETWEEN, COALESCE and IS NULL are no
-functions: no macro replaces them (tests/sql/test_rendering.py).
+functions, so no macro can replace them (tests/sql/test_rendering.py).
 
 Inside `readable()` the same helpers write the same statement for people: functions by their plain names, and operators,
 lists and structs as one writes them by hand. Such a text is shown (`dpsql explain`) and never run.

@@ -1,4 +1,4 @@
-"""Translation between DuckDB and dpsql: one short spec per SQL function, and nothing that decides."""
+"""Translation between DuckDB and dpsql: one short spec per SQL function, without any decisions."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def derive(session: Session) -> Callable[..., str]:
 
 
 def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
-    """Bind (list of {database, schema, name}) → the tables of which nothing is declared."""
+    """Bind (list of {database, schema, name}) → the undeclared tables."""
     return lambda listed: session.sources.unplaced(
         (one["database_name"], one["schema_name"], one["table_name"]) for one in listed or ()
     )

@@ -13,7 +13,7 @@ from dpsql.udfs.spec import UdfSpec
 
 
 def exact(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, numbers of the batches) → one row per feature, as it is. Not private."""
+    """Bind (ticket, numbers of the batches) → one row per feature, without noise. Not private."""
 
     def run(tickets: Any, statistics: Any) -> pa.Array:
         out = []

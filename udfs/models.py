@@ -1,4 +1,4 @@
-"""dp_predict and dp_models: what was released, put to use. Nothing here reads what is private or costs anything."""
+"""dp_predict and dp_models, which use released models: they read nothing private and cost nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MODELS = {
 
 
 def model_number(session: Session) -> Callable[..., int]:
-    """Bind (model, dataset) → its number in the ledger. Pure: DuckDB finds it once, when it plans."""
+    """Bind (model, dataset) → its number in the ledger. Pure: DuckDB evaluates it once, at planning time."""
     return lambda model, dataset: session.model(model, dataset).ledger_id
 
 

@@ -1,4 +1,4 @@
-"""What every function that reads a table goes through: plan at bind, gate, collect, release."""
+"""The steps of every function that reads a table: plan at bind, gate, collect, release."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import integers, nested, one_ticket
 
-_BATCH = 1 << 16  # rows of the aggregate form that are worked on at once
+_BATCH = 1 << 16  # rows of the aggregate form that are processed at once
 
 
 def plan(session: Session) -> Callable[..., str]:
@@ -73,9 +73,9 @@ def admit(session: Session) -> Callable[..., pa.Array]:
 
 
 def gate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (function, plan, probe of the row types, views) → what a call is known by, once all is checked.
+    """Bind (function, plan, probe of the row types, views) → the ticket of a checked call, and a zero.
 
-    That is a ticket, and a zero: a number that the planner cannot know.
+    The zero is a number that the planner cannot know.
     """
 
     def run(functions: Any, plans: Any, probe: Any, views: Any) -> pa.Array:
@@ -105,7 +105,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
 
 
 def _texts(views: Any) -> dict[str, str]:
-    """Return the texts of all views by their names, folded; one name may stand for several."""
+    """Return the texts of all views by their folded names; several views may share a name."""
     out: dict[str, str] = {}
     for listed in views:
         for view in listed.as_py() or ():
@@ -149,13 +149,13 @@ def collect(session: Session) -> Callable[..., pa.Array]:
 
 
 def _numbers(column: Any, kind: Any) -> NDArray[Any] | None:
-    """Return a column of integers; None where there is none, a column of NULL. Some NULL would make doubles of all."""
+    """Return a column of integers; None for a column of NULL. With some NULLs, NumPy would return doubles."""
     array = single_chunk(column)
     return None if array.null_count == len(array) else array.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
 
 
 def complete(running: RunningCall, numbers: Any) -> Collector:
-    """Return the collector once every batch that it took in has come back, each once."""
+    """Return the collector after checking that every batch that it took in was reported exactly once."""
     came = [] if numbers.values is None else numbers.values.to_pylist()
     if running.collector is None or sorted(came) != list(range(1, running.batches + 1)):
         raise InternalError("I005", "DuckDB did not read each batch of rows exactly once. Report it.")
@@ -163,7 +163,7 @@ def complete(running: RunningCall, numbers: Any) -> Collector:
 
 
 def turn(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, pass, numbers of its batches) → the ticket, once what the next pass needs is drawn."""
+    """Bind (ticket, pass, numbers of its batches) → the ticket, after drawing what the next pass needs."""
 
     def run(tickets: Any, passes: Any, statistics: Any) -> pa.Array:
         for ticket, number, row in zip(tickets, passes, statistics, strict=True):
@@ -194,7 +194,7 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 
 def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, views) → a named release as the ledger holds it."""
+    """Bind (plan, views) → a named release from the ledger."""
 
     def run(plans: Any, views: Any) -> pa.Array:
         texts = _texts(views)
@@ -223,12 +223,12 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 
 def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
-    """Release from rows that are all at hand; what the table form does in SQL."""
+    """Release from rows in memory: what the table form does in SQL."""
     most = running.call.plan.most_rows
     if most is not None and len(rows) > most:
         rows = rows.take(pa.array(np.sort(np.argsort(SYSTEM.words(len(rows)), kind="stable")[:most])))
     batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
-    # What decides a row's block must be the same in every pass.
+    # The key that decides a row's block must be the same in every pass.
     keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
 
     def read(_: RunningCall) -> Any:
@@ -245,7 +245,7 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
 
 
 def features(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket) → the public features, and what an absent one counts as."""
+    """Bind (ticket) → the public features, and the value of an absent one."""
 
     def run(tickets: Any) -> pa.Array:
         kind = pa.struct([("j", pa.int64()), ("name", pa.string()), ("absent", pa.int64())])
@@ -261,7 +261,7 @@ def features(session: Session) -> Callable[..., pa.Array]:
 
 
 def vocabulary(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, list of {j, name}) → the ticket, once the call knows every name in its rows, by number."""
+    """Bind (ticket, list of {j, name}) → the ticket, after the call has learned the number of every name."""
 
     def one(ticket: int, listed: Any) -> int:
         def learn(running: RunningCall) -> int:
@@ -280,7 +280,7 @@ def vocabulary(session: Session) -> Callable[..., pa.Array]:
 
 
 def identities(session: Session) -> Callable[..., pa.Array]:
-    """Bind (value) → the bytes of its identity, which no collation concerns."""
+    """Bind (value) → the bytes of its identity, to which collations do not apply."""
     return lambda values: identity_bytes(single_chunk(values))
 
 
@@ -340,7 +340,7 @@ def _releases(shape: Shape, entries: list[Entry]) -> pa.Array:
 
 
 def _shaped() -> Iterator[UdfSpec]:
-    """One set of functions for each kind of result: DuckDB must know its type."""
+    """One set of functions for each kind of result, because DuckDB must know the type."""
     for shape in SHAPES:
         one = f"STRUCT(sequence BIGINT, guarantee VARCHAR, entries {shape.struct}[])"
         yield UdfSpec(f"dpsql_release_{shape.name}", partial(release, shape), one)

@@ -45,7 +45,7 @@ def center(session: Session) -> Callable[..., pa.Array]:
     def one(ticket: int, sums: Any) -> int:
         def draw(running: RunningCall) -> int:
             with running.turning:
-                if running.center is None:  # DuckDB evaluates a function again where it likes
+                if running.center is None:  # DuckDB may evaluate a function more than once
                     running.center = draw_center(running.call.plan, *integers(sums, 2).tolist())
                 return running.center
 
@@ -85,7 +85,7 @@ def product(session: Session) -> Callable[..., pa.Array]:
 
 
 def exact(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, statistic) → one row per feature, as it is. Not private."""
+    """Bind (ticket, statistic) → one row per feature, without noise. Not private."""
 
     def run(tickets: Any, statistics: Any) -> pa.Array:
         out = []
@@ -100,7 +100,7 @@ def exact(session: Session) -> Callable[..., pa.Array]:
 
 
 def statistic(call: Any, batches: Sequence[pa.StructArray]) -> Any:
-    """Return the statistic of rows that are all at hand."""
+    """Return the statistic of rows in memory."""
     mean = 0
     if call.plan.center == "target":
         mean = draw_center(call.plan, *add(map(call.target_sums, batches), 2).tolist())

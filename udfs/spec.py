@@ -1,4 +1,4 @@
-"""How a function is registered in DuckDB; the flags that keep a release private are set in this one place."""
+"""How a function is registered in DuckDB: the only place that sets the flags that keep a release private."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class UdfSpec:
     returns : str
         SQL type of the result.
     native : bool
-        Python values in and out instead of Arrow arrays.
+        It takes and returns Python values instead of Arrow arrays.
     pure : bool
         The result depends on the arguments alone, and nothing is charged or drawn. Everything else is
-        volatile: without that DuckDB runs it at EXPLAIN, freezes it at PREPARE and shares one draw.
+        volatile: otherwise DuckDB runs it at EXPLAIN, freezes it at PREPARE and shares one draw between rows.
     nullary : bool
-        It takes no argument; every other function takes arguments of any type.
+        It takes no arguments; every other function takes arguments of any type.
     """
 
     name: str
@@ -44,17 +44,17 @@ class UdfSpec:
     nullary: bool = False
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Call `function`, and let nothing out but a result for each row or an error with a code.
+        """Call `function`, and return a result for each row or raise an error with a code; nothing else gets out.
 
-        DuckDB's own text about a result of the wrong length tells how many rows there were, and the text of any other
-        exception may hold what they hold.
+        DuckDB's own message about a result of the wrong length shows the number of rows, and the text of any other
+        exception may quote them.
 
         Raises
         ------
         DpsqlError
-            What `function` raises on purpose; P019 when the rows of an outer query are mixed with ours.
+            What `function` raises on purpose; P019 if a batch has rows of an outer query.
         InternalError
-            I004 in place of any other exception: the arguments are none that dpsql's own statements give.
+            I004 replaces any other exception: dpsql's own statements do not pass such arguments.
         """
         try:
             result = function(*arguments)
@@ -72,7 +72,7 @@ class UdfSpec:
         """Register `function`, which does what `bind` returns, on the instance of a connection."""
         flags: dict[str, Any] = {
             "type": "native" if self.native else "arrow",
-            "null_handling": "special",  # a NULL statistic must be noised, not passed through
+            "null_handling": "special",  # a NULL statistic must get noise, not be passed through
             "side_effects": not self.pure,
         }
         connection.create_function(self.name, function, None, self.returns, **flags)

@@ -1,4 +1,4 @@
-"""How values cross between DuckDB and dpsql."""
+"""Conversion of values between DuckDB and dpsql."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def one_ticket(tickets: Any) -> int:
 def nested() -> ParameterError:
     """Refuse to run once per row of an outer query.
 
-    DuckDB 2.0 joins such rows to ours, and a batch that mixes them would sum a row many times over.
+    DuckDB 2.0 joins the outer rows to the source's, and such a batch would sum a row many times.
     """
     return ParameterError(
         "P019",

@@ -40,7 +40,8 @@ from dpsql.kernels.blas import one_thread
 from dpsql.kernels.gram import gram_products
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.kernels.subset_strata import subset_strata
-from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetRejection
+from dpsql.mechanisms.subset_exponential import Strata, SubsetRejection
+from dpsql.mechanisms.subsets import SubsetList
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.fixed_point import affine_map, quantise
 from dpsql.statistics.gram import utility_range

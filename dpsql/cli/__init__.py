@@ -1,4 +1,4 @@
-"""The `dpsql` command. Heavy modules load inside the commands, so that ``--help`` answers at once."""
+"""The `dpsql` command. Heavy modules are imported inside the commands, so that ``--help`` answers at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be typed after `dpsql`: options and help; the work is in the modules beside this one.
+"""The `dpsql` commands: options and help; the modules beside this one do the work.
 
 Exit codes: 0 done, 1 the work failed (SQL error, refused budget, tampered ledger), 2 usage, 130 Ctrl-C.
 """
@@ -35,7 +35,7 @@ class _Main(click.Group):
             say_error(INTERRUPTED)
             ctx.exit(130)
         except BrokenPipeError:
-            raise  # click leaves quietly: the reader of our output has gone
+            raise  # click exits quietly: nobody reads the output any more
         except Exception as error:
             if isinstance(error, (click.ClickException, click.exceptions.Exit)) or not is_expected(error):
                 raise

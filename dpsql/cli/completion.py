@@ -40,7 +40,7 @@ class OpenCall:
     argument : str or None
         The named argument whose value is being typed.
     given : set of str
-        Named arguments that stand there already.
+        Named arguments that are already given.
     at_start : bool
         True when an argument begins here.
     position : int
@@ -60,7 +60,7 @@ class OpenCall:
 
 @dataclass
 class Place:
-    """Where in a statement the cursor stands: the open calls, an open text, and the words before."""
+    """Where the cursor is in a statement: the open calls, an open text, and the preceding words."""
 
     calls: list[OpenCall]
     open_text: str | None
@@ -69,7 +69,7 @@ class Place:
 
     @classmethod
     def find(cls, statement: str) -> Place:
-        """Read the part of a statement that stands to the left of the cursor and of the word being typed."""
+        """Read the part of a statement to the left of the word being typed."""
         place = cls([], None, "")
         for match in _token.finditer(statement):
             kind, text = str(match.lastgroup), match.group()

@@ -78,7 +78,7 @@ class KnownNames:
         return [name for key, columns in self.columns.items() if key.lower() == wanted for name, _ in columns]
 
     def arguments_of(self, function: str, *, table: bool) -> list[str]:
-        """Return the argument names of a function's table form or its other form, of the one it has if it has one."""
+        """Return the argument names of a function's table form or aggregate form; of the only form if it has one."""
         forms = [known for known in self.functions if known.name == function.lower()]
         fitting = [form for form in forms if form.is_table == table] or forms
         return [name for form in fitting for name in form.arguments]

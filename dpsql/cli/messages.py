@@ -1,4 +1,4 @@
-"""What a person reads on standard error: one clean line per failure, coloured only on a terminal."""
+"""Messages on standard error: one clean line per failure, coloured only on a terminal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def clean_message(error: BaseException) -> str:
 
 
 def never_fail_to_print() -> None:
-    """Let standard output and error write something for every character: a result that was charged must come out.
+    """Make standard output and error accept every character, because a result that was charged must be shown.
 
     Box characters become ``+``, ``-`` and ``|`` where the terminal's encoding has none, any other character ``?``.
     """
@@ -77,7 +77,7 @@ def is_from_duckdb(error: BaseException) -> bool:
 
 def is_expected(error: BaseException) -> bool:
     """Tell whether `error` is a failure of the work, to be told in one line, and not a fault of dpsql."""
-    if isinstance(error, BrokenPipeError):  # the reader of our output has gone: not worth a word
+    if isinstance(error, BrokenPipeError):  # nobody reads the output any more: say nothing
         return False
     return isinstance(error, (DpsqlError, OSError, UnicodeError)) or is_from_duckdb(error)
 

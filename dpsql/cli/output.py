@@ -78,7 +78,7 @@ def _copy(table: pa.Table, form: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch(table: pa.Table) -> Iterator[Any]:
-    """Give a connection of its own, where nothing can be charged, that knows `table` as ``result``."""
+    """Open a separate connection, in which nothing can be charged, with `table` as ``result``."""
     import duckdb
 
     connection = duckdb.connect()

@@ -1,4 +1,4 @@
-"""Budgets and ledger entries as a person reads them, straight from the ledger."""
+"""Budgets and ledger entries in readable form, straight from the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:
-    """Return where the ledger belongs: as given, or beside the database file."""
+    """Return the ledger's location: as given, or beside the database file."""
     if ledger is None and database is None:
         raise click.UsageError("give --db DATABASE or --ledger FILE.")
     return str(beside(str(database))) if ledger is None else ledger

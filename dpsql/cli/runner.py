@@ -68,7 +68,7 @@ class Runner:
         connection = duckdb.connect(database, read_only=read_only)
         try:
             self.context = dpsql.Context(connection, ledger=ledger, strict=strict)
-            # A misspelt table must not turn into a Python variable of this program.
+            # A misspelt table must not resolve to a Python variable of this program.
             connection.execute("SET python_enable_replacements = false")
         except BaseException:
             connection.close()
@@ -113,8 +113,8 @@ class Runner:
 
         Notes
         -----
-        A Ctrl-C that comes too late does not take the result away, since it may be a release that
-        is charged by then; `interrupted` tells of it.
+        A Ctrl-C that comes too late does not discard the result, which may be a release that is already
+        charged; `interrupted` reports it.
         """
         return self._interruptibly(lambda: self._run(statement))
 
@@ -155,7 +155,7 @@ class Runner:
             threading.Thread(target=target, daemon=True).start()
             while not finished.wait(0.05):
                 if pressed.is_set():
-                    # Again and again: one that comes before DuckDB has begun to execute is lost.
+                    # Repeatedly: an interrupt that comes before DuckDB begins to execute is lost.
                     self.connection.interrupt()
                     interrupt()
         self.interrupted = pressed.is_set()

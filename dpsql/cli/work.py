@@ -49,7 +49,7 @@ def _stop(number: int, statement: Piece, error: Exception, note: str = "") -> No
 
 
 def choose_format(form: str | None, output: Path | None) -> str:
-    """Return the format asked for, or the one that the output file's ending tells; refuse what cannot be read.
+    """Return the requested format, or the one that the output file's ending implies; refuse any other.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def run_query(runner: Runner, text: str, form: str, output: Path | None) -> None
     for statement in statements:
         check_syntax(runner.connection, statement)
     if len(statements) > 1 and (form != "table" or output is not None):
-        # Found out here and not after the first release was charged and its rows had no place to go.
+        # Checked here, before a release is charged whose rows could then not be written.
         raise click.UsageError(f"{form} takes one statement; got {len(statements)}. Run them one by one.")
     created = _open_for_writing(output) if output else False
     done = False
@@ -102,7 +102,7 @@ def _open_for_writing(output: Path) -> bool:
 
 
 def warm_up() -> None:
-    """Load every compiled kernel, and tell how long each took."""
+    """Load every compiled kernel, and report how long each took."""
     for name in ("xty", "kendall", "best_subsets", "clipped_rows", "block_gram"):
         started = time.perf_counter()
         import_module(f"dpsql.kernels.{name}").warm_up()
@@ -165,7 +165,7 @@ def print_release(database: str | None, location: str | None, name: str, dataset
 
 
 def verify_ledger(database: str | None, location: str | None, head: str | None) -> bool:
-    """Verify the hash chain, and tell the outcome.
+    """Verify the hash chain, and report the outcome.
 
     Returns
     -------

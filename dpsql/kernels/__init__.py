@@ -1,1 +1,1 @@
-"""Compute kernels over Arrow arrays; each has a NumPy form that serves small work and checks the fast one."""
+"""Compute kernels over arrays; each has a NumPy form, which serves small inputs and checks the compiled one."""

@@ -1,9 +1,9 @@
-"""Certified least squares in a ball: the one routine that turns a subset into its score.
+"""Certified least squares in a ball: the routine that gives a subset its score.
 
 The score of a subset A is ``R(A) = min over ||b|| <= r of f(b)`` with
 ``f(b) = c - 2 h'b + b'(G + ridge I) b`` on the subset's exact integer Gram statistics
 (`dpsql.statistics.gram`). It is released through a mechanism whose range allows for an error inside
-an interval of public width `SCORE_WIDTH`, so that width has to hold for every table there can be:
+an interval of public width `SCORE_WIDTH`, so that width has to hold for every possible table:
 singular and nearly singular Gram matrices, zero columns, any number of rows.
 
 Hence a certificate in exact integers. Whatever point ``b`` of the ball floating point proposes, with
@@ -12,19 +12,19 @@ coordinates that are multiples of ``2**-B``, convexity gives::
     f(b) - (g'b + r ||g||)  <=  R(A)  <=  f(b),        g = gradient of f at b
 
 because ``f(b') >= f(b) + g'(b' - b)`` and ``g'b' >= -r ||g||`` in the ball. Both sides are computed
-without rounding, but for square roots, which are rounded to the safe side. The score is ``f(b)``
+without rounding, except for square roots, which are rounded to the safe side. The score is ``f(b)``
 rounded down to a multiple of `SCORE_UNIT`; it is accepted when the gap ``g'b + r ||g||`` is at most
 ``SCORE_WIDTH - SCORE_UNIT``. So ``score * SCORE_UNIT - R(A)`` lies in
 ``[-SCORE_UNIT, SCORE_WIDTH - SCORE_UNIT]``.
 
 Proposals come from doubles (a Cholesky factor, and Newton's method on the multiplier of the ball)
-and are refined with exact residuals. Where that does not close the gap, the same problem is solved in
-rational arithmetic, which always does. Which of the two answered shows in the running time only.
+and are refined with exact residuals. If that does not close the gap, the same problem is solved in
+rational arithmetic, which always does. Only the running time shows which of the two gave the answer.
 
-Scores above `SCORE_CAP` units are cut there: ``min(R, cap)`` changes by no more than R does.
+Scores above `SCORE_CAP` units are replaced by it: ``min(R, cap)`` changes by no more than R does.
 
 Every step is elementwise over the subsets (no BLAS, no sums by NumPy), with operations that IEEE
-arithmetic defines to the last bit: a set has one score, whatever batch, order or thread it came in.
+arithmetic defines to the last bit: a subset has one score, whatever its batch, order or thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BallLeastSquares:
     Parameters
     ----------
     gram : array_like of int, shape (q, q)
-        ``X'X`` in units of ``S**2``: int64 or Python ints. The first `forced` columns are those in every subset.
+        ``X'X`` in units of ``S**2``: int64 or Python ints. The first `forced` columns are in every subset.
     cross : array_like of int, shape (q,)
         ``X'y``, same units.
     total : int
@@ -96,7 +96,7 @@ class BallLeastSquares:
         """Return ``c - h'(G + (ridge + mu) I)^-1 h - mu r**2`` for subsets of shape (m, size), in doubles.
 
         A lower bound on ``R(A)`` for every multiplier ``mu >= 0``, and equal to it at the one that Newton's method
-        looks for. Not certified: `dpsql.kernels.best_subsets` says how far rounding may move it.
+        looks for. Not certified: `dpsql.kernels.best_subsets` bounds what rounding may change.
         """
         columns = self._columns(subsets)
         return np.concatenate([np.empty(0), *(_Proposal(self, part).dual() for part in _chunks(columns))])
@@ -163,7 +163,7 @@ class _Exact:
         return np.asarray(product - self.vector * (1 << bits), dtype=object)
 
     def certify(self, point: Objects, bits: int | None = None) -> tuple[Objects, NDArray[np.bool_]]:
-        """Return (scores, which of them are certified) at points of the ball of shape (k, m)."""
+        """Return (scores, mask of certified ones) at points of the ball, shape (k, m)."""
         bits = _fraction_bits(self.radius) if bits is None else bits
         half = self.half_gradient(point, bits)
         along = (half * point).sum(axis=0)
@@ -261,7 +261,7 @@ class _Proposal:
             outside = outside[_norm(solution) > radius * (1 + 2.0**-44)]
 
     def dual(self) -> Doubles:
-        """Return the value of the dual problem at the multipliers that were found."""
+        """Return the value of the dual problem at the present multipliers."""
         value: Doubles = self.constant - _dot(self.image, self.image)
         return value - (self.multiplier + self.shift) * float(self.radius) ** 2
 

@@ -1,10 +1,10 @@
 """The best subsets of a size, by branch and bound over exact Gram statistics, with a certificate.
 
 The score of a subset is that of `dpsql.kernels.ball_least_squares`. The search lists the `count` subsets
-of lowest score, and an integer below which no subset that is not listed scores.
+of lowest score, and an integer that is a lower bound on the score of all other subsets.
 
 **Relaxation.** For every multiplier ``mu >= 0``, ``R(A) >= min over b of f_A(b) + mu (||b||^2 - r^2)``:
-the ball is paid for instead of imposed. With ``M = G + (ridge + mu) I``, scaled to a unit diagonal,
+the constraint becomes a penalty. With ``M = G + (ridge + mu) I``, scaled to a unit diagonal,
 that is ``c - mu r^2 - h_A' M_AA^-1 h_A``. A node of the search has chosen a set I; elimination of I
 leaves for each other column j a residual product ``c_j`` and a diagonal ``d_j <= 1``, and for T of t more
 columns the gain ``c_T' S_TT^-1 c_T``, S being the Schur complement.
@@ -14,17 +14,17 @@ least eigenvalue of any ``S_TT``: that of any size x size block of M bounds it (
 complement lie above those of the matrix), and so does that of any t x t block of M minus the t largest
 ``1 - d_j`` (what elimination took away has that trace). Children are taken in the order of ``c_j^2`` and
 have only later columns left, so the first child whose bound fails ends its node. The gains of the last
-two columns are computed as they are. Nearly equal columns have a form of their own, see `SearchSpace`.
+two columns are computed as they are. Nearly equal columns are treated separately, see `SearchSpace`.
 
 **Threshold.** `_Pool` holds distinct subsets with their dual values, seeded from greedy search and its
 swaps. A node is dropped when its bound reaches the threshold: the count-th least value in the pool, plus
-a slack that covers what rounding can do and what `SCORE_WIDTH` allows. So everything that could be
+a slack that covers rounding errors and the width `SCORE_WIDTH`. So everything that could be
 among the `count` best by canonical score is in the pool at the end, and canonical scores decide.
 Where more subsets tie at the threshold than can be listed, the slack changes its sign.
 
 **Certificate.** Thresholds only fall, so every subset that was dropped has a bound, in doubles, of at
 least the last threshold; the bounds of nodes left open by `node_limit` lower it. Neither a poor pool nor
-a poor multiplier can make that number too high: they cost time, or a list that is not the best.
+a poor multiplier can make that number too high: they only cost time, or give a list that is not the best.
 
 **Rounding.** Elimination in doubles is exact for statistics that differ by
 ``|E_ij| <= e sqrt(M_ii M_jj)``, where e is a few ``2^-53`` for every column (N. Higham, Accuracy and Stability
@@ -53,16 +53,16 @@ from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, p
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.loading import Compiled
 
-# Where the search is exhausted, the last score listed exceeds the lower bound by no more than this.
+# After a complete search, the last listed score exceeds the lower bound by no more than this.
 LIST_WIDTH = Fraction(1, 1 << 17)
 
-# So few subsets are scored one by one.
+# Up to so many subsets are scored one by one.
 _ENUMERATED = 4096
 _SWAP_COLUMNS = 256
 _SWAPS = 30
 # More subsets within the slack than this multiple of the list are a tie.
 _TIES = 4
-# In numbers computed in NumPy: some tenths of a second.
+# Counted in numbers that NumPy computes: some tenths of a second.
 _WORTH_COMPILING = 12_000_000
 
 Doubles = NDArray[np.float64]
@@ -78,22 +78,22 @@ def warm_up() -> None:
 
 @dataclass(frozen=True)
 class BestSubsets:
-    """The subsets of lowest score, and what is known of all others.
+    """The subsets of lowest score, and a bound for all others.
 
     Attributes
     ----------
     subsets : ndarray of int32, shape (R, size)
         Column numbers counted without the forced columns, ascending in a row. Rows ascend by score, those of equal
-        score in lexicographic order. R is the number asked for, or that of all subsets where there are fewer.
+        score in lexicographic order. R is the requested number, or that of all subsets if there are fewer.
     scores : ndarray of int64, shape (R,)
         In units of `SCORE_UNIT`; exactly what `BallLeastSquares.scores` gives.
     lower_bound : int
-        No subset that is not listed has a lower score; `SCORE_CAP` where all are listed.
+        Lower bound on the scores of all other subsets; `SCORE_CAP` if all are listed.
     exhausted : bool
         Whether the search ended before its node limit. Then the list is that of the R lowest scores; or, where more
         subsets tie at its end than fit, their scores are right to within `LIST_WIDTH`.
     nodes : int
-        Sets of fewer than `size` columns that the search went into.
+        Number of sets of fewer than `size` columns that the search expanded.
     """
 
     subsets: Sets
@@ -127,10 +127,10 @@ def best_subsets(
     count : int
         Subsets to list, >= 1.
     node_limit : int, optional
-        The search stops once it has gone into this many nodes. What it found then is listed; the lower bound holds.
+        The search stops after this many nodes. What it has found is listed, and the lower bound holds.
     tick : callable, optional
-        Called every few tenths of a second; an exception from it stops the search. Told nothing: how far the search is
-        depends on the data.
+        Called every few tenths of a second; an exception from it stops the search. It takes no argument, because the
+        progress of the search depends on the data.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def best_subsets(
 
 
 def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.int64]:
-    """Return certain lower bounds on the scores of subsets of shape (m, size), in far less time than the scores."""
+    """Return certified lower bounds on the scores of subsets, shape (m, size), in far less time than the scores."""
     rows = np.asarray(subsets)
     least = (problem.dual(rows) - margin(problem, rows.shape[1])) / float(SCORE_UNIT)
     return np.floor(np.clip(least, -float(SCORE_CAP), float(SCORE_CAP))).astype(np.int64) - 2
@@ -185,7 +185,7 @@ def _search(
 def _explore(
     space: SearchSpace, size: int, pool: _Pool, most: float, tick: Callable[[], object] | None
 ) -> tuple[bool, float, int]:
-    """Search until nothing is open, or in `most` nodes; return (whether all was searched, lower bound, nodes)."""
+    """Search until no node is open, or for `most` nodes; return (whether all was searched, lower bound, nodes)."""
     kernels = compiled_kernels(0) if size > 1 else None
     search: Any = (kernels or best_subsets_numpy).Search(space, size)
     nodes = 0
@@ -211,7 +211,7 @@ def _listed(problem: BallLeastSquares, sets: Sets, count: int, bound: int, exhau
 
 
 class _Pool:
-    """Distinct subsets with their dual values: all met that are below the limit, at least `count` once there are.
+    """Distinct subsets with their dual values: all seen that are below the limit, and at least `count` if possible.
 
     The limit is the count-th least value plus a slack that covers rounding and the width of canonical scores; a
     slack below 0 where too many subsets tie, if rounding is small enough for the promise of `LIST_WIDTH`.

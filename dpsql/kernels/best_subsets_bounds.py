@@ -36,7 +36,7 @@ def margin(problem: BallLeastSquares, size: int) -> float:
 
 
 class Relaxation:
-    """The problem with the ball paid for by a multiplier, the forced columns eliminated, scaled to a unit diagonal.
+    """The problem with a multiplier in place of the ball, the forced columns eliminated, scaled to a unit diagonal.
 
     Attributes
     ----------
@@ -83,9 +83,9 @@ class Relaxation:
 
 
 class SearchSpace:
-    """The columns that a search chooses from, and what it knows of blocks of them.
+    """The columns that a search chooses from, and bounds on blocks of them.
 
-    A pair of nearly equal columns, j < k, would leave every bound without force, for its block has an eigenvalue near
+    A pair of nearly equal columns, j < k, would make every bound useless, because its block has an eigenvalue near
     0. So for each such pair there is one more column: what is left of k after elimination of j. It stands for k
     beside j, and k itself is not chosen together with j. Every subset has such a form, and blocks that occur in the
     search hold no such pair.
@@ -107,7 +107,7 @@ class SearchSpace:
         first, second = _close_pairs(relaxation.gram)
         self.gram, self.cross, self.constant = relaxation.gram, relaxation.cross, relaxation.constant
         self.conflicts: NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
-        # The column that each one stands for, and the one that has to be beside it, if any.
+        # The column that each one represents, and the one that must be chosen with it, if any.
         self.stands_for, self._beside = np.append(np.arange(width), second), np.append(np.full(width, -1), first)
         if len(first) and size > 1:
             near = relaxation.gram[first, second]

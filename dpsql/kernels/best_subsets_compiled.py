@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpsql.kernels.best_subsets_bounds import SearchSpace
 
 _LEAVES = 4096
-# Numbers computed in a run, a tenth of a second; what going into a node costs counts as some.
+# Numbers computed per run, a tenth of a second; opening a node counts as some of them.
 _CELLS = 40_000_000
 _CELLS_PER_NODE = 64
 
@@ -81,7 +81,7 @@ def descend(
     rows: Any,
     out: Any,
 ) -> tuple[int, int, int]:
-    """Search on from a level until about `cells` numbers were computed, `most` nodes seen, or `out` is full.
+    """Continue from a level until about `cells` numbers are computed, `most` nodes are seen, or `out` is full.
 
     Level k of the arrays is the open node of k chosen columns, its other columns in descending order of
     their products. Returns (level, -1 at the end; leaves written to `out`; nodes).
@@ -206,7 +206,7 @@ class Search:
         return bound
 
     def run(self, limit: float, nodes: float) -> NDArray[np.int32]:
-        """Search on for a while, into no more than `nodes` nodes; see `best_subsets_numpy.Search`."""
+        """Continue the search for a while, in at most `nodes` nodes; see `best_subsets_numpy.Search`."""
         self._level, found, entered = descend(
             self._gram,
             self._conflicts,

@@ -19,7 +19,7 @@ _BLOCK = 64
 
 @dataclass(slots=True)
 class _Node:
-    """A set of chosen columns, and what elimination of them left of the others."""
+    """A set of chosen columns, and the others after elimination of these."""
 
     chosen: tuple[int, ...]
     columns: NDArray[np.intp]
@@ -63,7 +63,7 @@ class Search:
         return min((node.bound for node in self._stack), default=np.inf)
 
     def run(self, limit: float, nodes: float) -> NDArray[np.int32]:
-        """Search on for a while, into no more than about `nodes` nodes.
+        """Continue the search for a while, in about `nodes` nodes at most.
 
         Returns the subsets met whose relaxed score is below `limit`, shape (m, size).
         """
@@ -85,7 +85,7 @@ class Search:
         return np.concatenate(found)
 
     def _order(self, node: _Node, limit: float) -> None:
-        """Put a node's columns in order, and leave out those that are in no subset below the limit."""
+        """Order a node's columns, and drop those that are in no subset below the limit."""
         left = self._size - len(node.chosen)
         gains = node.products * node.products
         gains /= node.diagonal if left == 1 else self._space.kappa(left, node.diagonal)
@@ -99,7 +99,7 @@ class Search:
         node.rows = node.rows[:, order]
 
     def _expand(self, node: _Node, limit: float) -> NDArray[np.int32]:
-        """Look at some children of a node: put them on the stack, or return the subsets that two columns complete."""
+        """Process some children of a node: push them on the stack, or return the subsets that two columns complete."""
         left = self._size - len(node.chosen) - 1
         first = node.place
         last = min(first + _BLOCK, int(np.searchsorted(node.bounds, limit)))

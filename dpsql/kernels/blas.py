@@ -1,4 +1,4 @@
-"""BLAS on one thread: kernels bring threads of their own, and two kinds of threads on the same processors crawl."""
+"""BLAS on one thread: kernels have their own threads, and two pools on the same processors slow each other down."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BRINGERS = ("numpy", "scipy.linalg")
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Hold the BLAS of NumPy and SciPy to one thread in the whole process, until the last user is done.
+    """Limit the BLAS of NumPy and SciPy to one thread in the whole process, until the last user is done.
 
     SciPy is limited where it was imported before the block is entered.
     """

@@ -25,13 +25,13 @@ from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 
 CHUNK_CELLS = 1 << 23
-# What is larger counts for no range and is taken for the end of it.
+# Larger values do not extend a range and are clipped to its end.
 LARGEST = 2.0**500
 # A direction in which standardised features vary by less than this share of the widest is noise of the quantisation.
 NEGLIGIBLE = 1e-9
 # Share of a feature's variance from which on the other features do not make it doubtful.
 COLLINEAR = 1e-6
-# Cells that a process handles before the compiled kernels are worth loading: about half a second of NumPy.
+# Cells that a process handles before it loads the compiled kernels: about half a second of NumPy.
 _WORTH_COMPILING = 20_000_000
 _STRIPES = 16  # locks of one table: blocks are shared out among them
 _LARGEST_SUM = 1 << 13  # rows whose products a double still adds up exactly
@@ -53,7 +53,7 @@ def warm_up() -> None:
 
 
 class _Chunks:
-    """Batches that are worked on together once there are enough of them; threads may add at the same time."""
+    """Batches that are processed together once there are enough; threads may add concurrently."""
 
     def __init__(self, blocks: int, width: int) -> None:
         self.blocks = blocks

@@ -1,4 +1,4 @@
-"""Arrow arrays to doubles, cast the way DuckDB casts: the kernels and SQL must see the same numbers."""
+"""Conversion of Arrow arrays to doubles as DuckDB casts them, so that kernels and SQL see the same numbers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def to_texts(array: pa.Array) -> pa.Array:
 
 
 def single_chunk(array: Any) -> pa.Array:
-    """Return one contiguous array from what DuckDB hands to a function."""
+    """Return one contiguous array from what DuckDB passes to a function."""
     if isinstance(array, pa.ChunkedArray):
         return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
     return array

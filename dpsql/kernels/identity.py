@@ -1,4 +1,4 @@
-"""Who a value stands for: the bytes of privacy units and row ids, and keyed hashes of what rows hold.
+"""Identity: which values stand for the same privacy unit or row, as bytes; and keyed hashes of what rows hold.
 
 Two values are one identity exactly when their bytes are equal:
 
@@ -36,13 +36,13 @@ from numpy.typing import NDArray
 from dpsql.kernels.columns import to_doubles
 
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-# Multilinear hashes of 32 bits that make up the hash of a row's contents.
+# The number of 32-bit multilinear hashes in the hash of a row's contents.
 _LANES = 4
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def has_identity(kind: pa.DataType) -> bool:
-    """Whether values of a type stand for somebody."""
+    """Whether values of a type have an identity."""
     return bool(
         pa.types.is_null(kind)
         or pa.types.is_integer(kind)
@@ -57,7 +57,7 @@ def has_identity(kind: pa.DataType) -> bool:
 
 
 def is_name(kind: pa.DataType) -> bool:
-    """Whether values of a type name features: those that are written as one text whatever a session's settings."""
+    """Whether values of a type can name features: their text must not depend on a session's settings."""
     return bool(
         _is_text(kind)
         or pa.types.is_null(kind)
@@ -141,7 +141,7 @@ def first_by_key(
     key: bytes,
     most: int,
 ) -> NDArray[np.bool_]:
-    """Say which items of every row are among its first by a keyed order of its own.
+    """Return which items of each row come first in the row's own keyed order.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def first_by_key(
     lane = np.frombuffer(hashlib.blake2b(b"dpsql items", digest_size=16, key=key).digest(), dtype=np.uint64)
     seed = seeds[rows]
     places = [_mixed(items[:, number] ^ _mixed(seed ^ lane[number])) for number in (0, 1)]
-    # Total: 128 bits of place, and what the item is where they agree. One word of row and place decides but for ties.
+    # A total order: 128 bits of place, then the item itself. One word of row and place decides unless there are ties.
     bits = np.uint64(int(rows.max(initial=0)).bit_length())
     word = (places[0] >> bits) | (rows.astype(np.uint64) << (np.uint64(63) - bits) << np.uint64(1))
     order = np.argsort(word)
@@ -198,7 +198,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _absent(array: pa.Array) -> NDArray[np.bool_]:
-    """Say where an array is NULL."""
+    """Return where an array is NULL."""
     return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
 
 
@@ -235,7 +235,7 @@ def _timestamps(array: pa.Array, factor: int) -> pa.Array:
 
 
 def _encoder(kind: pa.DataType) -> Callable[[Any], bytes]:
-    """Return what turns one of Python's values into its identity."""
+    """Return the function that turns a Python value into its identity."""
     if pa.types.is_integer(kind):
         return lambda value: b"i" + int(value).to_bytes(17, "big", signed=True)
     if pa.types.is_decimal(kind):
@@ -248,7 +248,7 @@ def _encoder(kind: pa.DataType) -> Callable[[Any], bytes]:
 
 
 def _decimal(value: Decimal) -> bytes:
-    """Return the identity of a decimal: that of an integer where it is one."""
+    """Return the identity of a decimal, which is that of an integer if it is one."""
     sign, digits, exponent = value.as_tuple()
     number, scale = int("".join(map(str, digits))), -int(exponent)
     while scale > 0 and number % 10 == 0:

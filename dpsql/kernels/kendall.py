@@ -29,20 +29,20 @@ _WORTH_WAITING = 20_000_000
 _WORTH_THREADS = 2_000_000
 _BATCH = 1 << 18  # cells ranked in one go
 _FEW = 64  # distinct values, for which a table of counts is made
-_REPEATED = 8  # rows per distinct value from which on these have a list
+_REPEATED = 8  # rows per distinct value from which on a list of them is kept
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 compiled_kernels = Compiled("dpsql.kernels.kendall_compiled", _WORTH_COMPILING, _WORTH_WAITING)
 
 
 def warm_up() -> None:
-    """Load the compiled kernels now, and wait for them."""
+    """Load the compiled kernels now, and wait until they are ready."""
     compiled_kernels.start().join()
 
 
 @dataclass(frozen=True, slots=True)
 class RankedColumn:
-    """What is kept of a column: the order of its values.
+    """A ranked column: the order of its values.
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ def pair_counts(
 
 
 def _batches(columns: Iterable[ArrayLike], rest: list[ArrayLike]) -> Iterator[list[ArrayLike]]:
-    """Gather columns until ranking them is worth a thread's while; leave in `rest` what is not."""
+    """Gather columns until ranking them is worth a thread's work; leave the others in `rest`."""
     cells = 0
     for column in columns:
         rest.append(column)
@@ -214,7 +214,7 @@ def _rank(values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None) -
 def _rank_compiled(
     kernels: ModuleType, values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None
 ) -> RankedColumn | None:
-    """Rank by sorting keys of the value's leading bits and the row; None where too many values share these bits."""
+    """Rank by sorting keys of the value's leading bits and the row; None if too many values share these bits."""
     values = np.ascontiguousarray(values).view()
     values.flags.writeable = False  # one type for the compiler
     bits = max(1, (len(values) - 1).bit_length())
@@ -234,7 +234,7 @@ def _rank_compiled(
 
 
 def _ranked(codes: NDArray[np.int32], starts: NDArray[np.int32], present: int, blocked: bool) -> RankedColumn:
-    """Keep the list of distinct values where it is short; otherwise put ranks in the place of codes."""
+    """Keep the list of distinct values if it is short; otherwise replace codes by ranks."""
     missing, tied = len(codes) - present, len(starts) < present
     if not blocked and len(starts) * _REPEATED <= present:
         return RankedColumn(codes, starts.copy(), missing, tied)
@@ -312,6 +312,6 @@ def _counting(
 
 
 def _pairs(table: NDArray[np.int64]) -> int:
-    """Return the pairs of rows in cells of which one is larger in both directions."""
+    """Return the number of pairs of rows in which one is larger in both columns."""
     smaller = table[:-1, :-1].cumsum(axis=0).cumsum(axis=1)
     return int((table[1:, 1:] * smaller).sum())

@@ -1,4 +1,4 @@
-"""Concordant and discordant pairs in NumPy: what small work runs on, and what checks the compiled kernels.
+"""Concordant and discordant pairs in NumPy: used for small inputs, and to check the compiled kernels.
 
 A discordant pair is an inversion: with the rows in the order of one column (ties by the other), a pair is
 strictly discordant exactly when the other column falls. Inversions are counted bottom up, many columns and
@@ -21,7 +21,7 @@ _ENTRIES = 1 << 19  # per step: about 50 ms, and a few tens of MB
 def number(
     values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
-    """Give the distinct values numbers, block by block and in ascending order.
+    """Assign numbers to the distinct values, block by block and in ascending order.
 
     Parameters
     ----------

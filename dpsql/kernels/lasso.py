@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 TOLERANCE = 1e-11
 # The penalties of the columns differ by random parts of this share of the largest |x'y|.
 PERTURBATION = 1e-8
-# Most pivots, and most passes over all columns, of one fit; what stands then is returned.
+# Most pivots, and most passes over all columns, of one fit; the current solution is returned then.
 MAX_PIVOTS = 10_000
 MAX_PASSES = 200
 # A column is linearly dependent on the active ones when no more than this share of its square is left.
 _DEPENDENT = 1e-10
-# Below this share the inverse is computed afresh.
+# Below this share the inverse is recomputed.
 _DELICATE = 1e-6
 # Columns per extension of the working set, at least.
 _BATCH = 96
@@ -109,7 +109,7 @@ class _WorkingSet:
         self._target = target
         self._tolerance = tolerance
         self._pivots = 0
-        self._stale = 0  # pivots since the inverse was fresh
+        self._stale = 0  # pivots since the inverse was recomputed
         self._values = np.empty((0, len(target)))
         self._gram = np.empty((0, 0))
         # By column of the set: its number in the matrix, its penalty, its product with target and residual.
@@ -138,7 +138,7 @@ class _WorkingSet:
         return residual
 
     def extend(self, numbers: Positions, values: Doubles, penalty: Doubles) -> None:
-        """Take columns in: their numbers, their values of shape (n, number), their penalties."""
+        """Add columns: their numbers, their values of shape (n, number), their penalties."""
         old, new = self.size, self.size + len(numbers)
         self._make_room(new)
         part = slice(old, new)
@@ -171,7 +171,7 @@ class _WorkingSet:
             self._inverse, self._scratch = _enlarged(self._inverse, room, room), np.empty((room, room))
 
     def solve(self, running: Callable[[], bool]) -> bool:
-        """Go to the minimum over the set; return False when the whole fit is to end."""
+        """Move to the minimum over the set; return False if the whole fit is to end."""
         self._refresh()
         while self._pivots < MAX_PIVOTS and running():
             excess = np.abs(self._gradient[: self.size]) - self._penalty[: self.size]
@@ -198,7 +198,7 @@ class _WorkingSet:
             dependence, left = self._dependence(column)
         coefficient = 0.0
         if left <= _DEPENDENT * square and self.active:
-            # This way the fit stays and |w|_1 falls, so some coefficient must reach 0.
+            # In this direction the fit is constant and |w|_1 falls, so some coefficient must reach 0.
             step, blocking = self._crossing(-sign * dependence)
             if blocking >= 0:
                 self._move(-step * sign * dependence)
@@ -275,14 +275,14 @@ class _WorkingSet:
         self._stale += 1
 
     def _refresh(self) -> None:
-        """Compute inverse and gradient afresh."""
+        """Recompute inverse and gradient."""
         a, n = self.active, self.size
         active = self._row[:a, self._column[:a]]
         if a and self._stale:
             try:
                 self._inverse[:a, :a] = np.linalg.inv(active)
                 self._stale = 0
-            except np.linalg.LinAlgError:  # exactly singular: the updated inverse is as good as any
+            except np.linalg.LinAlgError:  # exactly singular: keep the updated inverse
                 pass
         self._gradient[:n] = self._product[:n] - self._coefficient[:a] @ self._row[:a, :n]
 

@@ -152,14 +152,14 @@ def _members(block: NDArray[np.integer[Any]], blocks: int) -> Callable[[int], Po
 
 
 def _uniform(size: int, source: BitSource) -> Doubles:
-    """Numbers on a grid of ``2**-32``: these settle ties, no guarantee rests on them."""
+    """Numbers on a grid of ``2**-32``: they break ties, and no guarantee depends on them."""
     words = source.words(-(-size // 2))
     return np.asarray(words.view(np.uint32)[:size] * 2.0**-32, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class _Voter:
-    """What all blocks share."""
+    """The parameters that all blocks share."""
 
     features: NDArray[Any]
     target: Doubles
@@ -196,7 +196,7 @@ class _Voter:
         return places
 
     def _ordered(self, rows: Positions) -> tuple[Doubles, Doubles]:
-        """Return a copy of some rows' features, and their target, in an order that their values decide."""
+        """Return a copy of some rows' features and target, in an order determined by their values."""
         rows = rows[np.argsort(self.target[rows], kind="stable")]
         target = self.target[rows]
         matrix = np.ascontiguousarray(self.features[rows], dtype=np.float64)
@@ -207,7 +207,7 @@ class _Voter:
 
 
 def _prepared_target(target: Doubles, standardize: bool, intercept: bool) -> tuple[Doubles, float]:
-    """Return the target centred and scaled, and the unit it is in; 0 when there is nothing to explain."""
+    """Return the target centred and scaled, and its unit; 0 if there is nothing to explain."""
     scale = float(np.abs(target).max())
     if scale == 0.0:
         return target, 0.0

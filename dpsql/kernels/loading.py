@@ -1,4 +1,4 @@
-"""Compiled kernels arrive late: in the background, once a process has shown enough work for them."""
+"""Compiled kernels are loaded in the background, after a process has done enough work to justify it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Compiled:
         self._lock = threading.Lock()
 
     def __call__(self, work: int) -> ModuleType | None:
-        """Count the work about to be done; return the kernels when they are ready."""
+        """Count the work about to be done; return the kernels if they are ready."""
         if self.kernels is None:
             self._work += work
             if self._worth_waiting is not None and work > self._worth_waiting:
@@ -41,7 +41,7 @@ class Compiled:
         return self.kernels
 
     def start(self) -> threading.Thread:
-        """Begin to load the kernels; return the thread that does."""
+        """Start loading the kernels; return the thread that loads them."""
         with self._lock:
             if self._loading is None:
                 self._loading = threading.Thread(target=self._load, name="dpsql-compile")

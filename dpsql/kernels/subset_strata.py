@@ -1,4 +1,4 @@
-"""All subsets of a size in parts of similar scores, with a certified lower bound on the scores of each part.
+"""A partition of all subsets of a size by similar scores, with a certified lower bound for each part.
 
 `dpsql.mechanisms.subset_exponential` draws a subset by rejection. Where no subset stands out from the others, almost
 every round goes to subsets that are not listed, and one lower bound on the scores of them all is far below most.
@@ -77,7 +77,7 @@ def subset_strata(
     width = len(problem.vector) - problem.forced
     relaxation = Relaxation(problem, float(problem.multipliers(found.subsets[:1])[0]))
     n_strong, n_weak = _numbers(width, size, most)
-    # From here on columns are numbered in the order of their strength.
+    # From here on columns are numbered by strength.
     order = _by_strength(relaxation, found.subsets[0])
     relaxation.gram, relaxation.cross = relaxation.gram[np.ix_(order, order)], relaxation.cross[order]
     space = SearchSpace(relaxation, size)
@@ -125,7 +125,7 @@ def _combinations(count: int, size: int) -> Indices:
 
 
 def _shares(count: int, parts: int) -> Indices:
-    """Return all ways to split a number into so many, shape (ways, parts)."""
+    """Return all ways to split a number into a number of parts, shape (ways, parts)."""
     if not parts:
         return np.empty((int(count == 0), 0), dtype=np.intp)
     bars = _combinations(count + parts - 1, parts - 1)
@@ -133,7 +133,7 @@ def _shares(count: int, parts: int) -> Indices:
 
 
 def _numbers(width: int, size: int, most: int) -> tuple[int, int]:
-    """Return how many strong columns and how many weak classes there are to be."""
+    """Return the number of strong columns and of weak classes to use."""
     for parts in _WEAK_CLASSES:
         strong = 0
         while strong < width and _strata(strong + 1, size, parts) <= most:
@@ -148,7 +148,7 @@ def _strata(strong: int, size: int, parts: int) -> int:
 
 
 def _by_strength(relaxation: Relaxation, best: NDArray[np.int32]) -> Indices:
-    """Return all columns: those of the best subset, then the others, those that gain most beside it first."""
+    """Return all columns: those of the best subset, then the others by their gain beside it, largest first."""
     _, products, diagonal, _ = relaxation.eliminate(best.tolist())
     gains = np.divide(products**2, diagonal, out=np.zeros(len(products)), where=diagonal > 0)
     gains[best] = np.inf

@@ -1,4 +1,4 @@
-"""Threads of our own for kernels that release the GIL: progress, and a stop that is heeded at once."""
+"""Worker threads for kernels that release the GIL, with progress and prompt interruption."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 0.05  # between two looks at the threads
 
 
 class Signals:
-    """What the threads of one call share with its caller.
+    """The state that the threads of one call share with its caller.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ def default_threads() -> int:
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
-    """Return threads without NumPy's warnings, as the calls that they work for are."""
+    """Return threads in which NumPy's warnings are off, as in the calls that they work for."""
     silence = partial(np.seterr, all="ignore")
     return ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel", initializer=silence)
 

@@ -28,19 +28,19 @@ compiled_kernels = Compiled("dpsql.kernels.compiled", _WORTH_COMPILING)
 
 
 def warm_up() -> None:
-    """Load the compiled kernels now, and wait for them."""
+    """Load the compiled kernels now, and wait until they are ready."""
     compiled_kernels.start().join()
 
 
 def _values(array: pa.Array) -> NDArray[np.floating[Any]]:
-    """Return the values as doubles, or as they stand in Arrow's buffer when they are doubles or floats without NULL."""
+    """Return the values as doubles, or Arrow's own buffer if it holds doubles or floats without NULL."""
     if (pa.types.is_float64(array.type) or pa.types.is_float32(array.type)) and array.null_count == 0:
         return np.asarray(array.to_numpy(zero_copy_only=True))
     return to_doubles(array)
 
 
 def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.floating[Any]]:
-    """Return list or array rows as a dense matrix; what a row lacks is NaN, what it has too many is cut.
+    """Return list or array rows as a dense matrix: shorter rows are padded with NaN, longer ones truncated.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def column_cross_products(
 
 @lru_cache(maxsize=64)
 def storage_codes(kind: pa.StructType, positions: tuple[int, ...]) -> NDArray[np.int64] | None:
-    """Return how the compiled kernel reads each column, None when one has a type that it does not read."""
+    """Return how the compiled kernel reads each column; None if one has a type that it cannot read."""
     codes = [_codes.get(kind.field(position).type) for position in positions]
     return None if None in codes else np.array(codes, dtype=np.int64)
 

@@ -1,7 +1,7 @@
-"""What a release costs: exact amounts, and the losses of every mechanism's event.
+"""What a release costs: exact amounts, and the privacy loss of every mechanism's event.
 
 An event names a mechanism and its parameters and is what the ledger keeps, so that a past release can be
-read again under a better accountant. Amounts are integers in units of 1e-18; a charge is rounded up and a
+re-evaluated under a better accountant. Amounts are integers in units of 1e-18; a charge is rounded up and a
 limit down, so that rounding never favours the spender.
 """
 
@@ -223,12 +223,12 @@ def _gaussian_profile(event: Mapping[str, Any]) -> Cost:
 
 
 def _approximate(event: Mapping[str, Any]) -> Cost:
-    """Read (epsilon, delta)-DP whose delta is a chance of failure, which no rho covers."""
+    """Read (epsilon, delta)-DP whose delta is a probability of failure, which no rho covers."""
     return Cost(_number(event, "epsilon"), _delta(event), None)
 
 
 def _composed(event: Mapping[str, Any]) -> Cost:
-    """Add up the losses of events that may depend on one another's results."""
+    """Add up the losses of events that may depend on each other's results."""
     parts = event.get("events")
     if not isinstance(parts, (list, tuple)) or not parts:
         raise _malformed(event, "a list of one or more events")

@@ -1,4 +1,4 @@
-"""A data owner's budget and policy for one dataset, and the refusal of a call that does not fit them."""
+"""A data owner's budget and policy for one dataset, and the refusal of calls that violate them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin, scaled
 
 BOUND_NAMES = ("lower", "upper", "target_lower", "target_upper")
 STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
-NO_UNIT = "row"  # what an owner says to take a privacy unit back
+NO_UNIT = "row"  # what an owner gives to withdraw a privacy unit
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
 _least_rdp_delta = 1000  # units of 1e-18
 _repeat = "repeat an earlier release by its name, which costs nothing. Only the data's owner can change the budget."
@@ -23,7 +23,7 @@ _repeat = "repeat an earlier release by its name, which costs nothing. Only the 
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent on one dataset, and what its owner stated about every call.
+    """What may be spent on one dataset, and what its owner stated for every call.
 
     Build it with `Budget.of`, which reads floats as their shortest decimal.
 
@@ -39,7 +39,7 @@ class Budget:
     privacy_unit : str or None
         The id column that every call must protect; None leaves it to the call.
     max_rows_per_unit : int or None
-        Default for calls; no limit, because any cap that SQL enforces keeps the guarantee.
+        A default for calls, not a limit: any cap that SQL enforces keeps the guarantee.
     bounds : dict or None
         Defaults for `lower`, `upper`, `target_lower`, `target_upper` (a number, a list, or one number by name of the
         column) and for `target_levels`; and `keys`, the public levels of columns by name.
@@ -106,10 +106,10 @@ class Budget:
         )
 
     def restated(self, given: Mapping[str, Any]) -> Budget:
-        """Return this budget with what an owner restates; what is not given stays.
+        """Return this budget with the owner's changes; omitted arguments keep their values.
 
-        A budget in epsilon becomes one in rho, or the other way, where the other one is given. ``privacy_unit = 'row'``
-        takes the privacy unit back.
+        A budget in epsilon becomes one in rho, or vice versa, if the other is given. ``privacy_unit = 'row'`` withdraws
+        the privacy unit.
         """
         amounts = {name: getattr(self, name) for name in ("epsilon", "delta", "rho")}
         if given.get("rho") is not None:
@@ -131,7 +131,7 @@ class Budget:
 
     @property
     def policy_text(self) -> str:
-        """The whole policy in words, for who states it."""
+        """The whole policy in words, shown to the owner who states it."""
         parts = [self.text]
         if self.privacy_unit is not None:
             parts.append(f"privacy unit {self.privacy_unit}, at most {self.max_rows_per_unit} rows each")
@@ -153,7 +153,7 @@ class Budget:
 
     @property
     def limits(self) -> dict[str, int]:
-        """What may not be exceeded, in units of 1e-18: rho, or epsilon and delta."""
+        """The limits in units of 1e-18: rho, or epsilon and delta."""
         names = ("epsilon", "delta") if self.rho is None else ("rho",)
         return {name: units_down(getattr(self, name) or Fraction(0)) for name in names}
 
@@ -176,7 +176,7 @@ class Budget:
             record[name] = None if amount is None else units_text(units_down(amount))
         for name in ("neighbours", "privacy_unit", "max_rows_per_unit", "bounds"):
             record[name] = getattr(self, name)
-        if self.accountant != "basic":  # else the text is what it was before there were accountants
+        if self.accountant != "basic":  # otherwise the text is as it was before accountants existed
             record["accountant"] = self.accountant
         return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
@@ -262,7 +262,7 @@ def _refuse(dataset: str, name: str, limit: int, spent: Spent, after: Spent, bud
         return
     remaining = max(0, limit - (before or 0))
     needed, remains, under = total - (before or 0), remaining, ""
-    if budget.accountant != "basic" and name == "epsilon":  # computed numbers: six digits read better than eighteen
+    if budget.accountant != "basic" and name == "epsilon":  # computed numbers are shown with six digits, not eighteen
         needed, remains = _rounded(needed, up=True), _rounded(remaining)
         under = f" under accountant {budget.accountant}"
     lower = _affordable(name, remaining, budget, spent, after, cost)
@@ -275,7 +275,7 @@ def _refuse(dataset: str, name: str, limit: int, spent: Spent, after: Spent, bud
 
 
 def _affordable(name: str, remaining: int, budget: Budget, spent: Spent, after: Spent, cost: Cost) -> str | None:
-    """Return what would fit, such as ``'epsilon to 0.2'``; None when nothing does."""
+    """Return what would fit, such as ``'epsilon to 0.2'``; None if nothing does."""
     if remaining == 0:
         return None
     if name == "delta":
@@ -305,7 +305,7 @@ def _affordable_share(name: str, limit: int, spent: Spent, cost: Cost) -> Fracti
         middle = (low + high) / 2
         try:
             total = spent.plus(cost_of(scaled(event, middle))).charged(name)
-        except ParameterError:  # the call itself cannot have so little
+        except ParameterError:  # the call does not allow so little
             total = None
         low, high = (middle, high) if total is not None and total <= limit else (low, middle)
     return low
@@ -314,9 +314,9 @@ def _affordable_share(name: str, limit: int, spent: Spent, cost: Cost) -> Fracti
 def refuse_contradiction(
     dataset: str, budget: Budget | None, *, neighbours: str, privacy_unit: str | None, traced: bool = False
 ) -> None:
-    """Raise a BudgetError when a call protects something else than what the owner stated.
+    """Raise a BudgetError if a call does not protect what the owner stated.
 
-    A privacy unit that was `traced` through the source's plan is the stated one, whatever its column is called there.
+    A privacy unit that was `traced` through the source's plan is the stated one, whatever its column's name.
     """
     if budget is None:
         return

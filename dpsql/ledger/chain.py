@@ -42,7 +42,7 @@ def row_hash(previous: str, row: Mapping[str, Any]) -> str:
 
 
 def hash_of_row(previous: str, row: Mapping[str, Any]) -> str | None:
-    """Return `row_hash`, or None for a row that holds what no row was ever written with."""
+    """Return `row_hash`, or None for a row with contents that can never have been written."""
     try:
         return row_hash(previous, row)
     except (TypeError, ValueError):
@@ -50,7 +50,7 @@ def hash_of_row(previous: str, row: Mapping[str, Any]) -> str | None:
 
 
 def damaged(place: str, sequence: Any) -> LedgerError:
-    """Return the error of an entry that is not what was written."""
+    """Return the error for an entry that differs from what was written."""
     which = f"entry {sequence}" if isinstance(sequence, int) else "an entry"
     return LedgerError(
         "L030",
@@ -60,7 +60,7 @@ def damaged(place: str, sequence: Any) -> LedgerError:
 
 
 def followed(place: str, ledger_id: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows from the first one on, each once it is verified.
+    """Yield the rows from the first on, each after it is verified.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def followed(place: str, ledger_id: str, rows: Iterable[dict[str, Any]]) -> Iter
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What a walk along the chain found.
+    """The result of verifying the chain.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class VerifyReport:
     entries : int
         Rows that were found intact, from the first on.
     head : str
-        Hash of the last intact row. Keep it somewhere else: only against it can a cut-off tail be seen.
+        Hash of the last intact row. Keep it elsewhere: only a comparison with it reveals a truncated chain.
     first_bad : int or None
         Sequence of the first row that is missing, changed or out of order; None when the rows are intact.
     problem : str or None
@@ -121,7 +121,7 @@ def keys_of(row: Mapping[str, Any]) -> list[str]:
 
 
 def note(lasts: dict[str, Last], row: Mapping[str, Any]) -> None:
-    """Let `lasts` move on with a row."""
+    """Update `lasts` with a row."""
     for key in keys_of(row):
         lasts[key] = (row["sequence"], row["hash"], lasts.get(key, (0, "", 0))[2] + 1)
 
@@ -156,7 +156,7 @@ def verify(
 def _problem(
     previous: str, sequence: int, row: Mapping[str, Any], totals: dict[str, tuple[Spent, int | None]]
 ) -> str | None:
-    """Return what is wrong with a row, or None; `totals` moves on with it."""
+    """Return what is wrong with a row, or None; updates `totals`."""
     if row["sequence"] != sequence:
         return f"row {sequence} is missing"
     if hash_of_row(previous, row) != row["hash"]:

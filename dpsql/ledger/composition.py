@@ -59,7 +59,7 @@ from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, renyi_conversion, units
 
 ACCOUNTANTS = ("basic", "rdp")
 _ORDER_DIGITS = 3
-# From here on a pure loss is hardly above its Rényi loss.
+# From here on a pure loss hardly exceeds its Rényi loss.
 _LARGE_EPSILON = 1000
 
 

@@ -1,4 +1,4 @@
-"""Carry entries from one ledger to another: a backup, and a restore from one."""
+"""Copy entries from one ledger to another: backup and restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a ledger: its name beside a database, its birth, and whether it is still the file that was opened."""
+"""The file of a ledger: its name beside a database, its creation, and whether it is still the file that was opened."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class LedgerFile:
         self._identity: Identity = None
 
     def connect(self, **options: Any) -> sqlite3.Connection:
-        """Open the file where it, or its folder, may not be written."""
-        # Without a log nobody writes at the moment; `read` sees whether somebody begins to.
+        """Open a file without write permission for it or its folder."""
+        # Without a log nobody is writing; `read` notices if that changes.
         mode = "mode=ro" if _has_log(self.path) else "immutable=1"
         connection: sqlite3.Connection = sqlite3.connect(f"{Path(self.path).as_uri()}?{mode}", uri=True, **options)
         return connection
@@ -52,7 +52,7 @@ class LedgerFile:
             self._identity = info["dpsql_files"][0]
 
     def refuse_moved(self, info: MutableMapping[Any, Any]) -> None:
-        """Raise unless the files are those that the connection has opened.
+        """Raise unless the files are still those that the connection has opened.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class LedgerFile:
 
 
 def settle(connection: sqlite3.Connection) -> None:
-    """Move what the log holds into the file, so that a copy of the file alone is whole."""
+    """Move the contents of the log into the file, so that a copy of the file alone is complete."""
     connection.execute(f"PRAGMA busy_timeout = {1000 * _settling_seconds}").close()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
@@ -142,7 +142,7 @@ def _is_database(path: Path) -> bool:
 
 
 def _identity_of(path: str, *, least: int = 0) -> Identity:
-    """Return what tells a file of at least so many bytes from every other one, as long as somebody has it open."""
+    """Return what identifies a file of at least a given size, as long as it is held open."""
     try:
         found = os.stat(path)
     except OSError:
@@ -151,7 +151,7 @@ def _identity_of(path: str, *, least: int = 0) -> Identity:
 
 
 def _state_of(path: str) -> tuple[object, ...]:
-    """Return what changes when a ledger is written, as far as the file system tells."""
+    """Return what the file system changes when a ledger is written."""
     seen: list[object] = []
     for name in (path, f"{path}-wal"):
         try:
@@ -168,12 +168,12 @@ def _has_log(path: str) -> bool:
 
 
 def _is_read_only(path: str) -> bool:
-    """Whether this user may not write the file, or not beside it, where SQLite keeps its log."""
+    """Whether this user lacks write permission for the file or its folder, where SQLite keeps its log."""
     return os.path.isfile(path) and not (os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK))
 
 
 def refuse_empty(path: str) -> None:
-    """Raise when the file is there and holds nothing: a ledger is never empty, so its entries are lost."""
+    """Raise if the file exists but is empty: a ledger never is, so its entries are lost."""
     try:
         is_empty = os.path.getsize(path) == 0 and os.path.isfile(path)
     except OSError:  # there is none
@@ -187,7 +187,7 @@ def refuse_empty(path: str) -> None:
 
 
 def create(path: str, content: bytes) -> None:
-    """Write a new file whole or not at all; one that is there stays, whoever made it."""
+    """Write a new file completely or not at all; an existing one is kept."""
     folder = os.path.dirname(path) or "."
     draft = f"{path}.{secrets.token_hex(4)}.new"
     try:
@@ -210,7 +210,7 @@ def create(path: str, content: bytes) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Wait until the folder's names are on disk, where the system can."""
+    """Wait until the folder's entries are on disk, if the system supports it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows

@@ -1,4 +1,4 @@
-"""Where a ledger is: which texts are a file, which a URL, and how a place is named without a secret.
+"""The location of a ledger: which texts are files and which URLs, and how to name one without its secrets.
 
 Nothing here quotes what was given: a password stands in the wrong part of a malformed text. `describe` keeps what is
 known to be a host, a port and a database, and leaves out everything else. No error has another one as its context, for
@@ -31,7 +31,7 @@ _name = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def is_url(location: str) -> bool:
-    """Return whether a ledger's place is given by URL, else it is a file.
+    """Return whether a ledger's location is a URL; otherwise it is a file.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def is_url(location: str) -> bool:
 
 
 def url_of(location: str | None) -> URL:
-    """Return a place as SQLAlchemy's URL.
+    """Return a location as SQLAlchemy's URL.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 
 def describe(url: URL, *, proven: bool) -> str:
-    """Return a place in words: a file's path, or the host, port and database of a server.
+    """Return a location in words: a file's path, or the host, port and database of a server.
 
     Parameters
     ----------

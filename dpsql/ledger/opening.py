@@ -1,4 +1,4 @@
-"""How a ledger is opened, and how work on it becomes one transaction of its store."""
+"""Opening a ledger, and running work on it as one transaction of its store."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class OpenLedger:
-    """A ledger at one location, opened on first use, before anything is said about what it holds."""
+    """A ledger at one location, opened on first use; `dpsql.ledger.ledger.Ledger` adds what can be done with it."""
 
     def __init__(self, location: str | None, *, read_only: bool = False) -> None:
         self._location = location
         self._read_only = read_only
         self._store: Store | None = None
         self._closed = False
-        self._seen = (0, "")  # the chain's last row when it was read last
+        self._seen = (0, "")  # the chain's last row at the latest read
         self._declarations: RecordedDeclarations | None = None
         self._opening = threading.Lock()
 
@@ -40,13 +40,13 @@ class OpenLedger:
         location : path or str or None
             A SQLite file, a ``postgresql://`` URL, or None or ``':memory:'`` for one that ends with the process.
         read_only : bool
-            Only read it; it must exist, and one of an earlier version stays as it is. A file that may not be
-            written is opened in this way by itself.
+            Open it for reading only; it must exist, and one of an earlier version is not upgraded. A file without
+            write permission is always opened this way.
 
         Raises
         ------
         LedgerError
-            The place cannot be reached or written, or holds no ledger, or one of another version.
+            The location cannot be reached or written, or does not hold a ledger of a supported version.
         """
         text = None if location is None else os.fspath(location)
         ledger = cls(None if text == ":memory:" else text, read_only=read_only)
@@ -76,7 +76,7 @@ class OpenLedger:
             self._store.close()
 
     def settle(self) -> None:
-        """Bring everything into the SQLite file, so that a copy of it is whole; the ledger stays open."""
+        """Write everything to the SQLite file, so that a copy of it is complete; the ledger stays open."""
         if self._store is not None:
             self._store.settle()
 
@@ -94,7 +94,7 @@ class OpenLedger:
     def _run(self, run: Callable[..., tuple[T, tuple[int, str]]], work: Callable[[Transaction], T]) -> T:
         from dpsql.ledger.transaction import Transaction
 
-        store, seen = self._opened(), self._seen  # noted before the transaction begins: its snapshot is not older
+        store, seen = self._opened(), self._seen  # read first: the snapshot is at least as recent
 
         def inside(connection: Connection) -> tuple[T, tuple[int, str]]:
             transaction = Transaction(store, connection, seen)

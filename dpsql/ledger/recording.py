@@ -1,4 +1,4 @@
-"""What an entry records: names that every database can store, fingerprints of calls, the columns of a row."""
+"""What an entry records: names that every database can store, fingerprints of calls, and the columns of a row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_name(name: str) -> bool:
 
 
 def refuse_name(argument: str, name: str) -> None:
-    """Raise unless `name` can be one."""
+    """Raise unless `name` can be stored."""
     if not is_name(name):
         raise ParameterError(
             "P013",
@@ -53,7 +53,7 @@ def fingerprint_of(dataset: str, function: str, arguments: str) -> str:
 
 
 def as_recorded(value: Any) -> Any:
-    """Return `value` with exact numbers as text and whole floats as integers, so that equal calls are equal text."""
+    """Return `value` with exact numbers as text and whole floats as integers, so that equal calls give equal text."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, Fraction):

@@ -1,4 +1,4 @@
-"""What is read back from the ledger: states of datasets, stored releases, declarations, rows of two SQL tables."""
+"""What is read from the ledger: states of datasets, stored releases, declarations, and the rows of two SQL tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Entry:
     recorded_at : str
         When it was released, in UTC.
     lineage : Any
-        What was read, as far as the ledger keeps it.
+        What was read, as far as the ledger records it.
     """
 
     sequence: int
@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def receipt(self) -> str:
-        """The guarantee, and of a replay in a second line which entry it is and of when."""
+        """The guarantee; for a replay, a second line names the original entry and its time."""
         again = f"\nreplay of entry {self.sequence} of {self.recorded_at}" if self.replayed else ""
         return self.guarantee + again
 
@@ -131,7 +131,7 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class State:
-    """What stands for one dataset.
+    """The state of one dataset.
 
     Attributes
     ----------
@@ -176,12 +176,12 @@ class RecordedDeclaration:
 
 @dataclass(frozen=True)
 class RecordedDeclarations:
-    """Every declaration that stands.
+    """Every declaration in force.
 
     Attributes
     ----------
     counter : int
-        Sequence of the last declaration, 0 without any: another counter means other declarations.
+        Sequence of the last declaration, 0 if there is none; it changes with every declaration.
     hash : str
         Hash of that row.
     latest : dict

@@ -78,7 +78,7 @@ COLUMNS = tuple(column.name for column in entry.columns)
 
 Index("dpsql_ledger_by_dataset", entry.c.dataset, entry.c.sequence)
 _has_result = entry.c.name.is_not(None) & entry.c.result.is_not(None)
-# A second result under one name cannot be stored, whatever the code above the database does.
+# The database itself refuses a second result under one name.
 Index(
     "dpsql_ledger_one_result_per_name",
     entry.c.dataset,
@@ -87,7 +87,7 @@ Index(
     sqlite_where=_has_result,
     postgresql_where=_has_result,
 )
-# A release asked for again declares nothing.
+# A replay declares nothing.
 _NO_DECLARATIONS = ("release", "replay")
 _is_declaration = entry.c.kind.not_in(_NO_DECLARATIONS)
 declarations_index = Index(
@@ -122,7 +122,7 @@ _notes = " ".join(
     )
 )
 
-# Append-only in the database too: against accidents, not against its administrator.
+# The database enforces append-only as well: against accidents, not against its administrator.
 _guards = {
     "sqlite": [
         f"CREATE TRIGGER dpsql_ledger_no_{operation.lower()} BEFORE {operation} ON dpsql_ledger "

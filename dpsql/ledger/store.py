@@ -1,4 +1,4 @@
-"""Where a ledger lives: connections, locks, durability and forks, for SQLite and PostgreSQL alike."""
+"""The store of a ledger: connections, locks, durability and forks, for both SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """An engine on one ledger, which runs a function inside one transaction.
+    """A database engine for one ledger, which runs a function inside one transaction.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Store:
 
     @property
     def description(self) -> str:
-        """The place in words, without a secret."""
+        """The location in words, without secrets."""
         return describe(self._url, proven=self._proven)
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Store:
         self._finalizer()
 
     def settle(self) -> None:
-        """Bring everything into the SQLite file, as `close` does, and go on."""
+        """Write everything to the SQLite file, as `close` does, and stay open."""
         if self._file is not None:
             _settle(self._engine, self._file)
 
@@ -131,7 +131,7 @@ class Store:
             failure = _failure("damaged", self.description)
         except PoolTimeout:
             failure = _failure("locked", self.description)
-        # Raised out here so that the error carries no row, and no undelivered result, as its context.
+        # Raised here so that no row and no undelivered result is the context of the error.
         raise failure
 
     def _refuse_moved(self, connection: Connection) -> None:
@@ -146,7 +146,7 @@ class Store:
             connection = engine.connect()
         except (DBAPIError, PoolTimeout, DpsqlError):
             raise
-        except Exception:  # such as a host that no text can be; it may quote what it was given
+        except Exception:  # such as an impossible host; its text may quote what it was given
             failure = _failure("unreachable", self.description)
         if failure:
             raise failure
@@ -244,14 +244,14 @@ class Store:
         return schema.statements(self.version)
 
     def before_fork(self) -> None:
-        """Let no transaction and no connection cross a fork."""
+        """Keep transactions and connections from crossing a fork."""
         self.lock.acquire()
         if not self.in_memory:
             # Not Engine.dispose: a connection in use (a draw that forks) must come back to this pool.
             self._engine.pool.dispose()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Go on in both processes, each with connections of its own."""
+        """Continue in both processes, each with its own connections."""
         if in_child:
             self.lock = threading.RLock()
         else:
@@ -290,7 +290,7 @@ def _settle(engine: Engine, file: LedgerFile | None) -> None:
     if file is not None and not file.is_read_only and engine.pool.checkedin():  # type: ignore[attr-defined]
         connection = engine.raw_connection()
         try:
-            with contextlib.suppress(sqlite3.Error):  # it stays in the log, where the next one to open it finds it
+            with contextlib.suppress(sqlite3.Error):  # it stays in the log, where the next connection finds it
                 settle(connection.driver_connection)  # type: ignore[arg-type]
         finally:
             connection.close()
@@ -331,7 +331,7 @@ def _configure_sqlite(file: LedgerFile | None, is_read_only: bool, connection: A
 
 
 def _write_ahead(connection: Any) -> None:
-    """Log changes ahead, and wait for the disk at each commit."""
+    """Use a write-ahead log, and wait for the disk at each commit."""
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while True:
         try:
@@ -375,7 +375,7 @@ def _has_tables(connection: Connection) -> bool:
 
 
 def _create_tables(connection: Connection) -> None:
-    if _has_tables(connection):  # another process was first, while we waited for the lock
+    if _has_tables(connection):  # another process was first while this one waited for the lock
         return
     schema.metadata.create_all(connection)
     facts = {"schema_version": schema.SCHEMA_VERSION, "ledger_id": secrets.token_hex(16)}
@@ -476,7 +476,7 @@ def _explain(error: DBAPIError, place: str) -> LedgerError:
     if number is not None:
         number &= 0xFF  # the rest only refines it
         meaning, kind = _sqlite_meaning.get(number), f"SQLite code {number}"
-    elif isinstance(error.orig, sqlite3.Error):  # from the driver itself, which could not read a value
+    elif isinstance(error.orig, sqlite3.Error):  # raised by the driver, which could not read a value
         meaning, kind = "damaged", "driver"
     else:
         state = getattr(error.orig, "sqlstate", None) or ""

@@ -1,4 +1,4 @@
-"""The rows of a ledger within one transaction: every row that is used is verified in the read that finds it."""
+"""The rows of a ledger within one transaction: every row that is used is verified when it is read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _most_remembered = 256
 
 
 class Transaction:
-    """What is read from a ledger, and appended to it, within one transaction of its database.
+    """Reads from a ledger, and appends to it, within one transaction of its database.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Transaction:
         self._at(1)
 
     def state(self, dataset: str) -> State:
-        """Return what stands for a dataset, after comparing all that leads to it."""
+        """Return the state of a dataset, after verifying every row that it depends on."""
         sequence, hash_seen = self._seen
         found = self._connection.execute(
             self._statements.state, {"dataset": dataset, "key": dataset_key(dataset), "seen": sequence}
@@ -261,7 +261,7 @@ class Transaction:
         return self._schema.stream(self._connection, self._store.version)
 
     def walk(self) -> Iterator[Row]:
-        """Yield every row, verified, and see that the last one is the chain's."""
+        """Yield every row, verified, and check that the last one is the end of the chain."""
         last = self._last(CHAIN)
         end = (0, self._genesis)
         with closing(self._rows()) as rows:
@@ -279,7 +279,7 @@ class Transaction:
         return None if found is None else (found[1], found[2], found[3])
 
     def _at(self, sequence: int) -> Row | None:
-        """Return the row of a number; None when the chain has not come so far."""
+        """Return the row with a sequence number; None if the chain is shorter."""
         found = self._connection.execute(self._statements.one, {"sequence": sequence}).first()
         if found is not None:
             return self._verified(found[:-1], found[-1])
@@ -346,7 +346,7 @@ class Transaction:
 
     @contextmanager
     def _decoding(self, sequence: int) -> Iterator[None]:
-        """Turn any failure to read a row's texts into the one error that says which row."""
+        """Turn any failure to parse a row's texts into the error that names the row."""
         try:
             yield
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Bring a ledger of version 1 to the present version, in one transaction."""
+"""Upgrade a ledger of version 1 to the present version, in one transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         L030: a row is not what was written. Nothing is changed.
     """
     if connection.execute(schema.read_version).scalar() != schema.UPGRADED_VERSION:
-        return  # another process was first, while we waited for the lock
+        return  # another process was first while this one waited for the lock
     lasts: dict[str, Last] = {}
     for row in followed(place, ledger_id, schema.stream(connection, schema.UPGRADED_VERSION)):
         note(lasts, row)

@@ -1,1 +1,1 @@
-"""Mechanisms: integers in, positions out; no DuckDB here."""
+"""Mechanisms: integers in, positions or noisy integers out; without DuckDB."""

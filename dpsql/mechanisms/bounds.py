@@ -31,7 +31,7 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 
 DEFAULT_FAILURE = Fraction(1, 1000)
-# Noise of a fraction of a row is as good as none; less would only need more bits.
+# Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_MU = Fraction(8)
 # Totals that are compared with a threshold when both ends are trimmed.
 _TOTALS = 2 * (SUBCELLS - 1)
@@ -39,7 +39,7 @@ _TOTALS = 2 * (SUBCELLS - 1)
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What noise alone does not exceed, but for a small chance.
+    """What noise alone exceeds only with a small probability.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Thresholds:
 def interval_from_counts(
     noisy_fine: NDArray[np.int64], noisy_coarse: NDArray[np.int64], thresholds: Thresholds
 ) -> tuple[float, float]:
-    """Return the interval that noisy counts point to; uses nothing else, hence costs no privacy.
+    """Return the interval that noisy counts indicate; post-processing, so it costs no privacy.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ _EDGES = fine_edges()
 
 
 def _trimmed(counts: NDArray[np.int64], thresholds: Thresholds) -> int:
-    """Return how many fine counts go, from the first on."""
+    """Return how many fine counts are dropped, from the first on."""
     totals = np.cumsum(counts[: SUBCELLS - 1] if len(counts) > 1 else counts[:0])
     over = np.flatnonzero(totals >= np.array(thresholds.fine[: len(totals)]))
     return int(over[0]) if len(over) else len(totals)

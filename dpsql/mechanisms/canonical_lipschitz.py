@@ -1,4 +1,4 @@
-"""Canonical Lipschitz mechanism: one of all k-subsets, in time that depends on d and hardly on their number.
+"""Canonical Lipschitz mechanism: chooses among all k-subsets, in time that depends on d and hardly on their number.
 
 The mechanism returns the k-subset y that maximises ``-c LOSS(y) + E_y``, with one Exp(1) variable per
 subset. There may be ``10**430`` subsets; they fall into ``1 + k (d - k)`` classes of equal loss, and even
@@ -59,7 +59,7 @@ def canonical_lipschitz(
     gamma: Fraction,
     source: BitSource = SYSTEM,
 ) -> NDArray[np.intp]:
-    """Select a k-subset whose members stand above the rest.
+    """Select a k-subset whose members score above the rest.
 
     With scores sorted in descending order, M the largest score outside the subset and m the smallest
     inside, ``LOSS = (1 - gamma) max(M, m) - gamma m``. Returned is the subset that maximises

@@ -177,7 +177,7 @@ def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return `gaussian_mu`, where the noise is of any use.
+    """Return `gaussian_mu`, unless the noise would be useless.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def gaussian_event(mu: Fraction, epsilon: Fraction, delta: Fraction) -> dict[str
 def counting_unit(
     squared_sensitivity: int, squared_mu: Fraction, least_variance: int = LEAST_VARIANCE
 ) -> tuple[int, int]:
-    """Return in what unit counts of rows are to be noised: so small that the noise is as good as continuous.
+    """Return the unit in which noise is added to counts: so fine that the noise is practically continuous.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def gaussian_release(
 def gaussian_counts(
     counts: NDArray[Any], *, squared_sensitivity: int, squared_mu: Fraction, source: BitSource = SYSTEM
 ) -> GaussianRelease:
-    """Add Gaussian noise to counts of rows, in units so small that the noise is as good as continuous.
+    """Add Gaussian noise to counts of rows, in units so fine that the noise is practically continuous.
 
     Parameters
     ----------
@@ -440,7 +440,7 @@ def _pi(digits: int) -> Decimal:
 
 
 def _approximate_mu(epsilon: float, delta: float) -> float:
-    """Return about the largest mu by bisection in doubles: where the search begins, not what it finds."""
+    """Return roughly the largest mu by bisection in doubles: the start of the exact search, not its result."""
 
     def excess(mu: float) -> float:
         above, below = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu

@@ -1,4 +1,4 @@
-"""Which keys occur in a private table: only those whose noisy count is large are released.
+"""Partition selection: which keys of a private table are released; only those whose noisy count is large.
 
 A key that a single privacy unit has must almost never be released, because without that unit it would not even be
 known. "Almost" is what delta is for.
@@ -52,7 +52,7 @@ _MARGIN = 2.0**-30
 # In units of Gaussian noise: its variance at least, and keys that are drawn together.
 _LEAST_VARIANCE = 1 << 64
 _CHUNK = 1 << 20
-# In rows: noise beyond this is of no use.
+# In rows: larger noise is useless.
 _WIDEST = 2.0**40
 _DROWNED = "epsilon is too small: the noise would drown any table. Raise epsilon."
 
@@ -157,7 +157,7 @@ def partition_selection(
 def select_partitions(
     names: Sequence[str], counts: NDArray[np.int64], selection: PartitionSelection, *, source: BitSource = SYSTEM
 ) -> list[str]:
-    """Return the keys that are released, in the order of their names.
+    """Return the released keys in the order of their names.
 
     Parameters
     ----------

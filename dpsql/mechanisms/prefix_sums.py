@@ -72,13 +72,13 @@ STRATEGIES = ("identity", "tree", "wavelet", "toeplitz")
 NOISES = ("laplace", "gaussian")
 MOST_CELLS = 1024
 _BRANCHING = 8
-# A Toeplitz coefficient c is floor(c 2**32): noise is calibrated to the rounded ones, which lose next to nothing.
+# A Toeplitz coefficient c is floor(c 2**32): noise is calibrated to the rounded ones, at almost no loss.
 _TOEPLITZ_BITS = 32
 
 
 @dataclass(frozen=True)
 class PrefixStrategy:
-    """A matrix of products and what follows from it; public.
+    """A strategy: a matrix of products and what follows from it; public.
 
     Attributes
     ----------
@@ -130,14 +130,14 @@ class PrefixStrategy:
         return np.asarray(np.square(self.reconstruction).sum(axis=1), dtype=np.float64)
 
     def mean_variance(self, noise: str) -> float:
-        """Return the mean variance of a prefix sum, up to what is the same for all strategies with this noise."""
+        """Return the mean variance of a prefix sum, up to a factor that all strategies with this noise share."""
         squared: float = self.l1**2 if noise == "laplace" else self.squared_l2
         return float(self.unit_variances.mean()) * squared / 4.0**self.bits
 
 
 @lru_cache(maxsize=64)
 def prefix_strategy(cells: int, *, name: str = "auto", noise: str = "laplace") -> PrefixStrategy:
-    """Return a strategy for so many cells; depends on public numbers only.
+    """Return the strategy for a number of cells; depends on public numbers only.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def _identity(cells: int) -> NDArray[np.int64]:
 
 
 def _tree(cells: int) -> NDArray[np.int64]:
-    """Return counts of 1, 8, 64, ... cells in a row; no level is a single count, but for one cell."""
+    """Return counts of 1, 8, 64, ... adjacent cells; no level is a single count unless there is only one cell."""
     levels = [_identity(cells)]
     size = _BRANCHING
     while size < cells:

@@ -121,7 +121,7 @@ def tied_quantiles(
     max_rows_per_unit: int = 1,
     source: BitSource = SYSTEM,
 ) -> list[int]:
-    """Return private cells as `quantiles` does, also where many rows share a cell.
+    """Return private cells like `quantiles`, also when many rows share a cell.
 
     Every cell is divided into `parts_of_a_cell` public parts, and a row counts once in each part of its cell. A
     recursion then divides a cell that holds many rows where a quantile lies, up to one part. Parameters (`at` the
@@ -147,7 +147,7 @@ def tied_quantiles(
 
 
 def parts_of_a_cell(cells: int, count: int) -> int:
-    """Return into how many parts `tied_quantiles` divides each of some cells for so many quantiles; public."""
+    """Return the number of parts into which `tied_quantiles` divides a cell, for each number of quantiles; public."""
     return 1 if count == 1 else max(1, min(_PARTS, _MOST_PARTS // cells))
 
 

@@ -1,4 +1,4 @@
-"""Scores in descending order, as far as the canonical Lipschitz mechanism needs to know it.
+"""The descending order of scores, as far as the canonical Lipschitz mechanism needs it.
 
 Sorting a million scores takes longer than everything else in a draw, and only k + 1 places of the order are
 ever looked at. The k best scores are sorted; the others are put into up to 65536 levels of equal rounded
@@ -22,7 +22,7 @@ from dpsql.noise.entropy import WordReader
 from dpsql.noise.scores import Integers, differences, kth_largest, scaled
 
 _LEVELS = 1 << 16
-# With so few scores, sort them all and give every place a block of its own.
+# Up to so many scores are all sorted, with a block for each place.
 _SORT_ALL = 256
 # How much log p, and the log of the class size, may change within a block: 1 each.
 _STEP = 1.0

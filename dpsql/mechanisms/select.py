@@ -1,4 +1,4 @@
-"""One-shot selection: the one primitive behind every mechanism that picks from a list."""
+"""One-shot selection: the primitive behind every mechanism that chooses from a list."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def select(
 
 
 def check_selection(utility_range: int, epsilon: Fraction) -> None:
-    """Refuse a range or a privacy loss that no guarantee can be given for (P018)."""
+    """Refuse a range or a privacy loss for which no guarantee is possible (P018)."""
     if not isinstance(epsilon, Fraction) or not epsilon > 0:
         raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
     if not isinstance(utility_range, int) or not utility_range >= 1:

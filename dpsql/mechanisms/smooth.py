@@ -46,22 +46,23 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.quantile import halving_levels
+from dpsql.noise.cauchy import LazyCauchy
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import Bounds, exp_bounds
 from dpsql.statistics.counts import check_relation
 
-# A share beyond this is not used: the noise is 1e-14 S by then, and constants stay within reach of a few digits.
+# A larger share is not used: the noise is already 1e-14 S, and constants need only a few digits.
 _LARGEST_EPSILON = Fraction(64)
 _SMALLEST_EPSILON = Fraction(1, 10**12)
 _BETA_UNIT = 1 << 40
 # Steps of the released area, as bits.
 AREA_BITS = 20
-# What doubles may be off by when they sort out which terms can be the largest.
+# The error that doubles may have when they determine which terms can be the largest.
 _MARGIN = 2.0**-36
 
 
 def default_beta(epsilon: Fraction) -> Fraction:
-    """Return a good beta for one step of so much epsilon, in (0, epsilon); public.
+    """Return a good beta for one step at `epsilon`, in (0, epsilon); public.
 
     It is the larger of ``epsilon / 2`` and ``log(2 cosh(epsilon) - 1)``, the largest that costs no noise.
     """
@@ -172,7 +173,7 @@ def cauchy_release(
     - **Assumes**: S is at least the local sensitivity of `value` on either of two neighbours.
     - **Does not protect**: running time, which depends on the noise.
     """
-    variable = _LazyCauchy(WordReader(source))
+    variable = LazyCauchy(WordReader(source))
     width = (upper - lower) / steps
 
     def nearest(size: Fraction) -> int:
@@ -452,7 +453,7 @@ def smooth_area(
 
 
 def area_noise(smaller: int, epsilon: Fraction, neighbours: str, max_rows_per_unit: int = 1) -> float:
-    """Return the median size of the noise that `smooth_area` adds where the smaller class has so many rows."""
+    """Return the median size of the noise that `smooth_area` adds, given the size of the smaller class."""
     one = min(step_epsilon(epsilon, neighbours, max_rows_per_unit, replaces=True), _LARGEST_EPSILON)
     beta = default_beta(one)
     _, high = area_bound(smaller, neighbours, beta).bounds(30)
@@ -468,7 +469,7 @@ def _smooth_median(
     epsilon = min(epsilon, _LARGEST_EPSILON)
     beta = default_beta(epsilon)
     median, bound = median_bound(counts, low, high, first, beta)
-    # One cell more on either side: what lies beyond is all noise, and the middle a better guess than an end.
+    # One more cell on either side: outcomes beyond are mere noise, and the middle is a better guess than an end.
     point = cauchy_release(
         Fraction(median),
         bound,
@@ -479,39 +480,3 @@ def _smooth_median(
         source=source,
     )
     return low - 1 + point if 0 < point < high - low + 2 else (low + high) // 2
-
-
-class _LazyCauchy:
-    """A standard Cauchy variable of which only some bits are known: a ratio of coordinates in the unit disk."""
-
-    __slots__ = ("_reader", "_x", "_y", "bits", "negative")
-
-    def __init__(self, reader: WordReader) -> None:
-        self._reader = reader
-        self.negative = bool(reader.word() & 1)
-        self._draw()
-        while (inside := self._inside()) is not True:
-            if inside is None:
-                self.extend()
-            else:
-                self._draw()
-
-    def _draw(self) -> None:
-        """Draw the first bits of either coordinate anew."""
-        self.bits, self._x, self._y = 64, self._reader.word(), self._reader.word()
-
-    def extend(self) -> None:
-        """Draw 64 more bits of either coordinate."""
-        self._x, self._y = (part << 64 | self._reader.word() for part in (self._x, self._y))
-        self.bits += 64
-
-    def bounds(self) -> tuple[Fraction, Fraction | None]:
-        """Enclose the magnitude; no upper bound while all known bits of the divisor are zero."""
-        return Fraction(self._x, self._y + 1), Fraction(self._x + 1, self._y) if self._y else None
-
-    def _inside(self) -> bool | None:
-        """Return whether the point is in the disk; None where the bits do not say."""
-        one = 1 << 2 * self.bits
-        if (self._x + 1) ** 2 + (self._y + 1) ** 2 <= one:
-            return True
-        return False if self._x**2 + self._y**2 >= one else None

@@ -1,4 +1,4 @@
-"""Exponential mechanism over all s-subsets, of which only the best ones need to be known.
+"""Exponential mechanism over all s-subsets, of which only the best need to be listed.
 
 The mechanism returns subset A with probability proportional to ``exp(-b score(A))``. There are too many subsets
 to score them all, but a list of good ones and a lower bound on the scores of the rest suffice to draw from
@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.select import check_selection
+from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import Bounds, LazyExponential, fraction_bounds, log_bounds
 from dpsql.noise.scores import RELATIVE_ERROR, Integers, integer_scores, scaled
@@ -46,8 +47,6 @@ _UNIT_BITS = 40
 # Added to weights: many times the rounding error of their logarithms wherever a weight is above one unit.
 _MARGIN = 2.0**-20
 _RADIUS = 2.0**-40
-_HALF_WORD = np.uint64(32)
-_LOW_HALF = np.uint64((1 << 32) - 1)
 # Rounds at once: first one, since it mostly suffices, then more and more.
 _GROWTH = 8
 _LARGEST_BATCH = 4096
@@ -181,7 +180,7 @@ def top_r_exponential(
     source: BitSource = SYSTEM,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[int, ...]:
-    """Select one of all s-subsets, of which those beyond the best ones count as equally bad.
+    """Select one of all s-subsets, where all but the best count as equally bad.
 
     The exponential mechanism for ``q(A) = min(score(A), score of rank r[, best score + gap])``.
 
@@ -237,71 +236,6 @@ def top_r_exponential(
     capped = [min(value, limit) for value in exact]
     # An unlisted subset scores the limit: with that as bound, whatever the uniform draw gives is accepted.
     return SubsetRejection(listed, capped, limit, lambda rows: [limit] * len(rows), coefficient).draw(source, progress)
-
-
-class SubsetList:
-    """Distinct s-subsets of p candidates, and which subsets are among them.
-
-    Parameters
-    ----------
-    subsets : array_like of int, shape (listed, s)
-        In any order, members in any order.
-    n_candidates : int
-        p.
-
-    Attributes
-    ----------
-    rows : ndarray of intp, shape (listed, s)
-        Members ascending.
-    n_candidates, size, total : int
-        p, s, and the number of all subsets, ``C(p, s)``.
-
-    Raises
-    ------
-    ParameterError
-        P018 (s, or no distinct subsets).
-    """
-
-    def __init__(self, subsets: ArrayLike, n_candidates: int) -> None:
-        rows = np.asarray(subsets)
-        if rows.ndim != 2 or (rows.size and rows.dtype.kind not in "iu") or not isinstance(n_candidates, int):
-            raise ParameterError("P018", "subsets must be a table of integers, one row per subset.")
-        if not 1 <= rows.shape[1] <= n_candidates < 1 << 32:
-            raise ParameterError("P018", f"subsets must have 1 to {n_candidates} members; got {rows.shape[1]}.")
-        self.n_candidates, self.size = n_candidates, rows.shape[1]
-        self.total = math.comb(self.n_candidates, self.size)
-        self.rows = np.sort(rows.astype(np.intp), axis=1)
-        keys = _keys(self.rows)
-        order = np.argsort(keys, kind="stable")
-        self._sorted, self._keys = self.rows[order], keys[order]
-        proper = not len(rows) or (int(self.rows.min()) >= 0 and int(self.rows.max()) < n_candidates)
-        if not proper or (np.diff(self.rows, axis=1) <= 0).any() or self._repeats():
-            raise ParameterError("P018", f"subsets must be distinct subsets of range({n_candidates}).")
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def holds(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return which of the rows, members ascending, are in the list."""
-        found = np.zeros(len(rows), dtype=np.bool_)
-        keys = _keys(rows)
-        left = np.arange(len(rows))
-        place = np.searchsorted(self._keys, keys)
-        while True:
-            # Those for whom the entry at `place` has their key; different subsets may share one.
-            same = np.flatnonzero(place < len(self))
-            same = same[self._keys[place[same]] == keys[left[same]]]
-            left, place = left[same], place[same]
-            equal = (self._sorted[place] == rows[left]).all(axis=1)
-            found[left[equal]] = True
-            left, place = left[~equal], place[~equal] + 1
-            if not len(left):
-                return found
-
-    def _repeats(self) -> bool:
-        alike = np.flatnonzero(self._keys[1:] == self._keys[:-1])
-        rows = self._sorted[np.union1d(alike, alike + 1)]
-        return len(set(map(tuple, rows.tolist()))) < len(rows)
 
 
 class SubsetRejection:
@@ -375,7 +309,7 @@ class SubsetRejection:
         # Disjoint: two strata differ where all divisions agree, or have one division and differ in it.
         varying = np.bincount(classes[:, (classes != classes[0]).any(axis=0)].ravel(), minlength=len(sizes)) > 0
         named = np.column_stack((strata.counts[:, ~varying], strata.division))
-        if _distinct(strata.counts) < len(bounds) or _distinct(named) > _distinct(named[:, :-1]):
+        if count_distinct(strata.counts) < len(bounds) or count_distinct(named) > count_distinct(named[:, :-1]):
             raise ParameterError("P018", "strata must be disjoint.")
         self._divide(sizes.tolist(), strata.counts, bounds)
 
@@ -406,9 +340,11 @@ class SubsetRejection:
     def _rounds(
         self, count: int, source: BitSource, reader: WordReader, report: Callable[[], object]
     ) -> tuple[int, ...] | None:
-        """Play rounds, independent of each other; return what the first successful one gives."""
+        """Run independent rounds; return the result of the first successful one."""
         report()
-        branches = np.searchsorted(self._cumulative, _below(int(self._cumulative[-1]), count, source), side="right")
+        branches = np.searchsorted(
+            self._cumulative, uniform_below(int(self._cumulative[-1]), count, source), side="right"
+        )
         words = source.words(count)
         winner, end = None, count
         for place in np.flatnonzero(branches < len(self._listed)).tolist():
@@ -434,7 +370,7 @@ class SubsetRejection:
         for size, counts in zip(self._sizes, self._counts[strata].T, strict=True):
             for count in np.unique(counts[counts > 0]).tolist():
                 rows = np.flatnonzero(counts == count)
-                chosen = start + _uniform_subsets(size, count, len(rows), source)
+                chosen = start + uniform_subsets(size, count, len(rows), source)
                 places = filled[rows, None] + np.arange(count)
                 proposals[rows[:, None], places] = (
                     chosen if self._grouped is None else self._grouped[self._division[strata[rows], None], chosen]
@@ -484,7 +420,7 @@ class SubsetRejection:
         return LazyExponential(reader, word).exceeds(self._threshold(branch, score))
 
     def _threshold(self, branch: int, score: int) -> Callable[[int], Bounds]:
-        """Return what encloses minus the logarithm of the probability of acceptance."""
+        """Return a function that encloses minus the logarithm of the acceptance probability."""
         weight = int(self._weights[branch])
         stratum = branch - len(self._listed)
         members = self._members[stratum] if stratum >= 0 else 1
@@ -526,49 +462,3 @@ def _excess(scores: Integers, references: Integers) -> tuple[Integers, NDArray[n
         return np.abs(scores.astype(object) - references), below
     offset = scores.view(np.uint64) - references.view(np.uint64)  # modulo 2**64
     return np.where(below, np.uint64(0) - offset, offset), below
-
-
-def _distinct(rows: NDArray[np.intp]) -> int:
-    """Return the number of distinct rows."""
-    return len(set(map(bytes, np.ascontiguousarray(rows))))
-
-
-def _keys(rows: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return one word per row: equal for equal rows, and seldom for others."""
-    state, keys = 0x9E3779B97F4A7C15, np.zeros(len(rows), dtype=np.uint64)
-    for column in rows.T:
-        state = (state * 0xD1342543DE82EF95 + 1) % (1 << 64)
-        keys = (keys ^ (keys >> _HALF_WORD)) * np.uint64(state | 1) + column.astype(np.uint64)
-    return keys
-
-
-def _below(bound: int, count: int, source: BitSource) -> NDArray[np.uint64]:
-    """Return integers uniform on ``[0, bound)``, bound in [1, 2**63], by rejection."""
-    shift = np.uint64(64 - max(1, (bound - 1).bit_length()))
-    kept = np.empty(0, dtype=np.uint64)
-    while len(kept) < count:
-        drawn = source.words(count - len(kept)) >> shift
-        kept = np.concatenate([kept, drawn[drawn < np.uint64(bound)]])
-    return kept
-
-
-def _uniform_subsets(n: int, size: int, count: int, source: BitSource) -> NDArray[np.intp]:
-    """Return independent uniform subsets of ``range(n)``, n < 2**32, members ascending (Floyd's algorithm)."""
-    if n == size:
-        return np.tile(np.arange(n), (count, 1))
-    lasts = np.arange(n - size, n, dtype=np.uint64)[:, None]
-    # Uniform on [0, last] by Lemire's method: the high half of a product, where the low half is not among the surplus.
-    bounds = np.broadcast_to(lasts + np.uint64(1), (size, count))
-    surplus = np.uint64(1 << 32) % bounds
-    products = np.zeros((size, count), dtype=np.uint64)
-    left = np.ones((size, count), dtype=np.bool_)
-    while left.any():
-        needed = int(left.sum())
-        halves = source.words(-(-needed // 2)).view(np.uint32)[:needed]
-        products[left] = halves.astype(np.uint64) * bounds[left]
-        left = (products & _LOW_HALF) < surplus
-    chosen = products >> _HALF_WORD
-    for place in range(1, size):
-        taken = (chosen[:place] == chosen[place]).any(axis=0)
-        chosen[place, taken] = lasts[place]
-    return np.sort(chosen.T.astype(np.intp), axis=1)

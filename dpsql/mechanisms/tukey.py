@@ -1,4 +1,4 @@
-"""The Tukey mechanism: a deep point among the models of disjoint blocks, or nothing.
+"""The Tukey mechanism: a point of high depth among the models of disjoint blocks, or no release.
 
 Every block of rows has one model, a vector of coefficients. A point is deep when, in every coordinate, many models
 lie on either side of it. The mechanism first tests, privately, whether the deep region is stable; then it draws a
@@ -27,7 +27,7 @@ from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import exp_bounds, log_bounds
 
 MANTISSA_BITS = 30
-EXPONENTS = -200, 200  # what is smaller than 2**-200 is zero, what is larger than 2**200 in the last cell below it
+EXPONENTS = -200, 200  # magnitudes below 2**-200 are zero, those above 2**200 fall in the last cell
 LARGEST_MODELS = 1 << 14
 _FRACTION_BITS = MANTISSA_BITS - 1
 _LARGEST_CELL = (EXPONENTS[1] - EXPONENTS[0]) << _FRACTION_BITS
@@ -43,7 +43,7 @@ def tukey(
     delta: Fraction,
     source: BitSource = SYSTEM,
 ) -> NDArray[np.float64] | None:
-    """Draw a point that lies deep among the models, when the test of stability passes.
+    """Draw a point of high depth among the models, if the stability test passes.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class DepthBoxes:
         self._volumes: dict[int, int] = {}
 
     def volume(self, depth: int) -> int:
-        """Return ``V_i`` for a depth i >= 1, up to a factor that is the same for all depths."""
+        """Return ``V_i`` for a depth i >= 1, up to a factor common to all depths."""
         if depth > self.deepest:
             return 0
         if depth not in self._volumes:
@@ -256,7 +256,7 @@ def _ends(first: NDArray[np.int64], past: NDArray[np.int64]) -> tuple[int, list[
 
 
 def longest_reach(models: int) -> int:
-    """Return the largest k that K may be with so many models; negative when there are too few for any test."""
+    """Return the largest value of K for a number of models; negative if there are too few for any test."""
     return min(models // 4 - 2, models // 2 - models // 4 - 1)
 
 

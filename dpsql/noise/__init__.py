@@ -1,1 +1,1 @@
-"""Exact samplers; the only place where dpsql reads entropy."""
+"""Exact samplers: the only place where dpsql reads entropy."""

@@ -1,4 +1,4 @@
-"""Random bits: from the operating system, and from nowhere else.
+"""Random bits, from the operating system only.
 
 There is no seed and no generator state in dpsql. Every request goes to ``os.urandom``, so a call in
 one thread cannot disturb a call in another, and a forked process cannot repeat the bits of its parent:
@@ -17,7 +17,7 @@ _READER_WORDS = 32
 
 
 class BitSource(Protocol):
-    """Anything that hands out independent uniform 64-bit words."""
+    """A source of independent uniform 64-bit words."""
 
     def words(self, size: int, /) -> NDArray[np.uint64]:
         """Return `size` independent words, each uniform on ``[0, 2**64)``."""

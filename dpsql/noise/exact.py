@@ -1,4 +1,4 @@
-"""Rigorous bounds that can be made as tight as a decision needs.
+"""Rigorous bounds, as tight as a decision needs.
 
 A number is enclosed by two integers in units of ``10**-digits``. The logarithm and the exponential of
 the standard library's ``decimal`` are correctly rounded at any precision, so one unit outward on either
@@ -72,7 +72,7 @@ class LazyExponential:
 
     @property
     def digits(self) -> int:
-        """Decimal digits that do justice to the known bits."""
+        """The number of decimal digits that the known bits justify."""
         return 10 + self.bits * 302 // 1000
 
     def extend(self) -> None:

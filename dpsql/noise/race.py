@@ -170,7 +170,7 @@ def _gumbel(words: NDArray[np.uint64], low: NDArray[np.float64], high: NDArray[n
 
 
 class _LazyScore:
-    """One candidate's score, known as well as its bits allow."""
+    """One candidate's score, as precisely as its known bits allow."""
 
     __slots__ = ("_gumbel", "_lead", "position", "variable")
 
@@ -181,7 +181,7 @@ class _LazyScore:
         self._gumbel = noise == "gumbel"
 
     def bounds(self, digits: int) -> tuple[int | None, int | None]:
-        """Enclose the score in units of ``10**-digits``; None where there is no bound yet."""
+        """Enclose the score in units of ``10**-digits``; None if there is no bound yet."""
         lead_low, lead_high = fraction_bounds(self._lead, digits)
         noise_low, noise_high = self._noise(digits)
         low = None if noise_low is None else noise_low + lead_low

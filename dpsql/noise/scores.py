@@ -1,4 +1,4 @@
-"""Scores as exact integers, and the doubles that stand in for them where doubles suffice."""
+"""Scores as exact integers, and the doubles that replace them when doubles suffice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Integers = NDArray[Any]
 
 
 def integer_scores(utility: ArrayLike) -> Integers:
-    """Read scores without losing a unit.
+    """Read scores exactly.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""ROC, precision-recall and calibration curves from noisy cumulative counts; uses nothing else, hence costs no privacy.
+"""ROC, precision-recall and calibration curves from noisy cumulative counts: post-processing, so they cost no privacy.
 
 A released curve is one record of noisy numbers: how many positive and negative rows score at least each threshold. All
 curves are read off its consistent version: isotonic regression makes counts ascend as thresholds descend, negative ones

@@ -1,4 +1,4 @@
-"""A released model as scikit-learn's users know one, read back from the ledger. Prediction costs nothing."""
+"""A released model with scikit-learn's names, read from the ledger. Prediction costs nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _LONG = ("row_id", "features", "value")
-# Rows that are worked on at once, in the nearest cache.
+# Rows that are processed at once, within the nearest cache.
 _BLOCK = 4096
 
 
@@ -70,7 +70,7 @@ class LinearModel:
 
     @classmethod
     def read(cls, stored: StoredRelease) -> LinearModel:
-        """Read a release of a function that fits a model; a classifier comes as `LinearClassifier`.
+        """Read a release of a function that fits a model; a classifier is returned as `LinearClassifier`.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class LinearModel:
 
     @classmethod
     def from_json(cls, text: str) -> LinearModel:
-        """Read what `to_json` wrote; a classifier comes as `LinearClassifier`.
+        """Read what `to_json` wrote; a classifier is returned as `LinearClassifier`.
 
         Raises
         ------
@@ -206,12 +206,12 @@ class LinearModel:
                 "S010", "the model is of long rows: give names as texts, dp_predict(model, list(x::VARCHAR))."
             )
         matrix = vectors_to_matrix(rows, 1 + max(self._elements))
-        # A longer vector of a fixed length comes whole.
+        # A longer vector of a fixed length is passed whole.
         whole = self.elements is None and matrix.shape[1] == len(self.coef_)
         return self._combined((matrix if whole else matrix[:, self._elements]).T)
 
     def _matrix(self, fields: list[pa.Array]) -> NDArray[np.float64]:
-        """Return columns as doubles, shape (d, rows), in few steps: at each one another thread may take its turn."""
+        """Return columns as doubles, shape (d, rows), in few steps, because other threads may run between them."""
         import pyarrow as pa
 
         from dpsql.kernels.columns import is_boolean, is_numeric, to_doubles
@@ -237,7 +237,7 @@ class LinearModel:
         names = pa.array(self.feature_names_in_, type=pa.string())
         places = pc.index_in(pc.cast(rows.flatten(), pa.string()), value_set=names).fill_null(-1).to_numpy()
         row = pc.list_parent_indices(rows).to_numpy()
-        # A name that comes twice is there once.
+        # A name that occurs twice is kept once.
         pairs = np.unique((row * count + places)[places >= 0])
         out: NDArray[np.float64] = (
             np.bincount(pairs // max(1, count), (self.coef_ * present)[pairs % max(1, count)], len(rows)) + absent
@@ -258,7 +258,7 @@ class LinearModel:
         return predictions
 
     def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return features as they counted in the fit."""
+        """Return features as the fit used them: mapped and clipped."""
         return block if self._limits is None else np.clip(block, *self._limits)
 
     @cached_property
@@ -328,7 +328,7 @@ class LinearClassifier(LinearModel):
 
     @staticmethod
     def _classes(scores: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
-        """Pick from the negative class, the positive one, and what stands for no number."""
+        """Choose between the negative class, the positive one, and the value for NaN."""
         return classes[np.where(np.isnan(scores), 2, scores > 0)]
 
     def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:

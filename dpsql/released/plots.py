@@ -1,4 +1,4 @@
-"""Pictures of releases: they show what was released and how noisy it is, and cost nothing.
+"""Plots of releases: they show what was released and how noisy it is, and cost nothing.
 
 Matplotlib draws them (``pip install 'dpsql[plot]'``); it is imported when the first picture is. The ground is
 transparent, and ink and colours are light enough for a dark page and dark enough for a white one.

@@ -35,7 +35,7 @@ class Release:
     replayed : bool
         The stored result of a named release was returned, and nothing was charged.
     replay : str
-        Of a replay, which entry of the ledger it is and of when.
+        For a replay: the original entry of the ledger, and its time.
     stored : callable
         Reads `result` from the ledger.
     """
@@ -52,7 +52,7 @@ class Release:
 
     @property
     def left_out(self) -> str:
-        """Which columns were no features, and why, where the call took every numeric column; else empty."""
+        """Which columns were not features, and why, if the call took every numeric column; otherwise empty."""
         return self.guarantee.partition("; ")[2]
 
     @cached_property

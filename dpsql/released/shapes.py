@@ -1,4 +1,4 @@
-"""What comes out of a release: the tidy rows of each kind of result, and their SQL types."""
+"""The shapes of results: the tidy rows of each kind of result, and their SQL types."""
 
 from __future__ import annotations
 

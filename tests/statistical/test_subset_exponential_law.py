@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from dpsql.mechanisms import subset_exponential as module
-from dpsql.mechanisms.subset_exponential import Strata, SubsetList, SubsetRejection, top_r_exponential
+from dpsql.mechanisms.subset_exponential import Strata, SubsetRejection, top_r_exponential
+from dpsql.mechanisms.subsets import SubsetList
 from dpsql.testing.distribution import fit
 from support.audits import FALSE_ALARM, judge
 from support.broken.subsets import exponential_law

@@ -10,15 +10,14 @@ import pytest
 
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms import subset_exponential as module
+from dpsql.mechanisms import subsets
 from dpsql.mechanisms.subset_exponential import (
     Strata,
-    SubsetList,
     SubsetRejection,
-    _below,
-    _uniform_subsets,
     subset_exponential,
     top_r_exponential,
 )
+from dpsql.mechanisms.subsets import SubsetList, uniform_below, uniform_subsets
 from dpsql.noise.entropy import SYSTEM
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit
@@ -181,7 +180,7 @@ def test_overlapping_strata_give_a_wrong_law(monkeypatch):
     overlapping = strata_of(counts=[*COUNTS, COUNTS[1]], bounds=[0] * 5)
     with pytest.raises(ParameterError, match="P018"):
         stratified(rejection(scores, 4, [], 0), overlapping)
-    monkeypatch.setattr(module, "_distinct", lambda rows: 5)
+    monkeypatch.setattr(module, "count_distinct", lambda rows: 5)
     sampler = rejection(scores, 4, [], 0)
     sampler._listed.total = 8
     found = implied_law(stratified(sampler, overlapping), scores)
@@ -364,23 +363,23 @@ class TestRounds:
 class TestBits:
     @pytest.mark.parametrize("bound", [1, 2, 3, 5, 2**40 + 1])
     def test_below_is_uniform(self, bound):
-        drawn = _below(bound, 3000, SeededBits(bound)).astype(object)
+        drawn = uniform_below(bound, 3000, SeededBits(bound)).astype(object)
         assert max(drawn) < bound
         assert fit([value * 3 // bound for value in drawn], _thirds(bound), false_alarm=1e-8).accepted
 
     @pytest.mark.parametrize(("n", "size"), [(1, 1), (5, 1), (5, 2), (5, 4), (5, 5), (6, 3)])
     def test_subsets_are_uniform(self, n, size):
-        drawn = [tuple(row) for row in _uniform_subsets(n, size, 4000, SYSTEM).tolist()]
+        drawn = [tuple(row) for row in uniform_subsets(n, size, 4000, SYSTEM).tolist()]
         subsets = list(itertools.combinations(range(n), size))
         assert fit(drawn, dict.fromkeys(subsets, 1 / len(subsets)), false_alarm=1e-8).accepted
 
     def test_the_surplus_of_a_half_word_is_drawn_again(self):
         """2**32 = 1 mod 3: of the products with 3 only 0 is surplus."""
-        first = _uniform_subsets(3, 1, 1, ScriptedBits([0, 1 << 31]))
+        first = uniform_subsets(3, 1, 1, ScriptedBits([0, 1 << 31]))
         assert first.tolist() == [[1]]
 
     def test_subsets_of_many(self):
-        drawn = _uniform_subsets(2**32 - 1, 20, 50, SYSTEM)
+        drawn = uniform_subsets(2**32 - 1, 20, 50, SYSTEM)
         assert (np.diff(drawn, axis=1) > 0).all()
         assert drawn.max() > 2**31
         assert drawn.max() < 2**32 - 1
@@ -395,7 +394,7 @@ class TestList:
     @pytest.mark.parametrize("alike", [False, True])
     def test_membership(self, monkeypatch, alike):
         if alike:
-            monkeypatch.setattr(module, "_keys", lambda rows: np.zeros(len(rows), dtype=np.uint64))
+            monkeypatch.setattr(subsets, "_keys", lambda rows: np.zeros(len(rows), dtype=np.uint64))
         everything = list(itertools.combinations(range(7), 3))
         listed = everything[::3]
         found = SubsetList([row[::-1] for row in listed], 7).holds(np.array(everything))
@@ -404,13 +403,13 @@ class TestList:
 
     def test_keys_differ(self):
         rows = np.array(list(itertools.combinations(range(40), 3)))
-        assert len(np.unique(module._keys(rows))) == len(rows)
+        assert len(np.unique(subsets._keys(rows))) == len(rows)
 
     @pytest.mark.parametrize("alike", [False, True])
     @pytest.mark.parametrize("rows", [[(0, 1), (0, 2), (1, 0)], [(1, 1)], [(0, 4)], [(-1, 2)]])
     def test_what_is_no_list_of_subsets(self, monkeypatch, rows, alike):
         if alike:
-            monkeypatch.setattr(module, "_keys", lambda rows: np.zeros(len(rows), dtype=np.uint64))
+            monkeypatch.setattr(subsets, "_keys", lambda rows: np.zeros(len(rows), dtype=np.uint64))
         with pytest.raises(ParameterError, match="P018"):
             SubsetList(rows, 4)
 

@@ -1,8 +1,8 @@
-"""What a statement would run and what it would charge, for people to read. Nothing is read, drawn or charged.
+"""A readable account of what a statement would run and charge. Nothing is read, drawn or charged.
 
 The statement is built by the same code that builds the one that runs (`dpsql.engines.duckdb.statements`), with the
 same steps in the same order. It is written for people: functions by their plain names, steps without the random suffix
-that keeps them apart from the caller's tables, and ``$ticket`` for what the gate gives each scan to wait for.
+that keeps them apart from the caller's tables, and ``$ticket`` for the ticket that each scan waits for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpsql.rendering import call, readable, text
 if TYPE_CHECKING:
     import duckdb
 
-# What each step of a statement is there for; a number at the end of a step's name says which pass it belongs to.
+# The purpose of each step of a statement; a number at the end of a step's name is that of its pass.
 NOTES = {
     "gate": "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
     "input": "Name the columns by their part in the call.",
@@ -96,7 +96,7 @@ class _ReadableStatement(Statement):
 
 
 def note_of(step: str) -> str:
-    """Return what a step is there for."""
+    """Return the purpose of a step."""
     found = _STEP.fullmatch(step)
     return NOTES[step if found is None else found.group(1)]
 

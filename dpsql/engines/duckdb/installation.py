@@ -1,9 +1,9 @@
-"""Put dpsql into a DuckDB connection: functions for the instance, macros for the connection.
+"""Install dpsql into a DuckDB connection: functions for the instance, macros for the connection.
 
 Macros live in two places. The connection that is installed into gets them as TEMP macros: plain
 ``dp_sis(...)``, whatever its search path. Every other connection and cursor of the same instance
 reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis`` after
-``dpsql.install(cursor)``. Nothing is written into the database file but the mark of a database with a budget.
+``dpsql.install(cursor)``. Nothing is written to the database file except the mark of a database that has a budget.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def install(
 
 
 class _Instance:
-    """What stays of dpsql in one DuckDB instance: its functions, and the session they find.
+    """What dpsql keeps for one DuckDB instance: its functions, and the session that they use.
 
     DuckDB forgets a Python function when the connection that registered it closes, though the instance and
     its other connections still call it (2.0.0 and 1.5.6 then crash). So the functions live here, for as
@@ -158,11 +158,11 @@ class _Instance:
         self._living: dict[int, ref[duckdb.DuckDBPyConnection]] = {}
 
     def cursor(self) -> duckdb.DuckDBPyConnection | None:
-        """Return a new connection to the instance, or None when all that were installed into are gone."""
+        """Return a new connection to the instance, or None when every connection with dpsql is closed."""
         for found in list(self._living.values()):
             connection = found()
             if connection is not None:
-                with suppress(duckdb.ConnectionException):  # closed, and still alive
+                with suppress(duckdb.ConnectionException):  # closed, but not yet collected
                     return connection.cursor()
         return None
 
@@ -193,7 +193,7 @@ class _Instance:
     def _settle(self) -> None:
         session = self.session
         if session is not None:
-            with suppress(LedgerError):  # whoever closes a connection can do nothing about it
+            with suppress(LedgerError):  # nobody can act on it while a connection closes
                 session.ledger.settle()
 
     def _drop(self, key: int, watcher: duckdb.DuckDBPyConnection) -> None:
@@ -211,7 +211,7 @@ class _Instance:
 def _on_close(connection: duckdb.DuckDBPyConnection, action: Callable[[], None]) -> duckdb.DuckDBPyConnection:
     """Let `action` run when the connection is closed; return a cursor of it, which closes with it.
 
-    DuckDB tells nobody that a connection closes, but lets go of the Python functions that its cursors registered.
+    DuckDB does not report that a connection closes, but it drops the Python functions that its cursors registered.
     This one is rolled back at once, so that nobody can call it.
     """
 
@@ -237,7 +237,7 @@ def _instance_of(connection: duckdb.DuckDBPyConnection) -> _Instance | None:
 
 
 def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
-    """Register functions and macros for the whole instance, whatever becomes of the caller's transaction."""
+    """Register functions and macros for the whole instance, even if the caller's transaction is rolled back."""
     from dpsql.udfs import SPECS
 
     instance = _Instance()
@@ -253,7 +253,7 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
             return instance.identifier
 
         instance.functions.append(identify)
-        # Registered last: where it is missing, nothing was installed.
+        # Registered last: if it is missing, nothing was installed.
         cursor.create_function("dpsql_instance", identify, None, "VARCHAR", side_effects=True)
     return instance
 
@@ -295,7 +295,7 @@ def _mark_of_main(connection: duckdb.DuckDBPyConnection) -> tuple[str, Mark | No
 
 
 def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """Return the ledger file that belongs to the connection's database, None for one in memory."""
+    """Return the ledger file that belongs to the connection's database, None for a database in memory."""
     found = connection.execute(
         "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
     ).fetchall()

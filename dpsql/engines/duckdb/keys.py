@@ -9,11 +9,11 @@ _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "
 
 
 def identity(column: str) -> tuple[str, str]:
-    """Return whose a value is, as a number and as bytes: integers are numbers, and everything else is bytes.
+    """Return the identity of a value as a number and bytes: integers are numbers, everything else is bytes.
 
     Values of one column are the same identity exactly when both are equal; neither is NULL where the value is not. The
-    type of a column is known when a statement is planned, so what is not needed is planned away. Texts are their UTF-8
-    bytes; the bytes of other types are made by `dpsql.kernels.identity`.
+    type of a column is known when a statement is planned, so branches that are not needed disappear. Text becomes its
+    UTF-8 bytes; `dpsql.kernels.identity` makes the bytes of other types.
     """
     if is_readable():
         return f"identity_number({column})", f"identity_bytes({column})"
@@ -25,14 +25,14 @@ def identity(column: str) -> tuple[str, str]:
 
 
 def text_bytes(column: str) -> str:
-    """Return a value's text as bytes, which no collation concerns."""
+    """Return a value's text as bytes, to which collations do not apply."""
     return call("encode", cast(column, "VARCHAR"))
 
 
 def place(*parts: tuple[str, str] | str) -> str:
     """Return a 128-bit hash under the session's key, of identities and of 16 bytes of contents.
 
-    What is hashed tells its parts apart: behind each identity's number and the length of its bytes stands a colon.
+    The hashed bytes are unambiguous: each identity's number and the length of its bytes are followed by a colon.
     """
     if is_readable():
         names = [part if isinstance(part, str) else ", ".join(part) for part in parts]
@@ -56,7 +56,7 @@ def block_hash(*parts: tuple[str, str] | str) -> str:
 def first_rows(rows: str, most: int, *places: str, partition: str = "") -> str:
     """Return the first rows by their places, of each part where they are partitioned.
 
-    Places are columns before they are compared: DuckDB 2.0 takes nothing volatile in a window's order.
+    Places become columns before they are compared, because DuckDB 2.0 accepts nothing volatile in a window's order.
     """
     names = [f"place{number}" for number in range(1, len(places) + 1)]
     known = ", ".join(f"{expression} AS {name}" for expression, name in zip(places, names, strict=True))

@@ -1,4 +1,4 @@
-"""Which ledger a DuckDB database belongs to: the name of an empty schema in it says so.
+"""The mark of a DuckDB database: an empty schema whose name says which ledger the database belongs to.
 
 ``dpsql_ledger_<ledger>_<database>``: the first 16 hexadecimal digits of the ledger's id, and 16 random ones of the
 database's own. A schema's name survives copies of the file, EXPORT and COPY FROM DATABASE; a copy shares the budget.
@@ -106,7 +106,7 @@ def refuse_other(alias: str, mark: Mark | None, ledger_id: str) -> None:
 
 
 def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: str) -> str | None:
-    """Mark a database with its ledger, whatever becomes of the caller's transaction.
+    """Mark a database with its ledger, even if the caller's transaction is rolled back.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def change_mark(
     connection, database, ledger_id : optional
         As in `write_mark`.
     record : callable
-        Is told the marks before and after, while the change can still be undone.
+        Called with the marks before and after, while the change can still be undone.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What was released before: models and curves that SQL functions use, and selections that later calls build on."""
+"""Earlier releases: models and curves that SQL functions use, and selections that later calls build on."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PastReleases:
         found = self._models.get((key, dataset))
         if found is None:
             released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
-            # A name, once released, keeps its model.
+            # A released name keeps its model.
             found = self._models[(key, dataset)] = LinearModel.read(released)
         return found
 
@@ -79,7 +79,7 @@ class PastReleases:
         return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
 
     def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: Any) -> list[StoredRelease]:
-        """Return what was released under a name, or has a number in the ledger; nothing for what is neither."""
+        """Return the releases of a name, or the one with a ledger number; none for a key that is neither."""
         if not isinstance(key, (str, int)) or isinstance(key, bool):
             return []
         return self._ledger.releases(functions, dataset, key)
@@ -87,7 +87,7 @@ class PastReleases:
     def _one_release(
         self, functions: tuple[str, ...], dataset: str | None, key: Any, what: str, step: str
     ) -> StoredRelease:
-        """Return the one release of a name or number, or say that there is none, or more than one."""
+        """Return the only release of a name or number; raise when there is none, or more than one."""
         found = self._releases_of(functions, dataset, key)
         if not found:
             raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
@@ -118,5 +118,5 @@ class PastReleases:
         return rows
 
     def forget_models(self) -> None:
-        """Look models up anew: after another release, a name without a dataset may stand for two of them."""
+        """Forget the cached models: after another release, a name without a dataset may stand for two models."""
         self._models.clear()

@@ -1,4 +1,4 @@
-"""A private call that was planned and not run, for those who ask what a statement would do."""
+"""A private call that was planned but not run, for explaining what a statement would do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpsql.contract.plan import Plan
 
 @dataclass(frozen=True)
 class Planned:
-    """A private call of a statement that was planned and not run.
+    """A private call of a statement that was planned but not run.
 
     Attributes
     ----------

@@ -36,10 +36,10 @@ from dpsql.ledger.location import is_url
 from dpsql.progress import Progress, listen
 from dpsql.released.model import LinearModel
 
-# Calls that died between gate and release (a query that DuckDB aborted) are dropped oldest first, and so
-# are releases whose statement may still ask for them.
+# Calls that died between gate and release (DuckDB aborted the query) are dropped, oldest first; so are
+# releases that their statement may still ask for.
 _MOST_CALLS = 4096
-# Seconds without a new batch after which a call that holds rows is taken for dead, once another call begins.
+# Seconds without a new batch after which a call that holds rows counts as dead when the next call begins.
 _DEAD_AFTER = 3600.0
 FAILED = (
     "failed after it read the table. A charge stands, and nothing was released. "
@@ -59,9 +59,9 @@ class RunningCall:
     charged: bool = False
     entry: Entry | None = None
     batches: int = 0
-    passed: int = 0  # passes over the rows that are over
+    passed: int = 0  # completed passes over the rows
     center: int | None = None  # the private mean of the target, once it is drawn
-    # Keys the choice among the features of a row, which every call makes anew.
+    # Keys the sample of the features of a row; new in every call.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -76,7 +76,7 @@ class Session:
     ledger : Ledger
         Where charges go.
     sources : Sources
-        Whose budgets the tables of the instance belong to.
+        Knows which budgets the tables of the instance belong to.
     strict : bool
         Refuse datasets that were never protected.
     location : str, optional
@@ -119,7 +119,7 @@ class Session:
         seen: Sequence[tuple[str, str]] | None = None,
         aggregate: bool = False,
     ) -> Any:
-        """Check a call's public arguments, with the owner's policy for the dataset filled in.
+        """Check a call's public arguments, after adding what the owner stated for the dataset.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class Session:
             The source's name; ``''`` in the aggregate form.
         arguments : mapping
         seen : sequence of (query, plan), optional
-            What DuckDB says that the source reads, see `Sources.spellings`; missing where nothing is protected.
+            The plans of what the source may read, see `Sources.spellings`; missing if nothing is protected.
         aggregate : bool
 
         Returns
@@ -139,7 +139,7 @@ class Session:
         Raises
         ------
         ParameterError
-            An argument that does not fit.
+            An argument is missing or not allowed.
         SourceError, BudgetError
             The source cannot be placed.
         """
@@ -191,9 +191,9 @@ class Session:
         return plan if placement is None else replace(plan, placement=placement)
 
     def gate(self, plan: Plan, texts: Mapping[str, str]) -> Plan:
-        """Check a call once more when it is run; return its plan with the digest of the views that it stands on."""
+        """Check a call again when it is run; return its plan with the digest of the views that it reads."""
         self.sources.refuse_stale(plan.placement)
-        self.sources.catalog()  # which refuses a database that belongs to another ledger, protected or not here
+        self.sources.catalog()  # refuses a database that belongs to another ledger, even if nothing is protected here
         placement = plan.placement
         if placement is not None and not placement.direct:
             plan = replace(plan, placement=replace(placement, views=self.sources.refuse_hidden(placement, texts)))
@@ -228,7 +228,7 @@ class Session:
     def note(self, function: str, plan: Plan, *, aggregate: bool) -> None:
         """Take note of a call that was planned, or raise when the budgets do not allow it."""
         planned = self._planned
-        named = aggregate and plan.release is not None  # what its name stands for is known when the statement runs
+        named = aggregate and plan.release is not None  # what the name stands for is known only when the statement runs
         if planned is None:
             if not named:
                 self.check(plan)
@@ -272,7 +272,7 @@ class Session:
         return entry
 
     def _older(self, plan: Plan) -> str:
-        """Return the fingerprint that a call had before the ledger kept what its source means."""
+        """Return the fingerprint that a call had before the ledger recorded the meaning of its source."""
         arguments = {**plan.public_arguments}
         arguments.pop("content", None)
         if plan.placement is not None and "source" in arguments:
@@ -291,7 +291,7 @@ class Session:
         return ticket
 
     def _forget_the_dead(self) -> None:
-        """Free the rows of calls whose statement DuckDB aborted without telling."""
+        """Free the rows of calls whose statement DuckDB aborted without notice."""
         latest = time.monotonic() - _DEAD_AFTER
         for ticket, found in list(self._calls.items()):
             if (
@@ -325,7 +325,7 @@ class Session:
         """Return the release of a call, made by `work` the first time.
 
         DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery):
-        it is the same release, so it is neither drawn nor charged anew.
+        it is the same release, so it is neither drawn nor charged again.
         """
         with self._lock:
             entry = self._released.get(ticket)
@@ -370,7 +370,7 @@ class Session:
 
         def work(running: RunningCall) -> None:
             with running.turning:
-                if running.passed >= number:  # DuckDB evaluates a function again where it likes
+                if running.passed >= number:  # DuckDB may evaluate a function more than once
                     return
                 with Progress(running.function) as progress:
                     collector = running.call.turn(complete(running), progress)
@@ -381,7 +381,7 @@ class Session:
 
     @property
     def opened(self) -> int:
-        """How many calls have passed their gate so far."""
+        """How many calls have passed their gate."""
         return self._opened
 
     def fail_open_calls(self, plan: Plan, since: int) -> bool:
@@ -398,13 +398,13 @@ class Session:
         return bool(dead)
 
     def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
-        """Run a part of a call that reads rows; should it fail, the charge is committed without a result.
+        """Run a part of a call that reads rows; if it fails, the charge is committed without a result.
 
         Raises
         ------
         InternalError
-            In place of any exception, without its text: the gate has refused what public values can tell, so
-            whatever fails here may depend on rows.
+            Replaces any exception and its text: the gate has refused whatever public values can show, so
+            a failure here may depend on rows.
         """
         running = self.running(ticket, private=private)
         try:
@@ -456,7 +456,7 @@ class Session:
 
 
 def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a SQL function without NumPy's warnings: on stderr one would tell about rows."""
+    """Return a SQL function without NumPy's warnings, which could reveal something about rows on stderr."""
 
     @wraps(function)
     def call(*arguments: Any) -> Any:

@@ -1,19 +1,19 @@
 """The SQL that a call runs in the caller's own session: bound, aggregate, release.
 
-A statement is the same whatever the rows hold, grows only with the names of the columns, and draws
-nothing: the functions inside it that read rows or draw are volatile, so EXPLAIN, DESCRIBE and
-PREPARE run none of them. `dpsql_gate` checks types and budget before any row is read: every scan
+A statement does not depend on the rows, grows only with the names of the columns, and draws
+nothing by itself: the functions in it that read rows or draw are volatile, so EXPLAIN, DESCRIBE and
+PREPARE do not run them. `dpsql_gate` checks types and budget before any row is read: every scan
 waits for its ticket.
 
-What a source holds crosses into a statement in one place, `Statement._input`, and is looked at in three ways only:
+The contents of a source enter a statement in one place, `Statement._input`, and are used in only three ways:
 
 - *Identities* (privacy units, row ids, names of features, labels) become a number or bytes (`identity`) before anything
-  is joined, grouped, partitioned or hashed. Neither has a collation.
+  is joined, grouped, partitioned or hashed. Collations apply to neither.
 - *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash under a secret key
   of identities and contents.
-- *Values* are judged by dpsql's own functions over Arrow, which DuckDB cannot look into. A predicate on a column is not
-  safe: DuckDB decides it while planning from the minimum and maximum that a Parquet file states, and these leave NaN
-  out. The one exception, scores, adds a zero that only the gate knows (`_histogram`).
+- *Values* are judged by dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not
+  safe: DuckDB may decide it at planning time from the minimum and maximum in a Parquet file, which ignore NaN.
+  Scores are the one exception: a zero that only the gate knows is added to them (`_histogram`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def stored_sql(plan: Plan) -> str:
 
 
 def view_texts(plan: Plan) -> str:
-    """Return the texts of all views, where the source is more than a table or may be."""
+    """Return the texts of all views, unless the source is known to be a table."""
     if plan.placement is None or plan.placement.direct:
         return "NULL"
     rows = call("list", struct({"name": "view_name", "sql": "sql"}))
@@ -66,7 +66,7 @@ def view_texts(plan: Plan) -> str:
 
 
 def rows_sql(release: str) -> str:
-    """Return the rows of the result out of a release statement."""
+    """Return the query that unpacks the result's rows from a release statement."""
     entries = call("unnest", field("release", "entries"))
     return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
 
@@ -74,7 +74,7 @@ def rows_sql(release: str) -> str:
 def admit_sql(plan: Plan) -> str:
     """Return the statement whose one value is the aggregate form's checked plan; it fails when the budget does.
 
-    What is aggregated stands in the statement around it, whose plan DuckDB writes down before a row is read.
+    What is aggregated is found in the enclosing statement, whose plan DuckDB serializes before it reads a row.
     """
     statement = cast(call("json_serialize_plan", call("current_query")), "VARCHAR")
     return f"SELECT {call('dpsql_admit', text(plan.to_json()), statement)} AS plan"
@@ -92,7 +92,7 @@ class Statement:
     Attributes
     ----------
     ticket, zero : str
-        SQL of what the gate gives the call: its ticket, and the number 0.
+        SQL of the two values that the gate gives the call: its ticket, and the number 0.
     statistic : str
         SQL of the statistic: a list of exact sums, or of the numbers of the batches that were collected.
     """
@@ -100,11 +100,11 @@ class Statement:
     def __init__(self, plan: Any, function: str) -> None:
         self.plan = plan
         self.function = function
-        # Names that no source or column of the caller's can have, whatever it is called: drawn anew for each statement.
+        # Part of names that no source or column of the caller can have: drawn anew for each statement.
         self._suffix = secrets.token_hex(8)
         gate = self._name("gate")
         self.ticket, self.zero = (f"(SELECT {field('gate', part)} FROM {gate})" for part in ("ticket", "zero"))
-        # The direction is written out: default_order is the caller's to set.
+        # The direction is explicit because the caller can set default_order.
         self.statistic = f"(SELECT {call('list', 's ORDER BY j ASC NULLS LAST')} FROM {self._name('statistic')})"
 
     def definitions(self) -> str:
@@ -133,15 +133,15 @@ class Statement:
     # Where rows come from.
 
     def _input(self) -> str:
-        """Return the FROM item that names the columns by their part, and lets an absent one show as such.
+        """Return the FROM item that names each column by its part in the call and makes absent columns recognizable.
 
-        It stands wherever rows are read and not once as a CTE: DuckDB 1.5.6 crashes on a frame that it finds
+        It is repeated wherever rows are read, instead of being a CTE: DuckDB 1.5.6 crashes on a frame that it finds
         as a Python variable inside a CTE that is not materialized and is read twice.
 
         A column that the source lacks resolves to the outer relation and shows there as a type that no
         column of interest has; the gate then refuses it with our own message. ``SELECT *`` around the source
-        keeps DuckDB's pseudo-columns out (rowid, file_row_number): they are places, not contents, and shift
-        when another row goes.
+        excludes DuckDB's pseudo-columns (rowid, file_row_number): they say where a row is, not what it holds, and
+        change when another row is removed.
         """
         whole = self._name("source")
         parts, named = self._columns(whole)
@@ -154,7 +154,7 @@ class Statement:
         )
 
     def _columns(self, source: str) -> tuple[str, list[str]]:
-        """Return what is selected of a source, by part of the call; and the columns that are named."""
+        """Return the columns that are selected from a source by their part in the call, and those that are named."""
         layout = self.plan.layout
         named: list[str] = []
 
@@ -195,7 +195,7 @@ class Statement:
     # Which rows count, and in what block they are.
 
     def _rows(self, *more: str, ticket: str = "") -> str:
-        """Return the rows, those of each privacy unit capped; ties are rows that read alike."""
+        """Return the rows, with a cap on those of each privacy unit; only rows with equal contents can tie."""
         plan, layout = self.plan, self.plan.layout
         columns = ", ".join(("dpsql_row", *more))
         scan = f"FROM {self._input()} WHERE {ticket or self.ticket} IS NOT NULL"
@@ -204,13 +204,13 @@ class Statement:
             number, data = identity("dpsql_unit")
             known = f"{columns}, {number} AS unit_number, {data} AS unit_bytes, dpsql_row_id AS own_id"
             contents = call("dpsql_contents", self.ticket, "dpsql_row")
-            # Rows of one id are told apart by what they hold; rows that read alike may stand for each other.
+            # Rows with one id are distinguished by their contents; rows with equal contents are interchangeable.
             order = (place(contents),) if layout.row_id is None else (place(identity("own_id")), contents)
             owned = f"SELECT {known} {scan} AND dpsql_unit IS NOT NULL"
             rows = f"SELECT {columns} FROM ({self._capped(owned, *order)})"
         if plan.most_rows is not None:
-            # Rows that are alike must not stay or go together, so each has numbers of its own; not DuckDB's, whose seed
-            # is the caller's to set.
+            # Equal rows must not be kept or dropped together, so each gets random numbers of its own. DuckDB's will not
+            # do, because the caller can set their seed.
             draw = call("dpsql_random", self.ticket)
             rows = first_rows(rows, plan.most_rows, draw, draw)
         return f"({rows})"
@@ -220,9 +220,9 @@ class Statement:
         return first_rows(rows, self.plan.max_rows_per_unit, *places, partition="unit_number, unit_bytes")
 
     def _block_key(self) -> str:
-        """Return 64 bits of the place of what decides a row's block: its unit, its row id, its contents, or nothing.
+        """Return 64 bits of the hash that decides a row's block: of its unit, its row id, its contents, or NULL.
 
-        Contents, and no random number, where a row must be in the same block in every pass.
+        Contents are used instead of a random number when a row must be in the same block in every pass.
         """
         layout = self.plan.layout
         if layout.privacy_unit is not None:
@@ -234,7 +234,7 @@ class Statement:
         return contents if self.plan.in_blocks else "NULL::UBIGINT"
 
     def _owner(self, part: str) -> tuple[str, str]:
-        """Return the identity of the unit or row of what is at hand: of cells it is there already."""
+        """Return the identity of the privacy unit or row; for long rows it was computed with the cells."""
         if self.plan.layout.kind == "long":
             return f"{part}_number", f"{part}_bytes"
         return identity("dpsql_unit" if part == "unit" else "dpsql_row_id")
@@ -243,7 +243,7 @@ class Statement:
 
     @property
     def _document(self) -> str:
-        """The columns that say which row, and whose, a cell of the long layout is of."""
+        """The columns that identify the row, and the privacy unit, of a cell in the long layout."""
         parts = ("row",) if self.plan.layout.privacy_unit is None else ("unit", "row")
         return ", ".join(f"{part}_number, {part}_bytes" for part in parts)
 
@@ -324,7 +324,7 @@ class Statement:
         ]
 
     def _long_products(self) -> list[str]:
-        """Sum over present cells what they add to an absent one, plus what absence alone gives."""
+        """Sum over the present cells how each differs from an absent one, and add the sum over absent cells."""
         centred = call("dpsql_centred", f"(SELECT mean FROM {self._name('center')})", "target")
         product = call("dpsql_product", self.ticket, "j", "value", "target")
         everything = f"(SELECT {coalesce(call('sum', 'target'), '0')} FROM {self._name('centred')})"
@@ -344,14 +344,14 @@ class Statement:
     def _histogram(self) -> list[str]:
         """Count rows by label and cell of the score; cells without rows are there too.
 
-        Rows meet as few functions as can be: they are grouped by the label, and labels are judged by group. Where the
-        levels are texts, labels may be, and these are grouped by their bytes, too: no collation brings two of them into
-        one group.
+        Few functions see single rows: rows are grouped by the label, and labels are judged once per group. If the
+        levels are texts, labels may be texts as well; they are grouped by their bytes too, so that no collation merges
+        two of them.
 
-        The gate's zero is added to every score. It leaves the score as it is (-0.0 becomes 0.0), and as it comes out of
-        a volatile function at run time, DuckDB has no statistics of the sum: no comparison with it can be decided while
-        the statement is planned. Every function of the column alone can be, even `isnan`, where a Parquet file states
-        that minimum and maximum are equal.
+        The gate's zero is added to every score. It does not change the score (except -0.0 to 0.0), but because it comes
+        from a volatile function at run time, DuckDB has no statistics of the sum and cannot decide a comparison with it
+        at planning time. It could for any function of the column alone, even `isnan`, when a Parquet file states equal
+        minimum and maximum.
         """
         plan, layout = self.plan, self.plan.layout
         label, score = (field("dpsql_row", name) for name in (layout.target, layout.features[0]))
@@ -392,7 +392,7 @@ class Statement:
         if plan.layout.value is not None:
             name = f"CASE WHEN {call('dpsql_present', self.ticket, 'dpsql_value')} THEN {name} END"
         if plan.draws_vocabulary:
-            # Names are numbered in any order: the numbers stand for them, and decide nothing.
+            # Names are numbered in arbitrary order; the numbers only stand for them and decide nothing.
             listed = call("list", f"{struct({'j': 'j', 'name': 'name'})} ORDER BY j ASC NULLS LAST")
             known = call("dpsql_vocabulary", self.ticket, f"(SELECT {listed} FROM {self._name('names')})")
             distinct = f"SELECT name FROM {cells} WHERE name IS NOT NULL GROUP BY name"
@@ -417,7 +417,7 @@ class Statement:
         return [self._cells(f"{name} AS name"), *features, gathered, *self._passes()]
 
     def _collected(self) -> list[str]:
-        """Hand every row, with what decides its block, to the call's collector; once in each pass."""
+        """Hand every row, with the key that decides its block, to the call's collector, once per pass."""
         if self.plan.layout.kind != "long":
             return self._passes()
         cells = ", ".join(

@@ -1,4 +1,4 @@
-"""Whose budget the rows below an aggregate form belong to, from the plan of the statement that it stands in."""
+"""Which budget the rows of an aggregate form belong to, from the plan of the statement around it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place_aggregate(
     governed: bool,
     named: bool,
 ) -> Placement:
-    """Decide whether the rows below an aggregate form belong to the budget that the caller named.
+    """Decide whether the rows that an aggregate form reads belong to the budget that the caller named.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def place_aggregate(
 
 
 def _aggregates(node: bound.Node) -> Iterator[tuple[bound.Node, bound.Node]]:
-    """Yield every aggregation for a dpsql aggregate, with the rows below it; nothing where one stands anywhere else."""
+    """Yield each aggregation that calls a dpsql aggregate, with its input; nothing if one occurs anywhere else."""
     found = []
     for operator in bound.operators(node):
         own = {name: value for name, value in operator.items() if name != "children"}
@@ -121,7 +121,7 @@ def _aggregates(node: bound.Node) -> Iterator[tuple[bound.Node, bound.Node]]:
 
 
 def _beside_admit(node: bound.Node) -> bool:
-    """Whether an operator only brings the checked plan to the rows."""
+    """Whether an operator only joins the checked plan to the rows."""
     below = bound.children(node)
     return (
         bound.kind(node) == "CROSS_PRODUCT"

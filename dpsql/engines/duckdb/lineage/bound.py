@@ -1,8 +1,8 @@
-"""DuckDB's bound plan as JSON: the fields that are read, on every supported version.
+"""DuckDB's bound plan as JSON: the fields that dpsql reads, on every supported version.
 
 ``json_serialize_plan`` binds a query in the caller's own session and returns the logical plan before it is optimised:
-it runs nothing, reads no row, and is the same whatever the rows hold. Everything that is read of it is read here, and
-whatever is not as expected is an `UnreadableError`: what cannot be read is not placed, and so not answered.
+it runs nothing, reads no row, and does not depend on the rows. All access to it is in this module. Anything
+unexpected is an `UnreadableError`: a source whose plan cannot be read is not placed, and so not answered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Node = Mapping[str, Any]
 
 # Columns that a scan makes up, such as rowid, are numbered from here on.
 _VIRTUAL = 1 << 63
-# Numbers that the binder gives out in the order in which it meets tables, and what depends on the rows or the spelling.
+# Numbers that the binder assigns in the order in which it meets tables, and fields that depend on rows or spelling.
 _NUMBERED = frozenset(
     (
         *("table_index", "group_index", "aggregate_index", "groupings_index", "window_index", "unnest_index"),
@@ -27,14 +27,14 @@ _FORGOTTEN = frozenset(
     ("estimated_cardinality", "has_estimated_cardinality", "query_location", "query_location_length")
 )
 
-# What holds names and types of columns alone.
+# Fields that hold only names and types of columns.
 _PLAIN = frozenset(
     ("returned_types", "column_indexes", "names", "types", "chunk_types", "return_type", "type", "arguments")
 )
 
 
 class UnreadableError(Exception):
-    """The plan holds something that this module does not know; the text names it."""
+    """The plan contains something that this module does not know; the text names it."""
 
 
 class MissingError(Exception):
@@ -43,14 +43,14 @@ class MissingError(Exception):
 
 @lru_cache(maxsize=8)  # a call looks at its plans several times
 def read(text: str) -> Node | None:
-    """Return the root of a plan, or None where DuckDB cannot write the plan down (files, frames).
+    """Return the root of a plan, or None if DuckDB cannot serialize the plan (files, frames).
 
     Raises
     ------
     MissingError
         The catalog has no such table.
     UnreadableError
-        The text is no plan.
+        The text is not a plan.
     """
     try:
         found = json.loads(text)
@@ -78,7 +78,7 @@ def kind(node: Node) -> str:
 
 
 def children(node: Node) -> list[Node]:
-    """Return the operators that give an operator its rows."""
+    """Return the operators that an operator takes its rows from."""
     found = node.get("children", [])
     if not isinstance(found, list) or not all(isinstance(child, dict) for child in found):
         raise UnreadableError(kind(node))
@@ -102,7 +102,7 @@ def listed(node: Node, field: str) -> list[Any]:
 
 
 def reference(expression: Any) -> int | None:
-    """Return which column of its rows an expression is, as it is; None for any other expression."""
+    """Return the column that an expression passes on unchanged; None for any other expression."""
     if not isinstance(expression, dict) or expression.get("expression_class") != "BOUND_REF":
         return None
     found = expression.get("index", 0)
@@ -156,7 +156,7 @@ def scanned_columns(node: Node) -> list[str | None]:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a plan, wherever it is; not the lists of columns and types, of which there may be many."""
+    """Yield every object anywhere in a plan, without the lists of columns and types, which may be long."""
     open_ones = [value]
     while open_ones:
         found = open_ones.pop()
@@ -197,12 +197,12 @@ def output(node: Node) -> list[str] | None:
 
 
 def normal_form(node: Node) -> str:
-    """Return a plan's text with tables numbered as they first occur: equal for the same plan in another place."""
+    """Return a plan's text with tables numbered by first occurrence: equal for equal plans in different statements."""
     return _text(node, whole_tables=True)
 
 
 def meaning(node: Node) -> str:
-    """Return a plan's text as `normal_form` does, which of a table says its name and what is read of it alone."""
+    """Return a plan's text like `normal_form`, in which a table is only its name and the columns that are read."""
     return _text(node, whole_tables=False)
 
 

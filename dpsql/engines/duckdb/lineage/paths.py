@@ -1,4 +1,4 @@
-"""Which table of the catalog a source's name stands for, from the plans of the queries that it may mean."""
+"""Paths: the table of the catalog that a source's name stands for, from the plans of what it may mean."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
 
 
 def is_nameless(source: str) -> bool:
-    """Whether a source is a file, or a frame under a name that nobody else can have."""
+    """Whether a source is a file, or a frame registered under a name that nothing else can have."""
     return is_file(source) or source.startswith(FRAME_PREFIX)
 
 
@@ -74,7 +74,7 @@ def digest(text: str) -> str:
 
 
 def view_form(plan: str) -> str | None:
-    """Return the normal form of a view from the plan of reading it; None where DuckDB cannot write it down."""
+    """Return the normal form of a view from the plan of reading it; None if DuckDB cannot serialize it."""
     node = read_plan(plan)
     below = [] if node is None or bound.kind(node) != "PROJECTION" else bound.children(node)
     return bound.normal_form(below[0]) if len(below) == 1 else None
@@ -100,10 +100,10 @@ def is_missing(plan: str) -> bool:
 
 
 def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
-    """Return the path of the table that a source stands for; None for a file, a frame, or where it cannot be told.
+    """Return the path of the table that a source stands for; None for a file, a frame, or if it cannot be determined.
 
-    A path names its table whatever WITH queries the caller has. It is the first place that the name may mean whose plan
-    is the plan of the source as it is written.
+    A path names its table regardless of the caller's WITH queries. It is the first candidate whose plan equals the plan
+    of the source as written.
     """
     if is_nameless(source):
         return None
@@ -113,8 +113,8 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
     if written is not None:
         same = [query for query, plan in candidates if plan == text]
     else:
-        # Plans that cannot be written down cannot be compared. What is found under temp may be a Python variable, which
-        # DuckDB finds in every schema: a plain name stands for the first place only where there is nothing.
+        # Plans that cannot be serialized cannot be compared. What is found under temp may be a Python variable, which
+        # DuckDB finds in every schema: a plain name stands for a later candidate only if the first finds nothing.
         same = [query for query, plan in candidates if not is_missing(plan) and read_plan(plan) is None]
         if len(source_parts(source)) == 1 and not is_missing(candidates[0][1]):
             same = []
@@ -125,7 +125,7 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
 
 
 def default_path(seen: Sequence[tuple[str, str]]) -> Path | None:
-    """Return where a table of a name would be made, which is not there."""
+    """Return the path at which a missing table of that name would be created."""
     for query, _ in seen[1:]:
         parts = parts_of(query.removeprefix(FROM))
         if query.startswith(FROM) and parts[0] != "temp" and len(parts) == 3:
@@ -135,7 +135,7 @@ def default_path(seen: Sequence[tuple[str, str]]) -> Path | None:
 
 @dataclass(frozen=True)
 class Catalog:
-    """How databases are called in a session.
+    """The names of databases in a session.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class Catalog:
 
 
 def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaration | None:
-    """Return the declaration that a name stands for: as the ledger calls it, or in any spelling of its table."""
+    """Return the declaration that a name refers to: the ledger's name for it, or any spelling of its table."""
     found = declarations.named(name)
     if found is not None:
         return found
@@ -180,7 +180,7 @@ def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaratio
         spellings = [[fold(part) for part in path]]
         if fold(path[0]) == fold(catalog.main):
             spellings.append(spellings[0][1:])
-        if fold(path[1]) == "main":  # which is left out wherever it stands
+        if fold(path[1]) == "main":  # which may be left out in any spelling
             spellings += [[*spelling[:-2], spelling[-1]] for spelling in list(spellings)]
         if given in spellings:
             return one
@@ -194,10 +194,10 @@ def budget_named(dataset: str | None, declarations: Declarations, catalog: Catal
 
 
 def pinned(own: Path) -> str:
-    """Return the one spelling of a path."""
+    """Return the canonical spelling of a path."""
     return ".".join(part if re.fullmatch(r"[a-z_][a-z0-9_]*", part) else identifier(part) for part in map(fold, own))
 
 
 def pinned_source(source: str, own: Path | None) -> str:
-    """Return a source by its path where it has one, and as the caller wrote it otherwise."""
+    """Return the canonical spelling of a source that has a path; any other source as the caller wrote it."""
     return source if own is None else pinned(own)

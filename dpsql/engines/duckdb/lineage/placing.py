@@ -1,6 +1,6 @@
-"""Whose budgets a source is charged to, or why it is not answered.
+"""Which budgets a source is charged to, or why a call on it is refused.
 
-In a ledger that protects anything, nothing that cannot be placed is answered. `place` decides at bind, from what
+If the ledger protects anything, a source that cannot be placed is not answered. `place` decides at bind, from what
 DuckDB's plan of the source says and from what the data's owners declared: no row is read and nothing is charged.
 """
 
@@ -37,7 +37,7 @@ from dpsql.errors import BudgetError, SourceError
 
 @dataclass
 class Reading:
-    """What a walk of a plan meets."""
+    """The tables that a walk over a plan has met."""
 
     declarations: Declarations
     catalog: Catalog
@@ -67,7 +67,7 @@ def place(
     privacy_unit: str | None = None,
     named: bool = True,
 ) -> Placement:
-    """Decide whose budgets a source is charged to.
+    """Decide which budgets a source is charged to.
 
     Parameters
     ----------
@@ -80,12 +80,12 @@ def place(
     dataset, privacy_unit : str, optional
         As the caller gave them.
     named : bool
-        Whether the release has a name, and so must know what its source means.
+        Whether the release has a name; the meaning of its source is then recorded.
 
     Raises
     ------
     SourceError, BudgetError
-        The source cannot be placed; the text has the next step.
+        The source cannot be placed; the message has the next step.
     """
     if is_missing(seen[0][1]):
         raise SourceError(
@@ -141,13 +141,13 @@ def place(
     first = _named_first(source, dataset, charged, declarations, own, catalog)
     stated = declarations.unit(first[0])
     if privacy_unit is not None and stated is not None and fold(privacy_unit) != fold(stated) and is_direct(node, own):
-        return placed(charged=first)  # the policy, which says it best, refuses the call
+        return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
     unit = _refuse_far(source, node, rows, first, declarations, privacy_unit)
     return placed(charged=first, unit=unit)
 
 
 def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: Catalog) -> dict[str, Leaf]:
-    """Return what was declared about views, by the normal form of their plans, where that is as it was declared."""
+    """Return what was declared about views that have not changed since, by the normal form of their plans."""
     plans = {query.removeprefix(DECLARED_FROM): plan for query, plan in seen if query.startswith(DECLARED_FROM)}
     out: dict[str, Leaf] = {}
     for view in declarations.views():
@@ -164,7 +164,7 @@ def _is_whole(node: bound.Node, views: Mapping[str, Leaf]) -> bool:
 
 
 def _walked(plan: str, reading: Reading, views: Mapping[str, Leaf]) -> tuple[bound.Node | None, Rows | None]:
-    """Return the plan and its rows; None where something is read that no plan shows."""
+    """Return the plan and its rows; None if something is read that no plan shows."""
     try:
         node = bound.read(plan)
         return node, None if node is None else walk(node, reading.leaf, views, bound.normal_form)
@@ -180,7 +180,7 @@ def _unseen(
     reading: Reading,
     dataset: str | None,
 ) -> Placement:
-    """Place a file, a frame or a view over one by what its own name was declared as, and by the caller's word."""
+    """Place a file, a frame, or a view over one by its own declaration and the dataset that the caller names."""
     declarations, catalog = reading.declarations, reading.catalog
     claim = budget_named(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
@@ -199,12 +199,12 @@ def _unseen(
 
 
 def source_content(node: bound.Node, own: Path | None) -> str:
-    """Return a digest of what a source means; nothing for a table, whose path says it, and for what is not shown."""
+    """Return a digest of what a source means; ``''`` for a table, whose path says it, and for what no plan shows."""
     return "" if is_direct(node, own) or not is_shown(node) else digest(bound.meaning(node))
 
 
 def is_direct(node: bound.Node, own: Path | None) -> bool:
-    """Whether a plan reads a table of the catalog, as it is."""
+    """Whether a plan only reads a table of the catalog, unchanged."""
     below = bound.children(node)
     return (
         own is not None and len(below) == 1 and bound.kind(below[0]) == "GET" and bound.table_of(below[0]) is not None
@@ -219,7 +219,7 @@ def _named_first(
     own: Path | None,
     catalog: Catalog,
 ) -> tuple[str, ...]:
-    """Return the budgets with the one that the caller named first, which must be among them."""
+    """Return the budgets, the one that the caller named first; it must be among them."""
     if dataset is None:
         return charged
     names = {fold(name): name for name in charged}
@@ -240,7 +240,7 @@ def _refuse_far(
     declarations: Declarations,
     privacy_unit: str | None,
 ) -> str | None:
-    """Raise where one row or one unit reaches too far; return the column that holds the unit, if one is protected."""
+    """Raise if one row or unit can change too many rows; return the column of the privacy unit, if there is one."""
     units = {name: declarations.unit(name) for name in charged}
     listed = ", ".join(map(repr, charged))
     if not rows.by_unit:

@@ -1,4 +1,4 @@
-"""What is refused while a source is placed: functions and views that no plan shows, and how each refusal reads."""
+"""What is refused while a source is placed, such as functions and views that no plan shows, and in which words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.paths import digest, is_nameless
 from dpsql.errors import BudgetError, SourceError
 
-# Functions whose value may be made of rows that no plan shows, or that tell of a place and not of what is there.
+# Functions whose value may come from rows that no plan shows, or that depend on where a row is, not on its contents.
 STATEFUL = frozenset(
     (
         *("getvariable", "nextval", "currval", "setval", "enum_range", "enum_range_boundary"),
@@ -25,7 +25,7 @@ STATEFUL = frozenset(
 
 
 def refuse_functions(source: str, names: set[str]) -> None:
-    """Raise where a function may know of other rows: one with a state, or one that the user has registered."""
+    """Raise for a function that may see other rows: one with a state, or one that the user has registered."""
     for name in sorted(names):
         if name in STATEFUL or not (name in built_in_functions() or name.startswith("dpsql_")):
             raise cannot_see(source, f"{name}()")
@@ -33,7 +33,7 @@ def refuse_functions(source: str, names: set[str]) -> None:
 
 @cache
 def built_in_functions() -> frozenset[str]:
-    """Return the names of the functions that DuckDB itself has, of its extensions in the wheel too."""
+    """Return the names of DuckDB's own functions, including those of the extensions in its wheel."""
     import duckdb
 
     with duckdb.connect() as plain:
@@ -42,7 +42,7 @@ def built_in_functions() -> frozenset[str]:
 
 
 def undeclared(name: str, declarations: Declarations) -> BudgetError:
-    """Return the refusal of a table of which nothing is known, with the lines that declare it."""
+    """Return the refusal of an undeclared table, with the statements that would declare it."""
     protected = declarations.protected
     return BudgetError(
         "B006",
@@ -65,7 +65,7 @@ def other_dataset(source: str, dataset: str, charged: tuple[str, ...]) -> Source
 
 
 def cannot_see(source: str, what: str, known: Declarations | None = None) -> SourceError:
-    """Return the refusal of a source that reads something which no plan shows."""
+    """Return the refusal of a source that reads something that no plan shows."""
     first = known.protected[0] if known is not None and known.protected else "..."
     return SourceError(
         "S014",
@@ -79,7 +79,7 @@ def refuse_hidden(
     texts: Mapping[str, str],
     declarations: Declarations,
 ) -> str:
-    """Raise where the text of a view reads what no plan shows; return a digest of the texts that a source stands on.
+    """Raise if the text of a view reads what no plan shows; return a digest of the view texts behind a source.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def refuse_hidden(
 
     Notes
     -----
-    Texts are read as words, so a view may be taken to read more than it does, and never less.
+    Texts are searched for words, so a view may be assumed to read more than it does, but never less.
     """
     source = placement.written
     if is_nameless(source):

@@ -1,4 +1,4 @@
-"""The sources of one DuckDB instance: what is declared about its tables, and where calls on them are charged."""
+"""The sources of one DuckDB instance: the declarations about its tables, and where calls on them are charged."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from dpsql.ledger.ledger import Ledger
 
 Seen = Sequence[tuple[str, str]]
-# Readers of files whose columns' types follow from the rows, unless they are given.
+# File readers that infer column types from the rows unless types are given.
 _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
 )
 
 
 def _precedence(row: Any) -> tuple[bool, int]:
-    """Order what was declared under a name: a budget stands, whatever came after it; else the last declaration does."""
+    """Order the declarations under a name: a budget takes precedence over all others, then the latest counts."""
     return row.kind != PROTECT, -row.sequence
 
 
 class Sources:
-    """What is known about the tables that calls read.
+    """The declarations about the tables that calls read.
 
     Parameters
     ----------
@@ -57,17 +57,17 @@ class Sources:
     main : str
         The main database.
     cursor : callable
-        Returns a new connection to the instance, or None when there is none any more.
+        Returns a new connection to the instance, or None when all are closed.
     """
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._ledger = ledger
         self._main = main
         self._cursor = cursor
-        # Of databases without a mark: whoever opens another file under the same name must not inherit them.
+        # Declarations in databases without a mark; another file opened under the same name must not inherit them.
         self._here: dict[str, Declaration] = {}
         self._known: tuple[Any, Declarations] | None = None
-        # What a statement is bound by: its planner asks twice, and what changed since is seen when it runs.
+        # What the current statement was bound with: its planner asks twice, and changes since are noticed when it runs.
         self._bound: tuple[Declarations, Catalog] | None = None
 
     @property
@@ -102,7 +102,7 @@ class Sources:
         return self._known[1]
 
     def catalog(self) -> Catalog:
-        """Return how databases are called at the moment.
+        """Return the present names of the databases.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Sources:
         )
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
-        """Say which table a source is, where nothing is protected: a named release must not mean another one."""
+        """Identify the table behind a source if nothing is protected: a named release must not mean another."""
         own = pinned_path(source, seen)
         gone = is_missing(seen[0][1])
         if gone:  # a stored release outlives its table
@@ -195,7 +195,7 @@ class Sources:
             )
 
     def refuse_hidden(self, placement: Placement, texts: Mapping[str, str]) -> str:
-        """Raise where views stand on what no plan shows, see `refusals.refuse_hidden`."""
+        """Raise if views read what no plan shows, see `refusals.refuse_hidden`."""
         return refuse_hidden(placement, texts, self.declarations())
 
     # What owners declare.
@@ -212,18 +212,18 @@ class Sources:
         known: Sequence[str] = (),
         mark: bool = True,
     ) -> str:
-        """Record a budget and its policy; return what stands, in words.
+        """Record a budget and its policy; return what now holds, in words.
 
         Parameters
         ----------
         dataset : str
-            A table or view, or with no `seen` the name of rows that are in no catalog.
+            A table or view; or, without `seen`, a name for rows that are in no catalog.
         given : mapping
-            The arguments of `Budget.of`; with `replace` what they leave out stays as it was.
+            The arguments of `Budget.of`; with `replace`, omitted ones keep their values.
         seen : sequence of (query, plan), or None
             What DuckDB says that it reads, see `spellings`.
         public : mapping of str to sequence of (query, plan), optional
-            Tables that tell of nobody, each with what it reads: declared in the same breath, or nothing is.
+            Public tables, each with what it reads; all declarations are recorded together, or none.
         texts : iterable of str
             CREATE VIEW texts of views of this name.
         replace : bool
@@ -279,7 +279,7 @@ class Sources:
         return f"{name}: {budget.policy_text}{nothing}{listed}"
 
     def public(self, table: str, seen: Seen, *, known: Sequence[str] = (), force: bool = False) -> str:
-        """Record that a table tells of nobody."""
+        """Record that a table is public."""
         name, own, facts = self._public(table, seen, known, force=force)
         self._declare(PUBLIC_KIND, name, own, facts)
         return name
@@ -287,7 +287,7 @@ class Sources:
     def _public(
         self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None
     ) -> tuple[str, Path, dict[str, Any]]:
-        """Return name, path and facts of a table that may be declared public, beside what is about to stand."""
+        """Return name, path and facts of a table that may be declared public, given what is about to be declared."""
         own, node = self._resolved("dp_public", table, seen, known)
         catalog, declarations = self.catalog(), self.declarations()
         if stands is not None:
@@ -372,7 +372,7 @@ class Sources:
         return name
 
     def unplaced(self, tables: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
-        """Return the tables of which nothing is declared, each with the lines that declare it."""
+        """Return the undeclared tables, each with the statements that would declare it."""
         declarations, catalog = self.declarations(), self.catalog()
         first = declarations.protected[0] if declarations.protected else "..."
         out = []
@@ -394,7 +394,7 @@ class Sources:
         return out
 
     def _keeps(self, name: str, seen: Seen, unit: str | None) -> bool:
-        """Whether the plan of a view shows by itself what the owner would have to say."""
+        """Whether the plan of a view already shows what a declaration would say."""
         try:
             found = self.place(name, seen, None, unit, named=False)
         except (SourceError, BudgetError):
@@ -428,7 +428,7 @@ class Sources:
             return own, None
 
     def _facts(self, own: Path, node: bound.Node | None, seen: Seen, *, mark: bool = True) -> dict[str, Any]:
-        """Return what is kept of a table with its declaration."""
+        """Return the facts about a table that are recorded with its declaration."""
         if mark:
             self._mark(own[0])
         form = view_form(seen[0][1])
@@ -446,11 +446,11 @@ class Sources:
             found = cursor.execute(
                 "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
             ).fetchone()
-            if found is not None and found[0] is not None:  # a file: what is in memory does not outlive the process
+            if found is not None and found[0] is not None:  # only for files: a database in memory ends with the process
                 write_mark(cursor, database, self._ledger.id)
 
     def _with_namesakes(self, kind: str, name: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return what is kept under a name: its table's facts, beside those of its namesakes in other databases."""
+        """Return the facts recorded under a name: of its table, and of tables of that name in other databases."""
         standing = self._ledger.declarations().latest.get(name, {}).get(kind)
         before = None if standing is None else standing.lineage if kind == PROTECT else standing.facts
         if not before or not before["table"] or not facts["table"]:

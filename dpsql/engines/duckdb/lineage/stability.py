@@ -1,15 +1,15 @@
-"""How far one row, or one person, reaches in what a bound plan returns.
+"""Stability: how many rows of a bound plan's result one row, or one privacy unit, can change.
 
-Two properties of the rows that an operator returns are carried up a plan (`Rows`):
+Two properties of an operator's rows are derived from the leaves of a plan upwards (`Rows`):
 
-* **Row level.** Each row comes from one row of one protected table, and each row of that gives at most one. So one row
-  more or fewer in the table is one row more or fewer here, and one row changed is one row changed.
+* **Row level.** Each row comes from one row of one protected table, and each row of that table gives at most one. So
+  adding or removing a row of the table adds or removes at most one row here, and changing one changes at most one.
 * **Own rows.** Each row depends only on public rows and on rows of the privacy unit that it carries, as it is, in a
-  known column. So a unit more or fewer changes only rows that carry that unit, and the cap on rows per unit bounds
-  them.
+  known column. So adding or removing a unit changes only rows that carry that unit, and the cap on rows per unit
+  bounds their number.
 
-Both follow by induction from the rule of each operator. An operator without a rule keeps neither, and its name
-becomes part of the error. What an unknown operator reads may not even be seen: it is an `UnreadableError`.
+Both follow by induction from a rule for each operator. An operator without a rule keeps neither, and the error names
+it. If not even the inputs of an operator are known, it is an `UnreadableError`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dpsql.engines.duckdb.lineage.bound import (
     table_of,
 )
 
-# Table functions whose rows are made of their arguments alone.
+# Table functions whose rows depend only on their arguments.
 GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
 # Operators that a view's plan can begin with.
 _VIEW_KINDS = frozenset(("PROJECTION", "DISTINCT", "ORDER_BY", "LIMIT", "UNION", "SECURE_VIEW", "MATERIALIZED_CTE"))
@@ -45,13 +45,13 @@ _LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
 
 
 def is_shown(node: Node) -> bool:
-    """Whether a plan shows all that it reads; DuckDB 1.5 writes down files and frames, too, by their address."""
+    """Whether a plan shows everything that it reads; DuckDB 1.5 also serializes files and frames, by address."""
     return all(table_of(scan) is not None or function_of(scan) in GENERATORS for scan in scans(node))
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """What the data's owner declared about a table.
+    """The owner's declaration about a table.
 
     Attributes
     ----------
@@ -77,17 +77,17 @@ class Rows:
     width : int
         Number of columns.
     scans : tuple of str
-        The budgets whose tables were read, each as often as it was read; empty for public rows.
+        The budgets of the tables that were read, repeated for each read; empty for public rows.
     unit : frozenset of int
-        Columns that hold the privacy unit as it is.
+        Columns that hold the privacy unit unchanged.
     by_unit : bool
         Every protected table that was read states a privacy unit.
     row_level, own_rows : str
-        Empty where the property holds, otherwise the operator that broke it.
+        Empty if the property holds, otherwise the operator that broke it.
     alone : bool
         There is at most one row.
     keys : frozenset of int
-        Columns that no two rows have in common, taken together; empty for none known.
+        Columns whose combined values differ between any two rows; empty if none are known.
     """
 
     width: int
@@ -111,7 +111,7 @@ class Rows:
         return replace(self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset())
 
     def mixed(self, by: str) -> Rows:
-        """Return these rows where one of them may stand for several of a table, or for none."""
+        """Return these rows without the row level: one may come from several rows of a table, or from none."""
         return self if self.public else replace(self, row_level=self.row_level or by)
 
     def columns(self, positions: Sequence[int | None]) -> Rows:
@@ -131,10 +131,10 @@ class _Walk:
     leaf: Callable[[tuple[str, str, str], bool], Leaf | None]
     views: Mapping[str, Leaf]
     normal_form: Callable[[Node], str]
-    definitions: Mapping[int, Node] = field(default_factory=dict)  # of WITH queries outside of what is walked
+    definitions: Mapping[int, Node] = field(default_factory=dict)  # of WITH queries defined outside the walked part
     defined: dict[int, Rows] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)  # the scans that were met, by their identity in memory
-    covered: int = 0  # how many declared views stand above
+    seen: set[int] = field(default_factory=set)  # the scans met so far, by their address
+    covered: int = 0  # how many declared views enclose the present operator
 
     def rows(self, node: Node) -> Rows:
         name = kind(node)
@@ -150,7 +150,7 @@ class _Walk:
         return [self.rows(child) for child in children(node)]
 
     def _view(self, node: Node, name: str) -> Rows | None:
-        """Return the rows of a declared view where this operator is the whole of it."""
+        """Return the rows of a declared view if this operator is the whole view."""
         if not self.views or name not in _VIEW_KINDS:
             return None
         leaf = self.views.get(self.normal_form(node))
@@ -162,7 +162,7 @@ class _Walk:
         rows = _leaf_rows(leaf, output(node) or [])
         if below.public:
             return rows
-        # The view has a budget of its own, and so has what it reads: the rows keep what they keep of both.
+        # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = _together([rows, below], rows.width)
         return replace(both, unit=rows.unit & below.unit)
 
@@ -181,8 +181,8 @@ def walk(
     node : Node
         The root of a bound plan.
     leaf : callable
-        Takes a table's path, and whether a declared view stands above. Says what was declared about the table; a None
-        counts as public here, and whoever was asked refuses the source for it.
+        Takes a table's path, and whether a declared view encloses the scan. Returns the declaration about the table;
+        None counts as public here, and the caller then refuses the source.
     views : mapping of str to Leaf
         What was declared about views, by the normal form of their plans.
     normal_form : callable
@@ -193,11 +193,11 @@ def walk(
     Raises
     ------
     UnreadableError
-        There is an operator without a meaning here, or a scan where no rows come from.
+        The plan has an operator that cannot be interpreted, or a scan outside the operators' children.
     """
     walking = _Walk(leaf, views, normal_form, {} if within is None else dict(_definitions(within)))
     rows = walking.rows(node)
-    # A scan inside an expression is read too, though no operator hands its rows on.
+    # A scan inside an expression is read too, although no operator passes its rows on.
     return rows if {id(scan) for scan in scans(node)} <= walking.seen else rows.broken("SUBQUERY")
 
 
@@ -235,7 +235,7 @@ def _get(walking: _Walk, node: Node) -> Rows:
 
 
 def _together(parts: Sequence[Rows], width: int) -> Rows:
-    """Return rows that read all that some parts read, and of which nothing else is known."""
+    """Return rows that read everything that the parts read and have no other known property."""
     return Rows(
         width,
         sum((part.scans for part in parts), ()),
@@ -258,7 +258,7 @@ def _projection(walking: _Walk, node: Node) -> Rows:
 
 
 def _same(walking: _Walk, node: Node) -> Rows:
-    """Keep every row as it is, or leave it out by what it holds itself."""
+    """Keep each row unchanged, or drop it depending on its own contents."""
     rows = _only(walking, node)
     kept = listed(node, "projection_map")
     return rows.columns([_position(position) for position in kept]) if kept else rows
@@ -276,7 +276,7 @@ def _broken(walking: _Walk, node: Node) -> Rows:
 
 
 def _made_up(walking: _Walk, node: Node) -> Rows:
-    """Return rows out of constants."""
+    """Return the rows of a list of constants."""
     for _ in walking.all_of(node):
         pass
     expressions = listed(node, "expressions")
@@ -331,7 +331,7 @@ def _union(walking: _Walk, node: Node) -> Rows:
     rows = _together(found, max((part.width for part in found), default=0))
     if rows.public:
         return rows
-    # A part that is public, or reads the same table again, gives one row of a table a second row here.
+    # If a part is public or reads the same table again, one row of a table can give a second row here.
     apart = not any(part.public for part in found) and len(set(rows.scans)) == len(rows.scans)
     if not (node.get("setop_all") and apart):
         rows = rows.mixed("UNION")
@@ -343,7 +343,7 @@ def _cte(walking: _Walk, node: Node) -> Rows:
     found = children(node)
     if len(found) != 2:
         raise UnreadableError(kind(node))
-    # What is defined counts as read wherever it is referred to.
+    # A definition counts as read each time it is referenced.
     walking.defined[number(node, "table_index")] = walking.rows(found[0])
     return walking.rows(found[1])
 
@@ -367,7 +367,7 @@ def _recursive(walking: _Walk, node: Node) -> Rows:
 
 
 def _outer_columns(walking: _Walk, node: Node) -> Rows:
-    """Stand for the columns that a correlated subquery takes from outside: the join above it has their rows."""
+    """Represent the outer columns of a correlated subquery: the join above it has their rows."""
     return Rows(len(listed(node, "chunk_types")))
 
 
@@ -428,7 +428,7 @@ def _projected(rows: Rows, node: Node, left: int, right: int) -> Rows:
     if not any(kept):
         return rows
     first = [_position(place) for place in kept[0]] or list(range(left))
-    if rows.width <= left + 1:  # of the right side, no column or a mark
+    if rows.width <= left + 1:  # no column of the right side, or only a mark
         second: list[int] = list(range(left, rows.width))
     else:
         second = [left + _position(place) for place in kept[1]] or list(range(left, left + right))
@@ -436,7 +436,7 @@ def _projected(rows: Rows, node: Node, left: int, right: int) -> Rows:
 
 
 def _at_most_one(rows: Rows, conditions: Sequence[Any], side: str) -> bool:
-    """Whether the conditions fix all that tells rows apart, so that each row of the other side meets one at most."""
+    """Whether the conditions determine a key, so that each row of the other side matches at most one row."""
     if rows.alone:
         return True
     equal = {
@@ -448,7 +448,7 @@ def _at_most_one(rows: Rows, conditions: Sequence[Any], side: str) -> bool:
 
 
 def _key(expression: Any) -> int | None:
-    """Return the column that an expression is, also through a cast between integers: it keeps different ones apart."""
+    """Return the column that an expression passes on, also through a cast between integers, which is injective."""
     if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
         below = expression.get("child") or next(iter(listed(expression, "children")), None)
         kinds = [_type(expression), _type(below)]

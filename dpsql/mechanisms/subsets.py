@@ -1,0 +1,125 @@
+"""Subsets as rows of ascending members: lists of distinct ones, and uniform draws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.noise.entropy import BitSource
+
+_HALF_WORD = np.uint64(32)
+_LOW_HALF = np.uint64((1 << 32) - 1)
+
+
+class SubsetList:
+    """Distinct s-subsets of p candidates, and which subsets are among them.
+
+    Parameters
+    ----------
+    subsets : array_like of int, shape (listed, s)
+        In any order, members in any order.
+    n_candidates : int
+        p.
+
+    Attributes
+    ----------
+    rows : ndarray of intp, shape (listed, s)
+        Members ascending.
+    n_candidates, size, total : int
+        p, s, and the number of all subsets, ``C(p, s)``.
+
+    Raises
+    ------
+    ParameterError
+        P018 (s, or no distinct subsets).
+    """
+
+    def __init__(self, subsets: ArrayLike, n_candidates: int) -> None:
+        rows = np.asarray(subsets)
+        if rows.ndim != 2 or (rows.size and rows.dtype.kind not in "iu") or not isinstance(n_candidates, int):
+            raise ParameterError("P018", "subsets must be a table of integers, one row per subset.")
+        if not 1 <= rows.shape[1] <= n_candidates < 1 << 32:
+            raise ParameterError("P018", f"subsets must have 1 to {n_candidates} members; got {rows.shape[1]}.")
+        self.n_candidates, self.size = n_candidates, rows.shape[1]
+        self.total = math.comb(self.n_candidates, self.size)
+        self.rows = np.sort(rows.astype(np.intp), axis=1)
+        keys = _keys(self.rows)
+        order = np.argsort(keys, kind="stable")
+        self._sorted, self._keys = self.rows[order], keys[order]
+        proper = not len(rows) or (int(self.rows.min()) >= 0 and int(self.rows.max()) < n_candidates)
+        if not proper or (np.diff(self.rows, axis=1) <= 0).any() or self._repeats():
+            raise ParameterError("P018", f"subsets must be distinct subsets of range({n_candidates}).")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def holds(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which of the rows, members ascending, are in the list."""
+        found = np.zeros(len(rows), dtype=np.bool_)
+        keys = _keys(rows)
+        left = np.arange(len(rows))
+        place = np.searchsorted(self._keys, keys)
+        while True:
+            # Those for whom the entry at `place` has their key; different subsets may share one.
+            same = np.flatnonzero(place < len(self))
+            same = same[self._keys[place[same]] == keys[left[same]]]
+            left, place = left[same], place[same]
+            equal = (self._sorted[place] == rows[left]).all(axis=1)
+            found[left[equal]] = True
+            left, place = left[~equal], place[~equal] + 1
+            if not len(left):
+                return found
+
+    def _repeats(self) -> bool:
+        alike = np.flatnonzero(self._keys[1:] == self._keys[:-1])
+        rows = self._sorted[np.union1d(alike, alike + 1)]
+        return len(set(map(tuple, rows.tolist()))) < len(rows)
+
+
+def count_distinct(rows: NDArray[np.intp]) -> int:
+    """Return the number of distinct rows."""
+    return len(set(map(bytes, np.ascontiguousarray(rows))))
+
+
+def _keys(rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+    """Return one word per row: equal for equal rows, and rarely for others."""
+    state, keys = 0x9E3779B97F4A7C15, np.zeros(len(rows), dtype=np.uint64)
+    for column in rows.T:
+        state = (state * 0xD1342543DE82EF95 + 1) % (1 << 64)
+        keys = (keys ^ (keys >> _HALF_WORD)) * np.uint64(state | 1) + column.astype(np.uint64)
+    return keys
+
+
+def uniform_below(bound: int, count: int, source: BitSource) -> NDArray[np.uint64]:
+    """Return integers uniform on ``[0, bound)``, bound in [1, 2**63], by rejection."""
+    shift = np.uint64(64 - max(1, (bound - 1).bit_length()))
+    kept = np.empty(0, dtype=np.uint64)
+    while len(kept) < count:
+        drawn = source.words(count - len(kept)) >> shift
+        kept = np.concatenate([kept, drawn[drawn < np.uint64(bound)]])
+    return kept
+
+
+def uniform_subsets(n: int, size: int, count: int, source: BitSource) -> NDArray[np.intp]:
+    """Return independent uniform subsets of ``range(n)``, n < 2**32, members ascending (Floyd's algorithm)."""
+    if n == size:
+        return np.tile(np.arange(n), (count, 1))
+    lasts = np.arange(n - size, n, dtype=np.uint64)[:, None]
+    # Uniform on [0, last] by Lemire's method: the high half of a product, where the low half is not among the surplus.
+    bounds = np.broadcast_to(lasts + np.uint64(1), (size, count))
+    surplus = np.uint64(1 << 32) % bounds
+    products = np.zeros((size, count), dtype=np.uint64)
+    left = np.ones((size, count), dtype=np.bool_)
+    while left.any():
+        needed = int(left.sum())
+        halves = source.words(-(-needed // 2)).view(np.uint32)[:needed]
+        products[left] = halves.astype(np.uint64) * bounds[left]
+        left = (products & _LOW_HALF) < surplus
+    chosen = products >> _HALF_WORD
+    for place in range(1, size):
+        taken = (chosen[:place] == chosen[place]).any(axis=0)
+        chosen[place, taken] = lasts[place]
+    return np.sort(chosen.T.astype(np.intp), axis=1)
