@@ -42,7 +42,7 @@ def calls_that_fit(function: str, arguments: dict[str, Any], accountant: str) ->
     budget = Budget.of(epsilon=3, delta=1e-6, accountant=accountant)
     spent = Spent().under(budget)
     plan = FUNCTIONS[function].plan
-    given = {"dataset": "d"} | {name: value for name, value in plan.stand_ins.items() if name in plan.arguments}
+    given = {"dataset": "d"} | plan.arguments.stand_ins
     cost = cost_of(plan.from_arguments("d", given | arguments).event)
     for count in range(100_000):
         try:

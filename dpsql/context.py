@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
+from dpsql.contract.documented import takes
 from dpsql.contract.names import FRAME_PREFIX, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.session import FAILED
 from dpsql.errors import InternalError, SourceError, original
+from dpsql.functions.declarations import DECLARATIONS
+from dpsql.functions.estimate import ESTIMATE, estimate
+from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
 from dpsql.released.shapes import Shape
 from dpsql.rendering import call, cast, coalesce, identifier, struct
@@ -38,8 +42,19 @@ _NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 )
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Release])
+
+
+def _releases(function: str) -> Callable[[_Method], _Method]:
+    """Return the decorator of a method that does what a SQL function does."""
+    known = FUNCTIONS[function]
+    return takes(known.plan.arguments, [column.name for column in known.shape.arrow])
+
+
 class Context:
     """A DuckDB connection with dpsql installed, and its ledger.
+
+    Its methods take the arguments of the SQL functions of the same names, and return a `Release`.
 
     Parameters
     ----------
@@ -72,92 +87,84 @@ class Context:
             self._session = install(self.connection)
         self.ledger: Ledger = self._session.ledger
 
+    @_releases("dp_sis")
     def dp_sis(self, source: Any, **arguments: Any) -> Release:
-        """Select k features privately by their cross product with the target.
-
-        Parameters
-        ----------
-        source : str or frame
-            Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
-        **arguments
-            As of the SQL function ``dp_sis``.
-
-        Returns
-        -------
-        release : Release
-            ``rank``, ``feature``.
-
-        Raises
-        ------
-        DpsqlError
-            With a code and the next step; depends on public values only.
-        """
+        """Select k features privately by their cross product with the target."""
         return self._release_of("dp_sis", source, arguments)
 
+    @_releases("dp_kendall")
     def dp_kendall(self, source: Any, **arguments: Any) -> Release:
-        """Select k features privately by rank correlation; arguments as of the SQL function, else as for `dp_sis`."""
+        """Select k features privately by rank correlation."""
         return self._release_of("dp_kendall", source, arguments)
 
+    @_releases("dp_two_stage")
     def dp_two_stage(self, source: Any, **arguments: Any) -> Release:
-        """Select k features privately by votes of block-wise Lasso fits; else as for `dp_sis`."""
+        """Select k features privately by votes of block-wise Lasso fits."""
         return self._release_of("dp_two_stage", source, arguments)
 
+    @_releases("dp_best_subset")
     def dp_best_subset(self, source: Any, **arguments: Any) -> Release:
-        """Select one k-subset privately by its least squares fit; else as for `dp_sis`."""
+        """Select one k-subset privately by its least squares fit."""
         return self._release_of("dp_best_subset", source, arguments)
 
+    @_releases("dp_score_filter")
     def dp_score_filter(self, source: Any, **arguments: Any) -> Release:
-        """Find features privately whose counts by label score high.
-
-        Returns ``rank``, ``feature``, ``score``, ``std_error``; else as for `dp_sis`.
-        """
+        """Find features privately whose counts by label score high."""
         return self._release_of("dp_score_filter", source, arguments)
 
+    @_releases("dp_linear_regression")
     def dp_linear_regression(self, source: Any, **arguments: Any) -> Release:
-        """Fit a linear model privately; arguments as of the SQL function, else as for `dp_sis`.
-
-        ``features`` may also be a release of this context. Returns ``term``, ``coefficient``, ``std_error``.
-        """
+        """Fit a linear model privately."""
         return self._release_of("dp_linear_regression", source, arguments)
 
+    @_releases("dp_pipeline")
     def dp_pipeline(self, source: Any, **arguments: Any) -> Release:
-        """Select features and fit a linear model to them under one budget; else as for `dp_linear_regression`."""
+        """Select features and fit a linear model to them under one budget."""
         return self._release_of("dp_pipeline", source, arguments)
 
+    @_releases("dp_pipeline")
     def select_then_fit(self, source: Any, **arguments: Any) -> Release:
         """Do the same as `dp_pipeline`, under a descriptive name."""
-        return self.dp_pipeline(source, **arguments)
+        return self._release_of("dp_pipeline", source, arguments)
 
+    @_releases("dp_naive_bayes")
     def dp_naive_bayes(self, source: Any, **arguments: Any) -> Release:
-        """Fit naive Bayes privately to binary features; else as for `dp_linear_regression`."""
+        """Fit naive Bayes privately to binary features."""
         return self._release_of("dp_naive_bayes", source, arguments)
 
+    @_releases("dp_logistic_regression")
     def dp_logistic_regression(self, source: Any, **arguments: Any) -> Release:
-        """Fit a logistic regression privately; else as for `dp_linear_regression`."""
+        """Fit a logistic regression privately."""
         return self._release_of("dp_logistic_regression", source, arguments)
 
+    @_releases("dp_quantile")
     def dp_quantile(self, source: Any, **arguments: Any) -> Release:
-        """Draw private quantiles of a column; returns ``quantile``, ``value``; else as for `dp_sis`."""
+        """Draw private quantiles of a column."""
         return self._release_of("dp_quantile", source, arguments)
 
+    @_releases("dp_bounds")
     def dp_bounds(self, source: Any, **arguments: Any) -> Release:
-        """Draw private bounds that hold the bulk of a column: ``lower``, ``upper``; else as for `dp_sis`."""
+        """Draw private bounds that hold the bulk of a column."""
         return self._release_of("dp_bounds", source, arguments)
 
+    @_releases("dp_regression_metrics")
     def dp_regression_metrics(self, source: Any, **arguments: Any) -> Release:
-        """Measure predictions privately; returns ``metric``, ``value``, ``lower``, ``upper``; else as for `dp_sis`."""
+        """Measure predictions privately."""
         return self._release_of("dp_regression_metrics", source, arguments)
 
+    @_releases("dp_roc")
     def dp_roc(self, source: Any, **arguments: Any) -> Release:
-        """Release a ROC curve of scores privately; else as for `dp_linear_regression`."""
+        """Release a ROC curve of scores privately."""
         return self._release_of("dp_roc", source, arguments)
 
+    @_releases("dp_auc")
     def dp_auc(self, source: Any, **arguments: Any) -> Release:
-        """Release the area under a ROC curve privately; else as for `dp_linear_regression`."""
+        """Release the area under a ROC curve privately."""
         return self._release_of("dp_auc", source, arguments)
 
+    @_releases("dp_confusion")
     def dp_confusion(self, source: Any, **arguments: Any) -> Release:
-        """Release confusion matrices at public thresholds privately; else as for `dp_linear_regression`."""
+        """Release confusion matrices at public thresholds privately."""
         return self._release_of("dp_confusion", source, arguments)
 
     def dp_precision_recall(self, release: str | int | Release, dataset: str | None = None) -> pa.Table:
@@ -220,7 +227,6 @@ class Context:
     def _release_of(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
         """Run one release: what the SQL function of that name does."""
         from dpsql.engines.duckdb.statements import release_sql, stored_sql
-        from dpsql.functions.registry import FUNCTIONS
 
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         if isinstance(arguments.get("features"), Release):
@@ -248,22 +254,19 @@ class Context:
             stored=lambda: self.ledger.releases([function], key=sequence)[0].result,
         )
 
+    @takes(DECLARATIONS["dp_protect"])
     def dp_protect(self, dataset: str, **budget: Any) -> str:
-        """Set the budget of a table: ``epsilon`` and ``delta``, or ``rho``; the rest as in SQL.
-
-        Returns
-        -------
-        policy : str
-            What now stands, in words.
-        """
+        """Set the budget of a table; return what now stands, in words."""
         return self._declare("dp_protect", dataset, budget)
 
-    def dp_public(self, table: str, *, force: bool = False) -> str:
+    @takes(DECLARATIONS["dp_public"])
+    def dp_public(self, table: str, **said: Any) -> str:
         """Declare that a table is public: it holds nothing about any privacy unit, so views may join it."""
-        return self._declare("dp_public", table, {"force": force})
+        return self._declare("dp_public", table, said)
 
+    @takes(DECLARATIONS["dp_derive"])
     def dp_derive(self, table: str, base: str, **said: Any) -> str:
-        """Declare that a table was made from a protected one, as the SQL function of this name."""
+        """Declare that a table was made from a protected one; return what now stands, in words."""
         return self._declare("dp_derive", table, said, base)
 
     def dp_unplaced(self) -> pa.Table:
@@ -272,8 +275,6 @@ class Context:
 
     def _declare(self, function: str, table: str, said: dict[str, Any], *more: Any) -> str:
         """Call a SQL function that declares something, with values as parameters."""
-        from dpsql.functions.registry import DECLARATIONS
-
         refuse_unknown(said, DECLARATIONS[function], function)
         names = ", ".join(f"{name} := ?" for name in said)
         places = ", ".join("?" for _ in more)
@@ -296,13 +297,12 @@ class Context:
         """Return one row per entry of the ledger."""
         return self.sql("SELECT * FROM dp_ledger()")
 
+    @takes(ESTIMATE)
     def dp_estimate(self, function: str = "dp_sis", **arguments: Any) -> pa.Table:
         """Return what a call would cost and how noisy it would be; reads no table."""
         import pyarrow as pa
 
-        from dpsql.functions.estimate import ESTIMATE_ARGUMENTS, estimate
-
-        refuse_unknown(arguments, ESTIMATE_ARGUMENTS, "dp_estimate")
+        refuse_unknown(arguments, ESTIMATE, "dp_estimate")
         return pa.Table.from_pylist(estimate(function, **arguments))
 
     def explain(self, statement: str) -> str:

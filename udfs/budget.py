@@ -30,7 +30,7 @@ _BUDGET = {
 }
 
 
-_POLICY = ("neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, "accountant")
+_BUDGETED = ("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, "accountant")
 
 
 def _seen(listed: Any) -> list[tuple[str, str]]:
@@ -38,51 +38,50 @@ def _seen(listed: Any) -> list[tuple[str, str]]:
 
 
 def protect(session: Session) -> Callable[..., str]:
-    """Bind (dataset, …budget and policy, what the table reads, texts of views, names of tables) → what now stands."""
+    """Bind (dataset, budget and policy, what the table reads, texts of views, …) → what now stands."""
 
-    def run(dataset: Any, epsilon: Any, delta: Any, rho: Any, *rest: Any) -> str:
-        *stated, public, mark, source, replace, seen, texts, public_seen, known = rest
+    def run(dataset: Any, said: dict[str, Any], seen: Any, texts: Any, public_seen: Any, known: Any) -> str:
         dataset = text("dataset", dataset, hint="Give the name of the budget.")
         hint = "Give the names of tables: public := ['wards']."
-        tables = () if public is None else text_list("public", public, hint=hint)
-        given = {"epsilon": epsilon, "delta": delta, "rho": rho, **dict(zip(_POLICY, stated, strict=True))}
+        tables = () if said["public"] is None else text_list("public", said["public"], hint=hint)
         return session.sources.protect(
             dataset,
-            {name: value for name, value in given.items() if value is not None},
-            _seen(seen) if source is not False else None,
+            {name: said[name] for name in _BUDGETED if said[name] is not None},
+            _seen(seen) if said["source"] is not False else None,
             public=dict(zip(tables, map(_seen, public_seen or ()), strict=True)),
             texts=texts or (),
-            replace=replace is True,
+            replace=said["replace"] is True,
             known=known or (),
-            mark=mark is not False,
+            mark=said["mark"] is not False,
         )
 
     return run
 
 
 def public(session: Session) -> Callable[..., str]:
-    """Bind (table, force, what it reads, names of tables) → what now stands."""
+    """Bind (table, what its owner says, what it reads, names of tables) → what now stands."""
 
-    def run(table: Any, force: Any, seen: Any, known: Any) -> str:
-        name = session.sources.public(table, _seen(seen), known=known or (), force=force is True)
+    def run(table: Any, said: dict[str, Any], seen: Any, known: Any) -> str:
+        name = session.sources.public(table, _seen(seen), known=known or (), force=said["force"] is True)
         return f"{name}: public"
 
     return run
 
 
 def derive(session: Session) -> Callable[..., str]:
-    """Bind (table, base, …what its owner says, what it reads, names of tables) → what now stands."""
+    """Bind (table, base, what its owner says, what it reads, names of tables) → what now stands."""
 
-    def run(table: Any, base: Any, unit: Any, own_rows_only: Any, one_row_each: Any, seen: Any, known: Any) -> str:
+    def run(table: Any, base: Any, said: dict[str, Any], seen: Any, known: Any) -> str:
         base = text("base", base, hint="Give the protected table that it was made from.")
+        unit = said["privacy_unit"]
         name = session.sources.derive(
             table,
             base,
             _seen(seen),
             known=known or (),
             privacy_unit=None if unit is None else text("privacy_unit", unit, hint="Give the name of the id's column."),
-            own_rows_only=own_rows_only is True,
-            one_row_each=one_row_each is True,
+            own_rows_only=said["own_rows_only"] is True,
+            one_row_each=said["one_row_each"] is True,
         )
         return f"{name}: derived from {base}"
 
@@ -127,11 +126,10 @@ _UNPLACED = ("table_name", "if_public", "if_derived", "if_protected")
 
 
 def estimate(session: Session) -> Callable[..., list[dict[str, Any]]]:
-    """Bind (function, …public arguments) → what a call would cost and how noisy it would be."""
+    """Bind (function, public arguments) → what a call would cost and how noisy it would be."""
 
-    def run(function: Any, *values: Any) -> list[dict[str, Any]]:
-        given = zip(estimates.ESTIMATE_ARGUMENTS, values, strict=True)
-        return estimates.estimate(function, **{name: value for name, value in given if value is not None})
+    def run(function: Any, given: dict[str, Any]) -> list[dict[str, Any]]:
+        return estimates.estimate(function, **{name: value for name, value in given.items() if value is not None})
 
     return run
 

@@ -32,11 +32,9 @@ _BATCH = 1 << 16  # rows of the aggregate form that are processed at once
 
 
 def plan(session: Session) -> Callable[..., str]:
-    """Bind (function, what its source reads, source, …arguments) → the text to run. Pure: never charges."""
+    """Bind (function, its form, what its source reads, source, arguments) → the text to run. Pure: never charges."""
 
-    def run(function: str, seen: Any, source: Any, *values: Any) -> str:
-        name, _, form = function.partition(" ")
-        given = dict(zip(function_of(name).plan.arguments, values, strict=True))
+    def run(name: str, form: str, seen: Any, source: Any, given: dict[str, Any]) -> str:
         plans = None if seen is None else [(one["query"], one["plan"]) for one in seen]
         checked = session.plan(name, source, given, seen=plans, aggregate=form == "aggregate")
         if name in EXACT:

@@ -596,7 +596,7 @@ def curve_lines(
         for epsilon in epsilons:
             for method, settings in ROC_SETTINGS.items():
                 plan = RocPlan.from_arguments(
-                    "scores", {**RocPlan.arguments, "label": "label", "score": "score", "epsilon": epsilon, **settings}
+                    "scores", {"label": "label", "score": "score", "epsilon": epsilon, **settings}
                 )
                 found = []
                 for fold, part in zip(folds, parts, strict=True):
@@ -663,9 +663,7 @@ def area_line(
 ) -> dict[str, Any]:
     """Return the median error of dp_auc."""
     errors = []
-    cells = RocPlan.from_arguments(
-        "scores", {**RocPlan.arguments, "label": "label", "score": "score", "epsilon": epsilon}
-    ).cells
+    cells = RocPlan.from_arguments("scores", {"label": "label", "score": "score", "epsilon": epsilon}).cells
     for fold, part in zip(folds, parts, strict=True):
         counts = [np.bincount(cells.of(part.scores[part.labels == label]), minlength=cells.count) for label in (0, 1)]
         for repeat in range(repeats):

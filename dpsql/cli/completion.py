@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
+from dpsql.cli.known_names import signature_of
 from dpsql.cli.splitting import split
-from dpsql.functions.registry import FUNCTIONS
 from dpsql.rendering import identifier
 
 if TYPE_CHECKING:
     from dpsql.cli.known_names import KnownNames
 
-_column_arguments = ("target", "features", "privacy_unit", "row_id", "value")
 _table_words = ("from", "join", "into", "table", "describe", "summarize", "update")
 _word = re.compile(r"\w*\Z")
 _plain_name = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?\Z")
@@ -184,10 +183,10 @@ class SqlCompleter(Completer):
         if not ours:
             return
         call = ours[-1]
-        function = FUNCTIONS.get(call.function.rpartition(".")[2])
-        if function is not None and call.argument in function.plan.choices:
-            yield from _matching(function.plan.choices[call.argument], typed, suffix="'")
-        elif call.argument in _column_arguments:
+        argument = signature_of(call.function.rpartition(".")[2]).get(call.argument or "")
+        if argument is not None and argument.choices:
+            yield from _matching(argument.choices, typed, suffix="'")
+        elif argument is not None and argument.names_column:
             yield from _matching(self._names.columns_of(call.source or ""), typed, suffix="'", meta="column")
         elif call.argument is None and call.position == 0:
             yield from _matching(self._names.columns, typed, suffix="'", meta="table")

@@ -74,7 +74,7 @@ def _packages() -> str:
 
 
 def _sql() -> str:
-    from dpsql.cli.known_names import sql_texts
+    from dpsql.engines.duckdb.headers import sql_texts
 
     texts = list(sql_texts())
     if len(texts) < _sql_files:

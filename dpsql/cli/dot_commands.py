@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
-from dpsql.cli.known_names import descriptions
+from dpsql.cli.known_names import KnownFunction, signature_of
 from dpsql.cli.messages import console, say_error
 from dpsql.cli.receipts import budget_view, ledger_view
+from dpsql.contract.arguments import Argument
+from dpsql.engines.duckdb.headers import headers, summaries
+from dpsql.functions.registry import FUNCTIONS
 
 if TYPE_CHECKING:
     from dpsql.cli.shell import Shell
@@ -121,32 +126,54 @@ def _timer(shell: Shell, words: list[str]) -> bool:
 
 
 def _help(shell: Shell, words: list[str]) -> bool:
-    texts = descriptions()
     if not words:
+        texts = summaries()
         names = dict.fromkeys(function.name for function in shell.names.functions)
         rows = [(command.usage, command.help) for command in DOT_COMMANDS.values()]
-        rows += [("", ""), *((name, _summary(texts.get(name, ""))) for name in names)]
-        view = Table.grid(padding=(0, 2))
-        for row in rows:
-            view.add_row(*row)
-        console().print(view)
+        _show_columns([*rows, ("", ""), *((name, texts.get(name, "")) for name in names)])
         return True
     forms = [function for function in shell.names.functions if function.name == words[0].lower()]
     if not forms:
         say_error(f"there is no function {words[0]!r}. Type .help for the list.")
         return False
-    if forms[0].name in texts:
-        click.echo(texts[forms[0].name])
+    name = forms[0].name
+    if name in FUNCTIONS:
+        click.echo(f"{FUNCTIONS[name].doc}\n")
+    if name in (texts := headers()):
+        click.echo(f"{texts[name]}\n")
     for form in forms:
-        call = f"{form.name}({', '.join(form.arguments)})"
-        click.echo(("SELECT * FROM " if form.is_table else "SELECT ") + call)
+        click.echo(_call(form))
+    signature = signature_of(name)
+    taken = [signature[argument] for argument in signature if any(argument in form.arguments for form in forms)]
+    if taken:
+        click.echo()
+        _show_columns([(argument.name, argument.shown_default, argument.meaning) for argument in taken])
     return True
 
 
-def _summary(text: str) -> str:
-    """Return the first line after the signature, or what follows it on the same line."""
-    first, _, rest = text.partition("\n")
-    return rest.split("\n")[0] if rest else first.partition(": ")[2]
+def _call(form: KnownFunction) -> str:
+    """Return a call of one form as SQL, with the defaults that it has."""
+    signature = signature_of(form.name)
+    parts = [name if name not in signature else f"{name} := {_default(signature[name])}" for name in form.arguments]
+    kept = [part.replace(" ", "\0") for part in parts]  # a line ends between arguments
+    call = f"{'SELECT * FROM' if form.is_table else 'SELECT'} {form.name}({', '.join(kept)})"
+    lines = textwrap.fill(call, width=120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\0", " ")
+
+
+def _default(argument: Argument) -> str:
+    """Return what stands for an argument that a call leaves out, or an ellipsis where it must not."""
+    if argument.required:
+        return "…"
+    return "NULL" if argument.default is None else argument.shown_default
+
+
+def _show_columns(rows: Iterable[tuple[str, ...]]) -> None:
+    """Print rows below one another, each column as wide as it needs to be."""
+    view = Table.grid(padding=(0, 2))
+    for row in rows:
+        view.add_row(*map(escape, row))
+    console().print(view)
 
 
 def _quit(_shell: Shell, _: list[str]) -> None:

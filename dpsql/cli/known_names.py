@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from dpsql.contract.arguments import Signature
+from dpsql.functions.declarations import DECLARATIONS
+from dpsql.functions.estimate import ESTIMATE
+from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 
+if TYPE_CHECKING:
     from dpsql.cli.runner import Runner
 
 _functions_sql = r"""
@@ -92,21 +93,8 @@ class KnownNames:
         return found
 
 
-def descriptions() -> dict[str, str]:
-    """Return the comment above each function's definition in the SQL files."""
-    found: dict[str, str] = {}
-    for text in sql_texts():
-        for match in re.finditer(r"((?:^--.*\n)+)CREATE OR REPLACE (?:TEMP )?MACRO (\w+)", text, re.MULTILINE):
-            lines = [line[2:].removeprefix(" ") for line in match.group(1).splitlines()]
-            found.setdefault(match.group(2), "\n".join(lines))
-    return found
-
-
-def sql_texts() -> Iterator[str]:
-    """Yield the text of every file of macros."""
-    root = files("dpsql.sql")
-    # dp/ first: where a name also has an exact form, the table function is what people ask for.
-    for folder in ("dp", "exact"):
-        for entry in sorted(root.joinpath(folder).iterdir(), key=lambda entry: entry.name):
-            if entry.name.endswith(".sql"):
-                yield entry.read_text(encoding="utf-8")
+def signature_of(function: str) -> Signature:
+    """Return the named arguments of a SQL function; none for one that has no list of them."""
+    if function in FUNCTIONS or function in EXACT:
+        return function_of(function).plan.arguments
+    return {**DECLARATIONS, "dp_estimate": ESTIMATE}.get(function, Signature())

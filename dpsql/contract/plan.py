@@ -11,13 +11,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
 from dpsql.contract.events import Event
-from dpsql.contract.layout import MOST_FEATURES, Layout
+from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.parameters import Side, list_items
 from dpsql.contract.placement import Placement
-from dpsql.contract.relation import NEIGHBOURS, Relation, relation_of
+from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import ParameterError
 from dpsql.noise.discrete import LARGEST_SCALE
 
@@ -37,15 +38,8 @@ MOST_ROWS = 10**12
 # sums in SQL.
 COLLECTED, XTY, HISTOGRAM, FEATURE_COUNTS = "collected", "xty", "histogram", "feature_counts"
 
-# The arguments that functions share, in their order in SQL: where the rows are, public bounds where values count,
-# and last whom the call protects.
-COLUMNS: dict[str, Any] = dict.fromkeys(("target", "features", "n_features", "names"))
-BOUNDS: dict[str, Any] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper", "target_levels"))
-PROTECTION: dict[str, Any] = dict.fromkeys(
-    ("neighbours", "privacy_unit", "max_rows_per_unit", "row_id", "value", "dataset", "release")
-)
 # For functions to which the bounds that the data's owner stated, of features and target, say nothing.
-NOT_STATED: Mapping[str, str | None] = dict.fromkeys(name for name in BOUNDS if name != "target_levels")
+NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,24 +82,14 @@ class Plan(ABC):
     placement: Placement | None = None
 
     function: ClassVar[str]
-    # Every argument after the source, with its default: the SQL macros, the Python API and the
-    # documentation's table are checked against this one list.
-    arguments: ClassVar[dict[str, Any]]
-    # The arguments that are one of a few words.
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {"neighbours": NEIGHBOURS}
+    # Every argument after the source.
+    arguments: ClassVar[Signature]
+    # After which argument the aggregate form takes `n_features` and `names`; None leaves them in their place.
+    names_after: ClassVar[str | None] = None
     # A numeric target needs bounds: the statistic is a sum of its values, coded by them. Otherwise it comes as it is.
     target_needs_bounds: ClassVar[bool] = True
     # The target is one of two public levels, by default false and true, or 0 and 1; other rows count for nothing.
     target_is_label: ClassVar[bool] = False
-    # What stands for arguments that a call needs but its noise does not depend on (dp_estimate).
-    stand_ins: ClassVar[Mapping[str, Any]] = {
-        "target": "target",
-        "prediction": "prediction",
-        "features": "features",
-        "lower": 0,
-        "upper": 1,
-        "row_id": None,
-    }
     # Under which names the bounds that the data's owner stated hold for this function; None leaves one out.
     stated_as: ClassVar[Mapping[str, str | None]] = {}
 
@@ -129,9 +113,7 @@ class Plan(ABC):
         ParameterError
             With the code and the legal form of the argument that does not fit.
         """
-        given = {
-            name: default if arguments.get(name) is None else arguments[name] for name, default in cls.arguments.items()
-        }
+        given = cls.arguments.fill(arguments)
         stated = dict(stated or {})
         levels = stated.pop("keys", {}).get(parameters.fold(str(given.get("target")))) if source else None
         if levels is not None and len(levels) == 2 and _has_no_target_code(given):
@@ -152,10 +134,10 @@ class Plan(ABC):
         return cls(
             source=source,
             layout=layout,
-            epsilon=parameters.epsilon(given["epsilon"]),
+            epsilon=EPSILON.read(given),
             target_bounds=target_bounds,
             target_levels=target_levels,
-            neighbours=_neighbours(given["neighbours"]),
+            neighbours=NEIGHBOUR_RELATION.read(given) or "add_remove",
             max_rows_per_unit=_rows_per_unit(given, layout),
             dataset=dataset,
             release=release,
@@ -176,6 +158,11 @@ class Plan(ABC):
     @abstractmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         """Return the checked fields that this function has and others have not."""
+
+    @classmethod
+    def _read(cls, given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+        """Return the checked values of some arguments, which are checked in this order."""
+        return {name: cls.arguments[name].read(given) for name in names}
 
     def check_features(self, count: int) -> None:  # noqa: B027 - a function may have nothing to check
         """Raise when the arguments do not fit the number of features."""
@@ -280,14 +267,14 @@ class Plan(ABC):
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Any:
         """Read back what `to_json` wrote."""
-        layout = Layout(**{name: _tuple(value) for name, value in record["layout"].items()})
-        rest: dict[str, Any] = {
-            field.name: Fraction(record[field.name])
-            if str(field.type).startswith("Fraction") and record[field.name] is not None
-            else _tuple(record[field.name])
-            for field in fields(cls)
-            if field.name not in ("layout", "placement")
-        }
+        layout = Layout(**{name: as_tuple(value) for name, value in record["layout"].items()})
+        rest: dict[str, Any] = {}
+        for field in fields(cls):
+            stored = record[field.name]
+            if field.name in cls.arguments:
+                rest[field.name] = cls.arguments[field.name].restore(stored)
+            elif field.name not in ("layout", "placement"):
+                rest[field.name] = as_tuple(stored)
         placement = record["placement"]
         return cls(layout=layout, placement=None if placement is None else Placement.from_json(placement), **rest)
 
@@ -331,9 +318,7 @@ class SelectionPlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        k = parameters.positive_integer(
-            "k", given["k"], hint="Give the number of features to select.", most=MOST_FEATURES
-        )
+        k = K.read(given)
         count = (
             len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
         )
@@ -370,10 +355,6 @@ def feature_bounds(given: Mapping[str, Any]) -> dict[str, Side]:
     """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``."""
     lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=_bounds_hint)
     return {"lower": lower, "upper": upper}
-
-
-def _neighbours(given: Any) -> str:
-    return "add_remove" if given is None else parameters.choice("neighbours", given, NEIGHBOURS)
 
 
 def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
@@ -423,7 +404,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return value
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

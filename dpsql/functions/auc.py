@@ -8,11 +8,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
+from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, Signature
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
-from dpsql.functions.column import COLUMN_PROTECTION
-from dpsql.functions.roc import grid_cells
+from dpsql.functions.roc import CELLS
 from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
@@ -39,17 +39,11 @@ class AucPlan(ScorePlan):
     grid: int
 
     function: ClassVar[str] = "dp_auc"
-    arguments: ClassVar[dict[str, Any]] = {
-        **SCORED,
-        "epsilon": None,
-        "cells": 4096,
-        **SCORE_BOUNDS,
-        **COLUMN_PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(*SCORED, EPSILON, CELLS, *SCORE_BOUNDS, *COLUMN_PROTECTION)
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        return {**super()._own(given, layout), "grid": grid_cells(given["cells"])}
+        return {**super()._own(given, layout), "grid": CELLS.read(given)}
 
     @cached_property
     def cells(self) -> ScoreCells:

@@ -12,11 +12,24 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    BOUNDS,
+    COLUMNS,
+    EPSILON,
+    PROTECTION,
+    Argument,
+    K,
+    Signature,
+    flag,
+    integer,
+    rational,
+    word,
+)
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Quantity, SelectionPlan, feature_bounds
+from dpsql.contract.plan import Quantity, SelectionPlan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.mechanisms.choices import SubsetSelection
@@ -32,6 +45,18 @@ MOST_LISTED = 1_000_000
 # Beyond these the coefficients are all zero, or the noise drowns any table; the score's integers stay short.
 _RADII = (Fraction(1, 10**6), Fraction(10**6))
 _LARGEST_RIDGE = 10**12
+
+
+def _radius(given: Any) -> Fraction:
+    found = parameters.positive_number("radius", given, hint="1.1 is usual.")
+    parameters.within("radius", found, *_RADII, hint="1.1 is usual.")
+    return found
+
+
+def _ridge(given: Any) -> Fraction:
+    found = parameters.number_from_zero("ridge", given, hint="0 is the usual value.")
+    parameters.within("ridge", found, None, _LARGEST_RIDGE, hint="0 is the usual value.")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,50 +95,59 @@ class BestSubsetPlan(SelectionPlan):
     node_limit: int
 
     function: ClassVar[str] = "dp_best_subset"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "method": METHODS}
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "k": None,
-        "epsilon": None,
-        **BOUNDS,
-        "radius": 1.1,
-        "ridge": 0,
-        "intercept": False,
-        "method": "exact",
-        "list_size": None,
-        "gap": None,
-        "node_limit": 20_000_000,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        K,
+        EPSILON,
+        *BOUNDS,
+        Argument(
+            "radius",
+            "Radius of the ball of coefficients, from 1e-6 to 1e6, in half widths of the target's bounds per half "
+            "width of a feature's.",
+            1.1,
+            check=_radius,
+            exact=True,
+        ),
+        Argument(
+            "ridge",
+            "Weight of the squared coefficients in a fit, from 0 to 1e12. It costs no noise.",
+            0,
+            check=_ridge,
+            exact=True,
+        ),
+        flag("intercept", "Fit an intercept in every subset. The noise then counts one feature more.", False),
+        word("method", "Draw from all subsets, or list the best ones and tie the others.", METHODS, "exact"),
+        integer(
+            "list_size",
+            "Number of subsets that the search lists, from 1 to 1000000.",
+            shown="k (d - k) + 2 for d features",
+            hint="Give a public number of subsets, or leave it out.",
+            most=MOST_LISTED,
+        ),
+        rational(
+            "gap",
+            "For 'top_r': no score counts more than this above the best, a public number above 0.",
+            hint="Give a public gap of scores, or leave it out.",
+        ),
+        integer(
+            "node_limit",
+            "For 'exact': the search stops after this many nodes, from 1 to 1000000000. The law stays the same.",
+            20_000_000,
+            hint="Give a public number of nodes, or leave it out.",
+        ),
+        *PROTECTION,
+    )
+    names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = {
             **super()._own(given, layout),
             **feature_bounds(given),
-            "radius": _radius(given["radius"]),
-            "ridge": _ridge(given["ridge"]),
-            "intercept": parameters.boolean("intercept", given["intercept"]),
-            "method": parameters.choice("method", given["method"], METHODS),
-            "list_size": given["list_size"],
-            "gap": given["gap"],
-            "node_limit": parameters.positive_integer(
-                "node_limit", given["node_limit"], hint="Give a public number of nodes, or leave it out."
-            ),
+            **cls._read(given, "radius", "ridge", "intercept", "method", "node_limit", "list_size", "gap"),
         }
-        if own["list_size"] is not None:
-            own["list_size"] = parameters.positive_integer(
-                "list_size",
-                own["list_size"],
-                hint="Give a public number of subsets, or leave it out.",
-                most=MOST_LISTED,
-            )
-        if own["gap"] is not None:
-            own["gap"] = parameters.positive_number(
-                "gap", own["gap"], hint="Give a public gap of scores, or leave it out."
-            )
-            if own["method"] != "top_r":
-                raise ParameterError("P045", "gap belongs to method := 'top_r'. Leave it out.")
+        if own["gap"] is not None and own["method"] != "top_r":
+            raise ParameterError("P045", "gap belongs to method := 'top_r'. Leave it out.")
         return own
 
     @cached_property
@@ -155,18 +189,6 @@ class BestSubsetPlan(SelectionPlan):
         if n_rows is not None:
             out.append(("score_gap_share", gap / n_rows, "that gap as a share of the largest score, n_rows"))
         return out
-
-
-def _radius(given: Any) -> Fraction:
-    found = parameters.positive_number("radius", given, hint="1.1 is usual.")
-    parameters.within("radius", found, *_RADII, hint="1.1 is usual.")
-    return found
-
-
-def _ridge(given: Any) -> Fraction:
-    found = parameters.number_from_zero("ridge", given, hint="0 is the usual value.")
-    parameters.within("ridge", found, None, _LARGEST_RIDGE, hint="0 is the usual value.")
-    return found
 
 
 class BestSubsetCall(BoundedCall):

@@ -9,12 +9,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dpsql.contract import parameters
+from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, TARGET, Signature, share
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
-from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
+from dpsql.functions.column import ColumnPlan
 from dpsql.kernels.cells import COARSE_CELLS
 from dpsql.mechanisms.parts import LaplaceBounds
 from dpsql.progress import Progress
@@ -35,12 +35,21 @@ class BoundsPlan(ColumnPlan):
     failure: Fraction
 
     function: ClassVar[str] = "dp_bounds"
-    arguments: ClassVar[dict[str, Any]] = {"target": None, "epsilon": None, "failure": 0.001, **COLUMN_PROTECTION}
+    arguments: ClassVar[Signature] = Signature(
+        TARGET,
+        EPSILON,
+        share(
+            "failure",
+            "Chance, at most, that the interval reaches out to where no row is, between 0 and 1.",
+            0.001,
+            hint="0.001 is the usual value.",
+        ),
+        *COLUMN_PROTECTION,
+    )
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        hint = "0.001 is the usual value."
-        return {"failure": parameters.open_unit_interval("failure", given["failure"], hint=hint)}
+        return cls._read(given, "failure")
 
     @cached_property
     def measurement(self) -> Measurement:

@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dpsql.contract.layout import Layout
-from dpsql.contract.plan import NOT_STATED, PROTECTION, Plan
-
-# Who is protected, in a table whose rows stand side by side: long rows have no place here.
-COLUMN_PROTECTION = {name: default for name, default in PROTECTION.items() if name != "value"}
+from dpsql.contract.plan import NOT_STATED, Plan
 
 
 @dataclass(frozen=True, kw_only=True)

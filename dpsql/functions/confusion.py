@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, OPTIONAL_DELTA, Argument, Signature
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.column import COLUMN_PROTECTION
-from dpsql.functions.roc import CurvePlan
+from dpsql.functions.roc import CURVE, CurvePlan
 from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
@@ -44,15 +44,19 @@ class ConfusionPlan(CurvePlan):
     thresholds: tuple[float, ...]
 
     function: ClassVar[str] = "dp_confusion"
-    arguments: ClassVar[dict[str, Any]] = {
-        **SCORED,
-        "thresholds": 0.5,
-        "epsilon": None,
-        "delta": None,
-        "curve": "auto",
-        **SCORE_BOUNDS,
-        **COLUMN_PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *SCORED,
+        Argument(
+            "thresholds",
+            "Public thresholds: one number, or up to 100. A score from the threshold on is predicted positive.",
+            0.5,
+        ),
+        EPSILON,
+        OPTIONAL_DELTA,
+        CURVE,
+        *SCORE_BOUNDS,
+        *COLUMN_PROTECTION,
+    )
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:

@@ -5,63 +5,76 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.parameters import choice, optional, positive_integer
 from dpsql.contract.plan import MOST_ROWS
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
 
-# Every argument of dp_estimate after the function, in the order of the SQL macro.
-ESTIMATE_ARGUMENTS: dict[str, None] = dict.fromkeys(
-    (
-        "n_features",
-        "k",
-        "epsilon",
-        "delta",
-        "n_rows",
-        "neighbours",
-        "mechanism",
-        "gamma",
-        "center",
-        "center_share",
-        "split",
-        "blocks",
-        "rows_per_block",
-        "count_share",
-        "radius",
-        "intercept",
-        "method",
-        "selector",
-        "selection_share",
-        "selection_blocks",
-        "lower",
-        "upper",
-        "target_lower",
-        "target_upper",
-        "row_norm",
-        "rounds",
-        "bounds_share",
-        "scale_share",
-        "quantiles",
-        "cells",
-        "error_bound",
-        "score",
-        "threshold",
-        "max_features_per_row",
-        "n_max",
-        "cutoff",
-        "false_positives",
-        "clusters",
-        "vocabulary",
-        "vocabulary_share",
-        "regularization",
-        "thresholds",
-        "n_thresholds",
-        "threshold_share",
-        "curve",
-        "max_rows_per_unit",
-    )
+# What dp_estimate takes of the functions' arguments, in the order of the SQL macro.
+_ORDER = (
+    "n_features",
+    "k",
+    "epsilon",
+    "delta",
+    "n_rows",
+    "neighbours",
+    "mechanism",
+    "gamma",
+    "center",
+    "center_share",
+    "split",
+    "blocks",
+    "rows_per_block",
+    "count_share",
+    "radius",
+    "intercept",
+    "method",
+    "selector",
+    "selection_share",
+    "selection_blocks",
+    "lower",
+    "upper",
+    "target_lower",
+    "target_upper",
+    "row_norm",
+    "rounds",
+    "bounds_share",
+    "scale_share",
+    "quantiles",
+    "cells",
+    "error_bound",
+    "score",
+    "threshold",
+    "max_features_per_row",
+    "n_max",
+    "cutoff",
+    "false_positives",
+    "clusters",
+    "vocabulary",
+    "vocabulary_share",
+    "regularization",
+    "thresholds",
+    "n_thresholds",
+    "threshold_share",
+    "curve",
+    "max_rows_per_unit",
 )
+
+
+def _estimated(name: str) -> Argument:
+    """Return an argument of dp_estimate: what it means in the functions that take it."""
+    if name == "n_rows":
+        return Argument(name, "A public guess of the number of rows, up to 1e12, to put the noise in proportion.")
+    if name == "n_features":
+        return Argument(name, "Number of features, from 1 to 1000000; not for functions of one column.")
+    takers = [function for function, known in FUNCTIONS.items() if name in known.plan.arguments]
+    docs = {FUNCTIONS[taker].plan.arguments[name].doc for taker in takers}
+    return Argument(name, docs.pop() if len(docs) == 1 else f"As of {', '.join(takers)}.")
+
+
+ESTIMATE = Signature(*map(_estimated, _ORDER))
 
 
 def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **arguments: Any) -> list[dict[str, Any]]:
@@ -92,9 +105,7 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
         n_features = 1
     count = positive_integer("n_features", n_features, hint="Give the number of features.", most=MOST_FEATURES)
     rows = optional(partial(positive_integer, most=MOST_ROWS), "n_rows", n_rows, hint="Give a public number of rows.")
-    given: dict[str, Any] = {
-        argument: value for argument, value in kind.stand_ins.items() if argument in kind.arguments
-    }
+    given: dict[str, Any] = kind.arguments.stand_ins
     if arguments.get("max_rows_per_unit") is not None:
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import Argument, integer
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
@@ -30,6 +32,26 @@ from dpsql.statistics.presence import FeatureCounts
 
 # DuckDB keeps at most so many values per row.
 _MOST_PER_ROW = 999_999
+# What every function of feature counts takes: when a feature is present, and how many of a row count.
+PRESENCE = (
+    integer(
+        "max_features_per_row",
+        "Features of a row that count, from 1 to 999999; a random choice where a row has more. Fewer mean less noise.",
+        10,
+        hint="Give how many features of a row are to count: fewer mean less noise. 10 is usual for texts.",
+        most=_MOST_PER_ROW,
+    ),
+    Argument(
+        "present_above",
+        "A feature of a column or vector is present where its value is larger than this number.",
+        shown="not zero",
+        check=partial(
+            parameters.finite_float,
+            "present_above",
+            hint="Give the number above which a value is a present feature, or leave it out for boolean features.",
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,23 +75,12 @@ class FeatureCountsPlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        most = parameters.positive_integer(
-            "max_features_per_row",
-            given["max_features_per_row"],
-            hint="Give how many features of a row are to count: fewer mean less noise. 10 is usual for texts.",
-            most=_MOST_PER_ROW,
-        )
-        above = parameters.optional(
-            parameters.finite_float,
-            "present_above",
-            given["present_above"],
-            hint="Give the number above which a value is a present feature, or leave it out for boolean features.",
-        )
-        if above is not None and layout.kind == "long":
+        own = cls._read(given, "max_features_per_row", "present_above")
+        if own["present_above"] is not None and layout.kind == "long":
             raise ParameterError(
                 "P045", "present_above is for columns and vectors: long rows hold what is present. Leave it out."
             )
-        return {"max_features_per_row": most, "present_above": above}
+        return own
 
     @property
     def statistic(self) -> str:

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract import parameters
+from dpsql.contract.arguments import COLUMNS, EPSILON, PROTECTION, TARGET_LEVELS, K, Signature, integer, word
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
+from dpsql.contract.plan import Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.mechanisms.choices import SelectionRounds
@@ -50,37 +50,33 @@ class KendallPlan(SelectionPlan):
 
     function: ClassVar[str] = "dp_kendall"
     target_needs_bounds: ClassVar[bool] = False
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "mechanism": NOISES, "split": SPLITS}
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "k": None,
-        "epsilon": None,
-        "target_levels": None,
-        "mechanism": "gumbel",
-        "split": "even",
-        "blocks": None,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        K,
+        EPSILON,
+        TARGET_LEVELS,
+        word("mechanism", "How each round draws its feature.", NOISES, "gumbel"),
+        word("split", "How the rounds share epsilon: alike, or so that all have the same noise.", SPLITS, "even"),
+        integer(
+            "blocks",
+            "Public number of blocks: only pairs of rows within a block are compared. Needs row_id or privacy_unit.",
+            hint="Give a public number of blocks, or leave it out.",
+            table_only=True,
+        ),
+        *PROTECTION,
+    )
+    names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        blocks = given["blocks"]
-        if blocks is not None:
-            blocks = parameters.positive_integer(
-                "blocks", blocks, hint="Give a public number of blocks, or leave it out."
+        blocks = cls._read(given, "blocks")
+        if blocks["blocks"] is not None and layout.row_id is None and layout.privacy_unit is None:
+            raise ParameterError(
+                "P046",
+                "blocks needs a stored unique id to assign rows by. Give row_id := the name of its column; "
+                "a row number or a position in a file is none.",
             )
-            if layout.row_id is None and layout.privacy_unit is None:
-                raise ParameterError(
-                    "P046",
-                    "blocks needs a stored unique id to assign rows by. Give row_id := the name of its column; "
-                    "a row number or a position in a file is none.",
-                )
-        return {
-            **super()._own(given, layout),
-            "mechanism": parameters.choice("mechanism", given["mechanism"], NOISES),
-            "split": parameters.choice("split", given["split"], SPLITS),
-            "blocks": blocks,
-        }
+        return {**super()._own(given, layout), **cls._read(given, "mechanism", "split"), **blocks}
 
     def check_features(self, count: int) -> None:
         """Raise when there are more features than blocks hold all pairs of, too."""

@@ -10,12 +10,23 @@ from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMNS,
+    DELTA,
+    EPSILON,
+    OPTIONAL_BOUNDS,
+    PROTECTION,
+    Signature,
+    double,
+    integer,
+    share,
+    word,
+)
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import BOUNDS, COLUMNS, MOST_ROWS, PROTECTION, Plan, Quantity, feature_bounds
+from dpsql.contract.plan import MOST_ROWS, Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions import least_squares, tukey
 from dpsql.kernels.cells import GridCounts
@@ -36,6 +47,7 @@ _public_hint = "Give a public number, not one from the table."
 MOST_FEATURES = 2000
 _MOST_ROUNDS = 100_000
 _LARGEST_MODEL_EPSILON = Fraction(200)
+_share = partial(share, hint="0.05 is usual.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,64 +98,62 @@ class RegressionPlan(Plan):
 
     function: ClassVar[str] = "dp_linear_regression"
     target_needs_bounds: ClassVar[bool] = False
-    stand_ins: ClassVar[Mapping[str, Any]] = {"target": "target", "features": "features"}
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**Plan.choices, "method": METHODS, "split": SPLITS}
     # What every function that fits a linear model takes beside columns, budget, bounds and protection.
-    fitting: ClassVar[dict[str, Any]] = {
-        "row_norm": None,
-        "rounds": 10,
-        "split": "even",
-        "blocks": None,
-        "n_rows": None,
-        "bounds_share": 0.25,
-        "scale_share": 0.05,
-        "count_share": 0.05,
-        "count_failure": 0.0001,
-    }
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "epsilon": None,
-        "delta": None,
-        "method": "auto",
-        **BOUNDS,
-        **fitting,
-        **PROTECTION,
-    }
+    fitting: ClassVar[Signature] = Signature(
+        double(
+            "row_norm",
+            "Longest row of features that counts in full, above 0, in half widths of their bounds. Longer rows are "
+            "shortened.",
+            shown="none is shortened",
+            hint="Give the longest row of features that is to count in full, or leave it out.",
+        ),
+        integer(
+            "rounds",
+            "Boosting: number of rounds, from 1 to 100000.",
+            10,
+            hint="10 is the usual value.",
+            most=_MOST_ROUNDS,
+        ),
+        word("split", "Boosting: how products, ridge and rounds share the budget.", SPLITS, "even"),
+        integer("blocks", "Tukey: public number of blocks of rows.", hint=_public_hint, most=LARGEST_MODELS),
+        integer(
+            "n_rows",
+            "Public lower bound on the number of rows, in place of a private count.",
+            hint=_public_hint,
+            most=MOST_ROWS,
+        ),
+        _share("bounds_share", "Share of the budget that private bounds cost, between 0 and 1.", 0.25),
+        _share("scale_share", "Boosting: share of epsilon that the target's quartiles cost, between 0 and 1.", 0.05),
+        _share("count_share", "Tukey: share of epsilon that a private count costs, between 0 and 1.", 0.05),
+        _share("count_failure", "Tukey: chance that the private count is too high, between 0 and 1.", 0.0001),
+    )
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        EPSILON,
+        DELTA,
+        word("method", "How the model is fitted; see the README on methods.", METHODS, "auto"),
+        *OPTIONAL_BOUNDS,
+        *fitting.values(),
+        *PROTECTION,
+    )
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = {
-            "delta": parameters.delta(given["delta"]),
-            "method": parameters.choice("method", given["method"], METHODS),
+            **cls._read(given, "delta", "method", "rounds", "split", "blocks", "n_rows"),
+            **cls._read(given, "bounds_share", "scale_share", "count_share", "count_failure"),
             "lower": None,
             "upper": None,
-            "row_norm": given["row_norm"],
-            "rounds": parameters.positive_integer(
-                "rounds", given["rounds"], hint="10 is the usual value.", most=_MOST_ROUNDS
-            ),
-            "split": parameters.choice("split", given["split"], SPLITS),
-            **{
-                name: parameters.optional(
-                    partial(parameters.positive_integer, most=most), name, given[name], hint=_public_hint
-                )
-                for name, most in (("blocks", LARGEST_MODELS), ("n_rows", MOST_ROWS))
-            },
-            **{
-                name: parameters.open_unit_interval(name, given[name], hint="0.05 is usual.")
-                for name in ("bounds_share", "scale_share", "count_share", "count_failure")
-            },
         }
         if given["lower"] is not None or given["upper"] is not None:
             own |= feature_bounds(given)
-        if own["row_norm"] is not None:
-            hint = "Give the longest row of features that is to count in full, or leave it out."
-            own["row_norm"] = parameters.positive_float("row_norm", own["row_norm"], hint=hint)
+        own |= cls._read(given, "row_norm")
         if own["method"] == "auto":
             own["method"] = automatic(
                 cls._columns(given, layout),
                 own["blocks"],
                 own["n_rows"],
-                parameters.epsilon(given["epsilon"]),
+                EPSILON.read(given),
                 own["delta"],
             )
         return own

@@ -13,11 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    CLASSES,
+    COLUMNS,
+    EPSILON,
+    LOWER,
+    OPTIONAL_DELTA,
+    PROTECTION,
+    UPPER,
+    Argument,
+    Signature,
+    double,
+)
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import COLUMNS, PROTECTION, Plan, Quantity, feature_bounds
+from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.kernels.clipped_rows import SHRINK, clip_rows
 from dpsql.kernels.logistic import SignedRows
@@ -40,6 +52,12 @@ _LEAST_NORM = 2.0**-10
 _CLOSE = 1e-9
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
 _ridge_hint = "Give a public number, or leave it out for the usual value."
+
+
+def _row_norm(given: Any) -> float:
+    norm = parameters.positive_float("row_norm", given, hint=_norm_hint)
+    parameters.within("row_norm", norm, _LEAST_NORM, None, hint=_norm_hint)
+    return norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,30 +86,34 @@ class LogisticPlan(Plan):
     function: ClassVar[str] = "dp_logistic_regression"
     target_needs_bounds: ClassVar[bool] = False
     target_is_label: ClassVar[bool] = True
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "epsilon": None,
-        "delta": None,
-        "lower": None,
-        "upper": None,
-        "row_norm": None,
-        "regularization": None,
-        "target_levels": None,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        EPSILON,
+        OPTIONAL_DELTA,
+        LOWER,
+        UPPER,
+        Argument(
+            "row_norm",
+            "Longest row of features that counts in full, at least 2**-10, in half widths of their bounds. Longer rows "
+            "are shortened.",
+            shown="none is shortened",
+            check=_row_norm,
+        ),
+        double(
+            "regularization",
+            "Weight of the squared coefficients, above 0, on the sum over all rows.",
+            shown="chosen from the public arguments",
+            hint=_ridge_hint,
+        ),
+        CLASSES,
+        *PROTECTION,
+    )
+    names_after: ClassVar[str | None] = "delta"
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        norm = parameters.optional(parameters.positive_float, "row_norm", given["row_norm"], hint=_norm_hint)
-        parameters.within("row_norm", norm, _LEAST_NORM, None, hint=_norm_hint)
-        return {
-            "delta": parameters.optional(parameters.delta, given["delta"]),
-            **feature_bounds(given),
-            "row_norm": norm,
-            "regularization": parameters.optional(
-                parameters.positive_float, "regularization", given["regularization"], hint=_ridge_hint
-            ),
-        }
+        own = cls._read(given, "row_norm", "delta")
+        return {**own, **feature_bounds(given), **cls._read(given, "regularization")}
 
     def check_features(self, count: int) -> None:
         """Raise when there are too many features."""

@@ -18,11 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    CLASSES,
+    COLUMNS,
+    EPSILON,
+    OPTIONAL_DELTA,
+    PROTECTION,
+    Argument,
+    Signature,
+    flag,
+    share,
+)
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity
+from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
+from dpsql.functions.feature_counts import PRESENCE, Counts, FeatureCountsCall, FeatureCountsPlan
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, share_of_mu, usable_mu
 from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
@@ -31,6 +42,12 @@ from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 from dpsql.statistics.feature_counts import Norms, released_norms
 
 _MOST_SMOOTHING = 1e9
+
+
+def _smoothing(value: Any) -> float:
+    found = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
+    parameters.within("smoothing", found, None, _MOST_SMOOTHING, hint="1 is usual.")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,27 +72,34 @@ class NaiveBayesPlan(FeatureCountsPlan):
     shrink: bool
 
     function: ClassVar[str] = "dp_naive_bayes"
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "epsilon": None,
-        "delta": None,
-        "max_features_per_row": 10,
-        "present_above": None,
-        "count_share": 0.1,
-        "smoothing": 1.0,
-        "shrink": True,
-        "target_levels": None,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        EPSILON,
+        OPTIONAL_DELTA,
+        *PRESENCE,
+        share(
+            "count_share",
+            "Share of the budget that the class sizes cost, between 0 and 1.",
+            0.1,
+            hint="0.1 is usual.",
+        ),
+        Argument(
+            "smoothing",
+            "Rows with and rows without each feature that are added to each class, above 0 and at most 1e9.",
+            1.0,
+            check=_smoothing,
+        ),
+        flag("shrink", "Draw the rates of the two classes together as far as noise alone would have them apart.", True),
+        CLASSES,
+        *PROTECTION,
+    )
+    names_after: ClassVar[str | None] = "delta"
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         return {
             **super()._own(given, layout),
-            "delta": parameters.optional(parameters.delta, given["delta"]),
-            "count_share": parameters.open_unit_interval("count_share", given["count_share"], hint="0.1 is usual."),
-            "smoothing": _smoothing(given["smoothing"]),
-            "shrink": parameters.boolean("shrink", given["shrink"]),
+            **cls._read(given, "delta", "count_share", "smoothing", "shrink"),
         }
 
     def check_features(self, count: int) -> None:
@@ -153,12 +177,6 @@ class NaiveBayesPlan(FeatureCountsPlan):
             return tuple(map(laplace_deviation, self.scales(count)))
         pairs = zip(self.norms(count), self.shares, strict=True)
         return tuple(math.sqrt(norms.squared_l2 / share) / float(self.mu) for norms, share in pairs)
-
-
-def _smoothing(value: Any) -> float:
-    found = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
-    parameters.within("smoothing", found, None, _MOST_SMOOTHING, hint="1 is usual.")
-    return found
 
 
 class NaiveBayesCall(FeatureCountsCall):

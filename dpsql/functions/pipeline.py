@@ -11,19 +11,29 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMNS,
+    DELTA,
+    EPSILON,
+    OPTIONAL_BOUNDS,
+    PROTECTION,
+    K,
+    Signature,
+    integer,
+    share,
+    word,
+)
 from dpsql.contract.call import Call, TargetCode
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, Plan, Quantity, SelectionPlan
+from dpsql.contract.plan import Plan, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.functions.linear_regression import METHODS, RegressionCall, RegressionPlan
+from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
-from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import affine_maps, quantise
 from dpsql.statistics.fold import Batch, Collector, Pass
@@ -78,26 +88,30 @@ class PipelinePlan(Plan):
 
     function: ClassVar[str] = "dp_pipeline"
     target_needs_bounds: ClassVar[bool] = False
-    stand_ins: ClassVar[Mapping[str, Any]] = RegressionPlan.stand_ins
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **Plan.choices,
-        "selector": tuple(SELECTORS),
-        "method": METHODS,
-        "split": SPLITS,
-    }
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "k": None,
-        "epsilon": None,
-        "delta": None,
-        "selector": "kendall",
-        "method": "auto",
-        "selection_share": 0.05,
-        "selection_blocks": 1000,
-        **BOUNDS,
-        **RegressionPlan.fitting,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        K,
+        EPSILON,
+        DELTA,
+        word("selector", "Which selector chooses the features.", tuple(SELECTORS), "kendall"),
+        RegressionPlan.arguments["method"],
+        share(
+            "selection_share",
+            "Share of epsilon that the selection costs, between 0 and 1.",
+            0.05,
+            hint="0.05 is the usual value.",
+        ),
+        integer(
+            "selection_blocks",
+            "Public number of blocks of the selector 'two_stage', from 1 to 1000000.",
+            1000,
+            hint="1000 is the usual value.",
+            most=MOST_BLOCKS,
+        ),
+        *OPTIONAL_BOUNDS,
+        *RegressionPlan.fitting.values(),
+        *PROTECTION,
+    )
 
     @classmethod
     def from_arguments(cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> Any:
@@ -113,16 +127,7 @@ class PipelinePlan(Plan):
         return {
             **selection,
             **{name: fit[name] for name in ("delta", "method", "lower", "upper")},
-            "selector": parameters.choice("selector", given["selector"], tuple(SELECTORS)),
-            "selection_share": parameters.open_unit_interval(
-                "selection_share", given["selection_share"], hint="0.05 is the usual value."
-            ),
-            "selection_blocks": parameters.positive_integer(
-                "selection_blocks",
-                given["selection_blocks"],
-                hint="1000 is the usual value.",
-                most=MOST_BLOCKS,
-            ),
+            **cls._read(given, "selector", "selection_share", "selection_blocks"),
             "fitting": {
                 name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
                 for name in RegressionPlan.fitting

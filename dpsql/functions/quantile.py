@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMN_BOUNDS,
+    COLUMN_PROTECTION,
+    EPSILON,
+    REQUIRED,
+    TARGET,
+    Argument,
+    Signature,
+    integer,
+)
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.column import COLUMN_PROTECTION, ColumnPlan
+from dpsql.functions.column import ColumnPlan
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
@@ -26,6 +36,17 @@ from dpsql.statistics.fold import Collector
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
+
+
+def _quantiles(given: Any) -> tuple[str, ...]:
+    """Return the quantiles as exact decimals, ascending."""
+    items = parameters.list_items(given, most=_MOST_QUANTILES)
+    items = (given,) if items is None else items
+    hint = "0.5 is the median; give ascending numbers such as [0.25, 0.5, 0.75]."
+    checked = [parameters.open_unit_interval("a quantile", item, hint=hint) for item in items]
+    if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in pairwise(checked)):
+        raise ParameterError("P029", f"quantiles must be 1 to {_MOST_QUANTILES} ascending numbers. {hint}")
+    return tuple(str(quantile) for quantile in checked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,23 +69,32 @@ class QuantilePlan(ColumnPlan):
     cells: int
 
     function: ClassVar[str] = "dp_quantile"
-    arguments: ClassVar[dict[str, Any]] = {
-        "target": None,
-        "quantiles": 0.5,
-        "epsilon": None,
-        "lower": None,
-        "upper": None,
-        "cells": 1024,
-        **COLUMN_PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        TARGET,
+        Argument(
+            "quantiles",
+            "The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.",
+            0.5,
+            check=_quantiles,
+        ),
+        EPSILON,
+        *(replace(one, shown=REQUIRED) for one in COLUMN_BOUNDS),
+        integer(
+            "cells",
+            "Number of cells between the bounds, from 1 to 1048576; a quantile is the middle of one.",
+            1024,
+            hint="1024 is the usual value.",
+            most=_MOST_CELLS,
+        ),
+        *COLUMN_PROTECTION,
+    )
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         bounds = feature_bounds(given)
         if not all(isinstance(side, float) for side in bounds.values()):
             raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
-        cells = parameters.positive_integer("cells", given["cells"], hint="1024 is the usual value.", most=_MOST_CELLS)
-        return {**bounds, "cells": cells, "quantiles": _quantiles(given["quantiles"])}
+        return {**bounds, **cls._read(given, "cells", "quantiles")}
 
     @cached_property
     def levels(self) -> int:
@@ -118,14 +148,3 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
     found = part.draw_tied(cells.counts)
     shares = [float(Fraction(quantile)) for quantile in plan.quantiles]
     return [[share, cells.middle(cell)] for share, cell in zip(shares, found, strict=True)]
-
-
-def _quantiles(given: Any) -> tuple[str, ...]:
-    """Return the quantiles as exact decimals, ascending."""
-    items = parameters.list_items(given, most=_MOST_QUANTILES)
-    items = (given,) if items is None else items
-    hint = "0.5 is the median; give ascending numbers such as [0.25, 0.5, 0.75]."
-    checked = [parameters.open_unit_interval("a quantile", item, hint=hint) for item in items]
-    if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in pairwise(checked)):
-        raise ParameterError("P029", f"quantiles must be 1 to {_MOST_QUANTILES} ascending numbers. {hint}")
-    return tuple(str(quantile) for quantile in checked)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from dpsql.contract.call import Call
 from dpsql.contract.plan import Plan
@@ -50,6 +49,8 @@ class Function:
         Its statistic and its draw.
     shape : Shape
         The rows that it returns.
+    doc : str
+        What it does, in one sentence.
     spends : bool
         Whether a call is charged. What is not returns exact numbers, and is not private.
     """
@@ -57,25 +58,40 @@ class Function:
     plan: type[Plan]
     call: type[Call]
     shape: Shape
+    doc: str
     spends: bool = True
 
 
 FUNCTIONS: dict[str, Function] = {
-    "dp_sis": Function(SisPlan, SisCall, RANKED),
-    "dp_kendall": Function(KendallPlan, KendallCall, RANKED),
-    "dp_two_stage": Function(TwoStagePlan, TwoStageCall, RANKED),
-    "dp_best_subset": Function(BestSubsetPlan, BestSubsetCall, RANKED),
-    "dp_score_filter": Function(ScoreFilterPlan, ScoreFilterCall, FILTERED),
-    "dp_linear_regression": Function(RegressionPlan, RegressionCall, COEFFICIENTS),
-    "dp_pipeline": Function(PipelinePlan, PipelineCall, COEFFICIENTS),
-    "dp_naive_bayes": Function(NaiveBayesPlan, NaiveBayesCall, COEFFICIENTS),
-    "dp_logistic_regression": Function(LogisticPlan, LogisticCall, COEFFICIENTS),
-    "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES),
-    "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL),
-    "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS),
-    "dp_roc": Function(RocPlan, RocCall, ROC),
-    "dp_auc": Function(AucPlan, AucCall, AREA),
-    "dp_confusion": Function(ConfusionPlan, ConfusionCall, CONFUSION),
+    "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by their cross product with the target."),
+    "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),
+    "dp_two_stage": Function(
+        TwoStagePlan, TwoStageCall, RANKED, "Select k features privately by votes of block-wise Lasso fits."
+    ),
+    "dp_best_subset": Function(
+        BestSubsetPlan, BestSubsetCall, RANKED, "Select one k-subset privately by its least squares fit."
+    ),
+    "dp_score_filter": Function(
+        ScoreFilterPlan, ScoreFilterCall, FILTERED, "Find features privately whose counts by label score high."
+    ),
+    "dp_linear_regression": Function(RegressionPlan, RegressionCall, COEFFICIENTS, "Fit a linear model privately."),
+    "dp_pipeline": Function(
+        PipelinePlan, PipelineCall, COEFFICIENTS, "Select features and fit a linear model to them under one budget."
+    ),
+    "dp_naive_bayes": Function(
+        NaiveBayesPlan, NaiveBayesCall, COEFFICIENTS, "Fit naive Bayes privately to binary features."
+    ),
+    "dp_logistic_regression": Function(
+        LogisticPlan, LogisticCall, COEFFICIENTS, "Fit a logistic regression privately."
+    ),
+    "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES, "Draw private quantiles of a column."),
+    "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL, "Draw private bounds that hold the bulk of a column."),
+    "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS, "Measure predictions privately."),
+    "dp_roc": Function(RocPlan, RocCall, ROC, "Release a ROC curve of scores privately."),
+    "dp_auc": Function(AucPlan, AucCall, AREA, "Release the area under a ROC curve privately."),
+    "dp_confusion": Function(
+        ConfusionPlan, ConfusionCall, CONFUSION, "Release confusion matrices at public thresholds privately."
+    ),
 }
 SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
@@ -96,17 +112,3 @@ def plan_from_json(text: str) -> Plan:
     record = json.loads(text)
     plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
     return plan
-
-
-# What data owners declare: the arguments after the table, with their defaults.
-DECLARATIONS: dict[str, dict[str, Any]] = {
-    "dp_protect": {
-        **dict.fromkeys(("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit")),
-        **dict.fromkeys(
-            ("lower", "upper", "target_lower", "target_upper", "target_levels", "keys", "accountant", "public")
-        ),
-        **{"mark": True, "source": True, "replace": False},
-    },
-    "dp_public": {"force": False},
-    "dp_derive": {"privacy_unit": None, "own_rows_only": False, "one_row_each": False},
-}

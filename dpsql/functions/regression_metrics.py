@@ -25,16 +25,25 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMN_BOUNDS,
+    COLUMN_PROTECTION,
+    EPSILON,
+    REQUIRED,
+    TARGET,
+    Argument,
+    Signature,
+    double,
+)
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.column import COLUMN_PROTECTION
 from dpsql.mechanisms.parts import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.statistics.error_sums import ErrorSums, sensitivities
@@ -47,6 +56,16 @@ SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))
 _CONFIDENCE = 0.95
 # Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
 _WIDEST = 1 << 48
+
+PREDICTION = Argument(
+    "prediction",
+    "Name of the column that holds the predictions.",
+    shown=REQUIRED,
+    check=partial(parameters.text, "prediction", hint="Give the column that holds the predictions."),
+    names_column=True,
+    column="p",
+    stand_in="prediction",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,21 +92,24 @@ class MetricsPlan(Plan):
         "target_lower": "lower",
         "target_upper": "upper",
     }
-    arguments: ClassVar[dict[str, Any]] = {
-        "target": None,
-        "prediction": None,
-        "epsilon": None,
-        "lower": None,
-        "upper": None,
-        "error_bound": None,
-        **COLUMN_PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        TARGET,
+        PREDICTION,
+        EPSILON,
+        *COLUMN_BOUNDS,
+        double(
+            "error_bound",
+            "Largest error that counts, above 0, in the unit of the target. Larger ones count as it.",
+            shown="the width of the bounds",
+            hint="Give the largest error that is to count, in the unit of the target, or leave it out.",
+        ),
+        *COLUMN_PROTECTION,
+    )
 
     @classmethod
     def _layout(cls, given: Mapping[str, Any]) -> Layout:
         """Return the layout: the prediction is the one feature."""
-        hint = "Give the column that holds the predictions."
-        prediction = parameters.text("prediction", given["prediction"], hint=hint)
+        prediction = PREDICTION.read(given)
         return Layout.from_arguments({**given, "features": [prediction]})
 
     @classmethod
@@ -95,11 +117,7 @@ class MetricsPlan(Plan):
         own = feature_bounds(given)
         if not all(isinstance(side, float) for side in own.values()):
             raise ParameterError("P037", "lower and upper must be one number each: they bound target and prediction.")
-        bound = given["error_bound"]
-        if bound is not None:
-            hint = "Give the largest error that is to count, in the unit of the target, or leave it out."
-            bound = parameters.positive_float("error_bound", bound, hint=hint)
-        return {**own, "error_bound": bound}
+        return {**own, **cls._read(given, "error_bound")}
 
     def check_drawable(self, count: int) -> None:
         """Raise when the noise on the number of rows would be wider than the sampler draws."""

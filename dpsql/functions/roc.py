@@ -38,11 +38,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMN_PROTECTION,
+    EPSILON,
+    OPTIONAL_DELTA,
+    Argument,
+    Signature,
+    integer,
+    share,
+    word,
+)
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Plan, Quantity
+from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.column import COLUMN_PROTECTION
 from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
@@ -73,11 +82,21 @@ _MOST_THRESHOLDS = 255
 _CANDIDATES = 256
 
 
-def grid_cells(given: Any) -> int:
-    """Return the checked number of cells that scores are counted in."""
+CURVE = word("curve", "How the counts of rows from each threshold on share the noise.", CURVES, "auto")
+
+
+def _cells(given: Any) -> int:
     cells = parameters.positive_integer("cells", given, hint="4096 is the usual value.")
     parameters.within("cells", cells, None, _MOST_CELLS, hint="4096 is the usual value.")
     return cells
+
+
+CELLS = Argument(
+    "cells",
+    "Number of cells between the bounds that scores are counted in, from 1 to 65536.",
+    4096,
+    check=_cells,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +114,12 @@ class CurvePlan(ScorePlan):
     delta: Fraction | None
     curve: str
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**Plan.choices, "curve": CURVES}
-
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        delta = parameters.optional(parameters.delta, given["delta"])
-        curve = parameters.choice("curve", given["curve"], CURVES)
-        if curve == "toeplitz" and delta is None:
+        own = cls._read(given, "delta", "curve")
+        if own["curve"] == "toeplitz" and own["delta"] is None:
             raise ParameterError("P046", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
-        return {**super()._own(given, layout), "delta": delta, "curve": curve}
+        return {**super()._own(given, layout), **own}
 
     @property
     def count_epsilon(self) -> Fraction:
@@ -208,25 +224,32 @@ class RocPlan(CurvePlan):
     grid: int
 
     function: ClassVar[str] = "dp_roc"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**CurvePlan.choices, "thresholds": THRESHOLDS}
-    arguments: ClassVar[dict[str, Any]] = {
-        **SCORED,
-        "epsilon": None,
-        "delta": None,
-        "thresholds": "recursive",
-        "n_thresholds": 15,
-        "threshold_share": 0.2,
-        "curve": "auto",
-        "cells": 4096,
-        **SCORE_BOUNDS,
-        **COLUMN_PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *SCORED,
+        EPSILON,
+        OPTIONAL_DELTA,
+        word("thresholds", "How the thresholds are found.", THRESHOLDS, "recursive"),
+        integer(
+            "n_thresholds",
+            "Number of thresholds, from 1 to 255 and below the number of cells.",
+            15,
+            hint="15 is usual.",
+        ),
+        share(
+            "threshold_share",
+            "Share of epsilon that finding the thresholds costs, between 0 and 1.",
+            0.2,
+            hint="0.2 is usual.",
+        ),
+        CURVE,
+        CELLS,
+        *SCORE_BOUNDS,
+        *COLUMN_PROTECTION,
+    )
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        thresholds = parameters.choice("thresholds", given["thresholds"], THRESHOLDS)
-        count = parameters.positive_integer("n_thresholds", given["n_thresholds"], hint="15 is usual.")
-        grid = grid_cells(given["cells"])
+        thresholds, count, grid = cls._read(given, "thresholds", "n_thresholds", "cells").values()
         most = min(_MOST_THRESHOLDS, grid - 1)
         parameters.within("n_thresholds", count, None, most, hint="Give fewer thresholds than cells.")
         if thresholds == "smooth_medians" and count & (count + 1):
@@ -237,9 +260,7 @@ class RocPlan(CurvePlan):
             **super()._own(given, layout),
             "thresholds": thresholds,
             "n_thresholds": count,
-            "threshold_share": parameters.open_unit_interval(
-                "threshold_share", given["threshold_share"], hint="0.2 is usual."
-            ),
+            **cls._read(given, "threshold_share"),
             "grid": grid,
         }
 

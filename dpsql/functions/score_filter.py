@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -17,11 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    CLASSES,
+    COLUMNS,
+    DELTA,
+    EPSILON,
+    OPTIONAL_DELTA,
+    PROTECTION,
+    Argument,
+    Signature,
+    integer,
+    rational,
+    share,
+    word,
+)
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
-from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, refuse_large_k
+from dpsql.contract.plan import Quantity, refuse_large_k
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.feature_counts import Counts, FeatureCountsCall, FeatureCountsPlan
+from dpsql.functions.feature_counts import PRESENCE, Counts, FeatureCountsCall, FeatureCountsPlan
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
 from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, usable_mu
@@ -60,12 +74,6 @@ _MOST_CUTOFF = 1_000_000
 _MOST_CLUSTERS = 1000
 _LEAST_FALSE = Fraction(1, 10**12)
 _MANY = 100
-# Optional numbers, each with what to give.
-_COUNTS = (
-    ("k", "Give the number of features.", MOST_FEATURES),
-    ("n_max", "Give a public limit of the rows that count.", LARGEST_ROWS),
-    ("cutoff", "Give how many features to report at most.", _MOST_CUTOFF),
-)
 # Of how many noisy numbers a score is the sum or difference: of purity, the larger of its two.
 _NUMBERS = {"totals": 1, "differences": 1, "differences_and_labels": 2, "counts": 2, "counts_and_labels": 4}
 
@@ -116,59 +124,70 @@ class ScoreFilterPlan(FeatureCountsPlan):
     vocabulary_share: Fraction
 
     function: ClassVar[str] = "dp_score_filter"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **FeatureCountsPlan.choices,
-        "score": SCORES,
-        "method": METHODS,
-        "vocabulary": VOCABULARIES,
-    }
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "score": "difference_count",
-        "threshold": None,
-        "k": None,
-        "epsilon": None,
-        "delta": None,
-        "method": "auto",
-        "max_features_per_row": 10,
-        "present_above": None,
-        "n_max": None,
-        "cutoff": None,
-        "false_positives": 1,
-        "clusters": 2,
-        "vocabulary": "public",
-        "vocabulary_share": 0.5,
-        "target_levels": None,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        word("score", "What a feature scores; see the header.", SCORES, "difference_count"),
+        Argument(
+            "threshold",
+            "Report the features whose score is at least this, from 0; in rows, or in nats times rows. Or give k.",
+            check=partial(
+                parameters.number_from_zero, "threshold", hint="Give the score from which features are reported."
+            ),
+            exact=True,
+        ),
+        integer(
+            "k",
+            "Report the k features of the highest scores. Or give threshold.",
+            hint="Give the number of features.",
+            most=MOST_FEATURES,
+        ),
+        EPSILON,
+        replace(OPTIONAL_DELTA, doc=f"{DELTA.doc} For Gaussian noise and for a private vocabulary."),
+        word("method", "How the features are found; see the README on methods.", METHODS, "auto"),
+        *PRESENCE,
+        integer(
+            "n_max",
+            "Public number of rows that count at most, for exact information gain.",
+            hint="Give a public limit of the rows that count.",
+            most=LARGEST_ROWS,
+        ),
+        integer(
+            "cutoff",
+            "For 'svt': features that are reported at most, from 1 to 1000000.",
+            hint="Give how many features to report at most.",
+            most=_MOST_CUTOFF,
+        ),
+        rational(
+            "false_positives",
+            "Features that no row has and that are reported all the same, in expectation; from 1e-12 to 1e12.",
+            1,
+            hint="1 is usual.",
+        ),
+        integer(
+            "clusters",
+            "For 'cluster': number of clusters, from 2 to 1000.",
+            2,
+            hint="2 is usual.",
+            most=_MOST_CLUSTERS,
+        ),
+        word("vocabulary", "Whether the names of long rows are given, or drawn privately.", VOCABULARIES, "public"),
+        share(
+            "vocabulary_share",
+            "Share of the budget that a private vocabulary costs, between 0 and 1.",
+            0.5,
+            hint="0.5 is usual.",
+        ),
+        CLASSES,
+        *PROTECTION,
+    )
+    names_after: ClassVar[str | None] = "method"
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         own = {
             **super()._own(given, layout),
-            "score": parameters.choice("score", given["score"], SCORES),
-            "threshold": parameters.optional(
-                parameters.number_from_zero,
-                "threshold",
-                given["threshold"],
-                hint="Give the score from which features are reported.",
-            ),
-            **{
-                name: parameters.optional(partial(parameters.positive_integer, most=most), name, given[name], hint=hint)
-                for name, hint, most in _COUNTS
-            },
-            "delta": parameters.optional(parameters.delta, given["delta"]),
-            "method": parameters.choice("method", given["method"], METHODS),
-            "false_positives": parameters.positive_number(
-                "false_positives", given["false_positives"], hint="1 is usual."
-            ),
-            "clusters": parameters.positive_integer(
-                "clusters", given["clusters"], hint="2 is usual.", most=_MOST_CLUSTERS
-            ),
-            "vocabulary": parameters.choice("vocabulary", given["vocabulary"], VOCABULARIES),
-            "vocabulary_share": parameters.open_unit_interval(
-                "vocabulary_share", given["vocabulary_share"], hint="0.5 is usual."
-            ),
+            **cls._read(given, "score", "threshold", "k", "n_max", "cutoff", "delta", "method"),
+            **cls._read(given, "false_positives", "clusters", "vocabulary", "vocabulary_share"),
         }
         _refuse_contradictions(own, layout)
         return own

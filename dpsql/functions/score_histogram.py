@@ -11,13 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.arguments import CLASSES, REQUIRED, Argument
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
@@ -27,8 +28,31 @@ from dpsql.statistics.fold import Collector
 from dpsql.statistics.score_counts import ScoreCounts
 
 # What the functions of a label and a score take, beside what each does with them.
-SCORED: dict[str, Any] = {"label": None, "score": None}
-SCORE_BOUNDS: dict[str, Any] = {"lower": 0, "upper": 1, "target_levels": None}
+SCORED = (
+    Argument(
+        "label",
+        "Name of the column that holds the label.",
+        shown=REQUIRED,
+        check=partial(parameters.text, "label", hint="Give the column that holds the label."),
+        names_column=True,
+        column="y",
+        stand_in="label",
+    ),
+    Argument(
+        "score",
+        "Name of the column that holds the score: the higher, the likelier the positive class.",
+        shown=REQUIRED,
+        check=partial(parameters.text, "score", hint="Give the column that holds the score."),
+        names_column=True,
+        column="p",
+        stand_in="score",
+    ),
+)
+SCORE_BOUNDS = (
+    Argument("lower", "Public lower bound of the score, one number. Smaller scores count as the bound.", 0),
+    Argument("upper", "Public upper bound of the score, one number. Larger scores count as the bound.", 1),
+    CLASSES,
+)
 
 
 class ScoreCells(ABC):
@@ -150,13 +174,11 @@ class ScorePlan(Plan):
     target_is_label: ClassVar[bool] = True
     target_needs_bounds: ClassVar[bool] = False
     stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
-    stand_ins: ClassVar[Mapping[str, Any]] = {"label": "label", "score": "score"}
 
     @classmethod
     def _layout(cls, given: Mapping[str, Any]) -> Layout:
         """Return the layout: the label is the target, the score the one feature."""
-        label = parameters.text("label", given["label"], hint="Give the column that holds the label.")
-        score = parameters.text("score", given["score"], hint="Give the column that holds the score.")
+        label, score = (one.read(given) for one in SCORED)
         return Layout.from_arguments({**given, "target": label, "features": [score]})
 
     @classmethod

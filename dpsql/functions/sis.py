@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.contract import parameters
+from dpsql.contract.arguments import BOUNDS, COLUMNS, EPSILON, PROTECTION, K, Signature, share, word
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import BOUNDS, COLUMNS, PROTECTION, XTY, Quantity, SelectionPlan, feature_bounds
+from dpsql.contract.plan import XTY, Quantity, SelectionPlan, feature_bounds
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
@@ -65,22 +65,23 @@ class SisPlan(SelectionPlan):
     center_share: Fraction
 
     function: ClassVar[str] = "dp_sis"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **SelectionPlan.choices,
-        "mechanism": MECHANISMS,
-        "center": CENTERS,
-    }
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "k": None,
-        "epsilon": None,
-        **BOUNDS,
-        "mechanism": "one_shot",
-        "gamma": 0.5,
-        "center": "public",
-        "center_share": 0.1,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        K,
+        EPSILON,
+        *BOUNDS,
+        word("mechanism", "How the features are drawn; see the README on mechanisms.", MECHANISMS, "one_shot"),
+        share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
+        word("center", "Centre the target by the middle of its bounds, or by its private mean.", CENTERS, "public"),
+        share(
+            "center_share",
+            "Share of epsilon that a private mean of the target costs, between 0 and 1.",
+            0.1,
+            hint="0.1 is the usual value.",
+        ),
+        *PROTECTION,
+    )
+    names_after: ClassVar[str | None] = "epsilon"
 
     @property
     def statistic(self) -> str:
@@ -92,12 +93,7 @@ class SisPlan(SelectionPlan):
         return {
             **super()._own(given, layout),
             **feature_bounds(given),
-            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS),
-            "gamma": parameters.open_unit_interval("gamma", given["gamma"], hint="1/2 is usual."),
-            "center": parameters.choice("center", given["center"], CENTERS),
-            "center_share": parameters.open_unit_interval(
-                "center_share", given["center_share"], hint="0.1 is the usual value."
-            ),
+            **cls._read(given, "mechanism", "gamma", "center", "center_share"),
         }
 
     @cached_property

@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMNS,
+    EPSILON,
+    PROTECTION,
+    TARGET_LEVELS,
+    K,
+    Signature,
+    double,
+    flag,
+    integer,
+    share,
+    word,
+)
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import COLUMNS, PROTECTION, Quantity, SelectionPlan
+from dpsql.contract.plan import Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
 from dpsql.mechanisms.choices import OneShotSelection
@@ -26,6 +38,7 @@ from dpsql.statistics.votes import KeyedRows, blocks_from_count, utility_range
 
 # Blocks at most, of a private count too: each has a fit of its own, with rows or without.
 MOST_BLOCKS = 1_000_000
+_public_hint = "Give a public number, not one from the table."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,23 +77,47 @@ class TwoStagePlan(SelectionPlan):
 
     function: ClassVar[str] = "dp_two_stage"
     target_needs_bounds: ClassVar[bool] = False
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SelectionPlan.choices, "mechanism": MECHANISMS}
-    arguments: ClassVar[dict[str, Any]] = {
-        **COLUMNS,
-        "k": None,
-        "epsilon": None,
-        "target_levels": None,
-        "blocks": None,
-        "rows_per_block": None,
-        "count_share": 0.05,
-        "count_failure": 0.0001,
-        "penalty": 0.1,
-        "standardize": True,
-        "intercept": True,
-        "mechanism": "one_shot",
-        "gamma": 0.5,
-        **PROTECTION,
-    }
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        K,
+        EPSILON,
+        TARGET_LEVELS,
+        integer(
+            "blocks",
+            "Public number of blocks of rows, from 1 to 1000000. Give it or rows_per_block.",
+            hint=_public_hint,
+            most=MOST_BLOCKS,
+        ),
+        integer(
+            "rows_per_block",
+            "Rows that a block should have: the number of blocks then follows from a private count of the rows.",
+            hint=_public_hint,
+        ),
+        share(
+            "count_share",
+            "Share of epsilon that a private count of the rows costs, between 0 and 1.",
+            0.05,
+            hint="0.05 is the usual value.",
+        ),
+        share(
+            "count_failure",
+            "Chance that blocks come out smaller than asked, between 0 and 1.",
+            0.0001,
+            hint="0.0001 is the usual value.",
+        ),
+        double(
+            "penalty",
+            "Weight of the Lasso's penalty, above 0; with standardize, 1 leaves no feature.",
+            0.1,
+            hint="0.1 is the usual value.",
+        ),
+        flag("standardize", "Scale features and target within each block.", True),
+        flag("intercept", "Centre features and target within each block.", True),
+        word("mechanism", "How the features are drawn; see the README on mechanisms.", MECHANISMS, "one_shot"),
+        share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
+        *PROTECTION,
+    )
+    names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
     def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
@@ -91,26 +128,10 @@ class TwoStagePlan(SelectionPlan):
                 "the blocks must be given in one way. Give blocks := a public number of blocks, "
                 "or rows_per_block := to derive that number from a private count.",
             )
-        hint = "Give a public number, not one from the table."
-        blocks = parameters.optional(
-            partial(parameters.positive_integer, most=MOST_BLOCKS), "blocks", blocks, hint=hint
-        )
-        return {
-            **super()._own(given, layout),
-            "blocks": blocks,
-            "rows_per_block": parameters.optional(parameters.positive_integer, "rows_per_block", rows, hint=hint),
-            "count_share": parameters.open_unit_interval(
-                "count_share", given["count_share"], hint="0.05 is the usual value."
-            ),
-            "count_failure": parameters.open_unit_interval(
-                "count_failure", given["count_failure"], hint="0.0001 is the usual value."
-            ),
-            "penalty": parameters.positive_float("penalty", given["penalty"], hint="0.1 is the usual value."),
-            "standardize": parameters.boolean("standardize", given["standardize"]),
-            "intercept": parameters.boolean("intercept", given["intercept"]),
-            "mechanism": parameters.choice("mechanism", given["mechanism"], MECHANISMS),
-            "gamma": parameters.open_unit_interval("gamma", given["gamma"], hint="1/2 is usual."),
-        }
+        read = cls._read(given, "blocks")
+        read |= super()._own(given, layout)
+        fitting = ("count_share", "count_failure", "penalty", "standardize", "intercept")
+        return read | cls._read(given, "rows_per_block", *fitting, "mechanism", "gamma")
 
     @cached_property
     def count_epsilon(self) -> Fraction:

@@ -5,11 +5,16 @@
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
-  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true, replace := false
+  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true,
+  replace := false
 ) AS
   system.main.dpsql_protect(
-    dataset, epsilon, delta, rho, neighbours, privacy_unit, max_rows_per_unit, lower, upper, target_lower, target_upper,
-    target_levels, keys, accountant, public, mark, source, replace,
+    dataset,
+    system.main.struct_pack(
+      epsilon := epsilon, delta := delta, rho := rho, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
+      target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
+      public := public, mark := mark, source := source, replace := replace),
     CASE WHEN source THEN dpsql_reads(dataset) END,
     (SELECT system.main.list(sql) FROM system.main.duckdb_views()
      WHERE NOT internal AND system.main.contains(system.main.lower(dataset::VARCHAR), system.main.lower(view_name))),
@@ -17,16 +22,27 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
     dpsql_tables());
 
 -- dp_public(table) → VARCHAR. Declares that a table tells of nobody, so that views may join it.
-CREATE OR REPLACE TEMP MACRO dp_public(source, force := false) AS
-  system.main.dpsql_public(source, force, dpsql_reads(source), dpsql_tables());
+CREATE OR REPLACE TEMP MACRO dp_public(
+  source, force := false
+) AS
+  system.main.dpsql_public(
+    source,
+    system.main.struct_pack(
+      force := force),
+    dpsql_reads(source), dpsql_tables());
 
--- dp_derive(table, base, own_rows_only := true) → VARCHAR. Declares that a table was made from a protected one: calls on it are
--- charged to that one. own_rows_only: each row is made of rows of its own privacy unit and of public tables alone.
+-- dp_derive(table, base, own_rows_only := true) → VARCHAR
+-- Declares that a table was made from a protected one, to which calls on it are charged.
+-- own_rows_only: each row is made of rows of its own privacy unit and of public tables alone.
 -- one_row_each, where the base has no privacy unit: one row of it gives at most one row here, made of it alone.
 CREATE OR REPLACE TEMP MACRO dp_derive(
   source, base, privacy_unit := NULL, own_rows_only := false, one_row_each := false
 ) AS
-  system.main.dpsql_derive(source, base, privacy_unit, own_rows_only, one_row_each, dpsql_reads(source), dpsql_tables());
+  system.main.dpsql_derive(
+    source, base,
+    system.main.struct_pack(
+      privacy_unit := privacy_unit, own_rows_only := own_rows_only, one_row_each := one_row_each),
+    dpsql_reads(source), dpsql_tables());
 
 -- dp_unplaced() → TABLE: every table of which nothing is declared, with the lines that declare it.
 CREATE OR REPLACE TEMP MACRO dp_unplaced() AS TABLE
@@ -50,15 +66,24 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, split := NULL, blocks := NULL,
   rows_per_block := NULL, count_share := NULL, radius := NULL, intercept := NULL, method := NULL, selector := NULL,
   selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
-  target_upper := NULL, row_norm := NULL, rounds := NULL, bounds_share := NULL, scale_share := NULL,
-  quantiles := NULL, cells := NULL, error_bound := NULL, score := NULL, threshold := NULL,
-  max_features_per_row := NULL, n_max := NULL, cutoff := NULL, false_positives := NULL, clusters := NULL,
-  vocabulary := NULL, vocabulary_share := NULL, regularization := NULL, thresholds := NULL, n_thresholds := NULL,
-  threshold_share := NULL, curve := NULL, max_rows_per_unit := NULL
+  target_upper := NULL, row_norm := NULL, rounds := NULL, bounds_share := NULL, scale_share := NULL, quantiles := NULL,
+  cells := NULL, error_bound := NULL, score := NULL, threshold := NULL, max_features_per_row := NULL, n_max := NULL,
+  cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL,
+  regularization := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL, curve := NULL,
+  max_rows_per_unit := NULL
 ) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
-    function, n_features, k, epsilon, delta, n_rows, neighbours, mechanism, gamma, center, center_share, split,
-    blocks, rows_per_block, count_share, radius, intercept, method, selector, selection_share, selection_blocks,
-    lower, upper, target_lower, target_upper, row_norm, rounds, bounds_share, scale_share, quantiles, cells,
-    error_bound, score, threshold, max_features_per_row, n_max, cutoff, false_positives, clusters, vocabulary,
-    vocabulary_share, regularization, thresholds, n_thresholds, threshold_share, curve, max_rows_per_unit)) AS entry);
+    function,
+    system.main.struct_pack(
+      n_features := n_features, k := k, epsilon := epsilon, delta := delta, n_rows := n_rows, neighbours := neighbours,
+      mechanism := mechanism, gamma := gamma, center := center, center_share := center_share, split := split,
+      blocks := blocks, rows_per_block := rows_per_block, count_share := count_share, radius := radius,
+      intercept := intercept, method := method, selector := selector, selection_share := selection_share,
+      selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
+      target_upper := target_upper, row_norm := row_norm, rounds := rounds, bounds_share := bounds_share,
+      scale_share := scale_share, quantiles := quantiles, cells := cells, error_bound := error_bound, score := score,
+      threshold := threshold, max_features_per_row := max_features_per_row, n_max := n_max, cutoff := cutoff,
+      false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
+      vocabulary_share := vocabulary_share, regularization := regularization, thresholds := thresholds,
+      n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve,
+      max_rows_per_unit := max_rows_per_unit))) AS entry);

@@ -12,17 +12,26 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
   dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_auc', dpsql_lineage(source, release), source, label, score, epsilon, cells, lower, upper, target_levels, neighbours, privacy_unit,
-    max_rows_per_unit, row_id, dataset, release));
+    'dp_auc', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      label := label, score := score, epsilon := epsilon, cells := cells, lower := lower, upper := upper,
+      target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_auc(
   y, p, epsilon := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL,
   dataset := NULL, release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_area(
     system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_auc aggregate', NULL, '', 'y', 'p', epsilon, cells, lower, upper, target_levels, neighbours, NULL, NULL,
-      NULL, dataset, release))) IS NOT NULL),
+      'dp_auc', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        label := 'y', score := 'p', epsilon := epsilon, cells := cells, lower := lower, upper := upper,
+        target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_auc aggregate', NULL, '', 'y', 'p', epsilon, cells, lower, upper, target_levels, neighbours, NULL, NULL,
-      NULL, dataset, release))));
+      'dp_auc', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        label := 'y', score := 'p', epsilon := epsilon, cells := cells, lower := lower, upper := upper,
+        target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release)))));

@@ -9,14 +9,24 @@ CREATE OR REPLACE TEMP MACRO dp_bounds(
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_bounds', dpsql_lineage(source, release), source, target, epsilon, failure, neighbours, privacy_unit, max_rows_per_unit, row_id, dataset,
-    release));
+    'dp_bounds', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      target := target, epsilon := epsilon, failure := failure, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   y, epsilon := NULL, failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_interval(
     system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_bounds aggregate', NULL, '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+      'dp_bounds', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', epsilon := epsilon, failure := failure, neighbours := neighbours, dataset := dataset,
+        release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_bounds aggregate', NULL, '', 'y', epsilon, failure, neighbours, NULL, NULL, NULL, dataset, release))));
+      'dp_bounds', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', epsilon := epsilon, failure := failure, neighbours := neighbours, dataset := dataset,
+        release := release)))));

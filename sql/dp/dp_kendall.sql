@@ -6,21 +6,33 @@
 -- twin       dpsql/functions/kendall.py
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
-  target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, neighbours := NULL,
-  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
+  target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, neighbours := NULL, privacy_unit := NULL,
+  max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_kendall', dpsql_lineage(source, release), source, target, features, n_features, names, k, epsilon, target_levels, mechanism, split, blocks,
-    neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
+    'dp_kendall', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
+      target_levels := target_levels, mechanism := mechanism, split := split, blocks := blocks,
+      neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
+      value := value, dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
-  x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL,
-  mechanism := NULL, split := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, mechanism := NULL,
+  split := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_ranked(
     system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_kendall aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, target_levels, mechanism, split, NULL,
-      neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+      'dp_kendall', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
+        target_levels := target_levels, mechanism := mechanism, split := split, neighbours := neighbours,
+        dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_kendall aggregate', NULL, '', 'y', 'x', n_features, names, k, epsilon, target_levels, mechanism, split, NULL,
-      neighbours, NULL, NULL, NULL, NULL, dataset, release))));
+      'dp_kendall', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
+        target_levels := target_levels, mechanism := mechanism, split := split, neighbours := neighbours,
+        dataset := dataset, release := release)))));

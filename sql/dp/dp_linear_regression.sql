@@ -14,22 +14,38 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_linear_regression', dpsql_lineage(source, release), source, target, features, n_features, names, epsilon, delta, method, lower, upper,
-    target_lower, target_upper, target_levels, row_norm, rounds, split, blocks, n_rows, bounds_share, scale_share,
-    count_share, count_failure, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
+    'dp_linear_regression', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
+      delta := delta, method := method, lower := lower, upper := upper, target_lower := target_lower,
+      target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
+      split := split, blocks := blocks, n_rows := n_rows, bounds_share := bounds_share, scale_share := scale_share,
+      count_share := count_share, count_failure := count_failure, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
+      dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_linear_regression(
-  x, y, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, method := NULL, lower := NULL,
-  upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL,
-  split := NULL, blocks := NULL, n_rows := NULL, bounds_share := NULL, scale_share := NULL, count_share := NULL,
-  count_failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  x, y, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, method := NULL, lower := NULL, upper := NULL,
+  target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL,
+  blocks := NULL, n_rows := NULL, bounds_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL,
+  neighbours := NULL, dataset := NULL, release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_coefficients(
     system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_linear_regression aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, method, lower, upper,
-      target_lower, target_upper, target_levels, row_norm, rounds, split, blocks, n_rows, bounds_share, scale_share,
-      count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+      'dp_linear_regression', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
+        method := method, lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
+        target_levels := target_levels, row_norm := row_norm, rounds := rounds, split := split, blocks := blocks,
+        n_rows := n_rows, bounds_share := bounds_share, scale_share := scale_share, count_share := count_share,
+        count_failure := count_failure, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_linear_regression aggregate', NULL, '', 'y', 'x', n_features, names, epsilon, delta, method, lower, upper,
-      target_lower, target_upper, target_levels, row_norm, rounds, split, blocks, n_rows, bounds_share, scale_share,
-      count_share, count_failure, neighbours, NULL, NULL, NULL, NULL, dataset, release))));
+      'dp_linear_regression', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
+        method := method, lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
+        target_levels := target_levels, row_norm := row_norm, rounds := rounds, split := split, blocks := blocks,
+        n_rows := n_rows, bounds_share := bounds_share, scale_share := scale_share, count_share := count_share,
+        count_failure := count_failure, neighbours := neighbours, dataset := dataset, release := release)))));

@@ -6,21 +6,29 @@
 -- twin       dpsql/functions/quantile.py
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,
-  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
-  release := NULL
+  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_quantile', dpsql_lineage(source, release), source, target, quantiles, epsilon, lower, upper, cells, neighbours, privacy_unit,
-    max_rows_per_unit, row_id, dataset, release));
+    'dp_quantile', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      target := target, quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
+      neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
+      dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   y, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL, neighbours := NULL,
   dataset := NULL, release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_quantiles(
     system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_quantile aggregate', NULL, '', 'y', quantiles, epsilon, lower, upper, cells, neighbours, NULL, NULL, NULL,
-      dataset, release))) IS NOT NULL),
+      'dp_quantile', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
+        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_quantile aggregate', NULL, '', 'y', quantiles, epsilon, lower, upper, cells, neighbours, NULL, NULL, NULL,
-      dataset, release))));
+      'dp_quantile', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
+        neighbours := neighbours, dataset := dataset, release := release)))));

@@ -7,21 +7,29 @@
 -- twin       dpsql/functions/regression_metrics.py
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   source, target := NULL, prediction := NULL, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL,
-  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
-  release := NULL
+  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_regression_metrics', dpsql_lineage(source, release), source, target, prediction, epsilon, lower, upper, error_bound, neighbours, privacy_unit,
-    max_rows_per_unit, row_id, dataset, release));
+    'dp_regression_metrics', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      target := target, prediction := prediction, epsilon := epsilon, lower := lower, upper := upper,
+      error_bound := error_bound, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   y, p, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL, neighbours := NULL, dataset := NULL,
   release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_metrics(
     system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_regression_metrics aggregate', NULL, '', 'y', 'p', epsilon, lower, upper, error_bound, neighbours, NULL, NULL,
-      NULL, dataset, release))) IS NOT NULL),
+      'dp_regression_metrics', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', prediction := 'p', epsilon := epsilon, lower := lower, upper := upper,
+        error_bound := error_bound, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_regression_metrics aggregate', NULL, '', 'y', 'p', epsilon, lower, upper, error_bound, neighbours, NULL, NULL,
-      NULL, dataset, release))));
+      'dp_regression_metrics', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', prediction := 'p', epsilon := epsilon, lower := lower, upper := upper,
+        error_bound := error_bound, neighbours := neighbours, dataset := dataset, release := release)))));

@@ -12,18 +12,32 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_roc', dpsql_lineage(source, release), source, label, score, epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells, lower,
-    upper, target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, dataset, release));
+    'dp_roc', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      label := label, score := score, epsilon := epsilon, delta := delta, thresholds := thresholds,
+      n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, cells := cells, lower := lower,
+      upper := upper, target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_roc(
   y, p, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL,
   curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL,
   dataset := NULL, release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_roc(
     system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_roc aggregate', NULL, '', 'y', 'p', epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells,
-      lower, upper, target_levels, neighbours, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+      'dp_roc', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        label := 'y', score := 'p', epsilon := epsilon, delta := delta, thresholds := thresholds,
+        n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, cells := cells,
+        lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours, dataset := dataset,
+        release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_roc aggregate', NULL, '', 'y', 'p', epsilon, delta, thresholds, n_thresholds, threshold_share, curve, cells,
-      lower, upper, target_levels, neighbours, NULL, NULL, NULL, dataset, release))));
+      'dp_roc', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        label := 'y', score := 'p', epsilon := epsilon, delta := delta, thresholds := thresholds,
+        n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, cells := cells,
+        lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours, dataset := dataset,
+        release := release)))));

@@ -15,22 +15,40 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
   row_id := NULL, value := NULL, dataset := NULL, release := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_score_filter', dpsql_lineage(source, release), source, target, features, n_features, names, score, threshold, k, epsilon, delta, method,
-    max_features_per_row, present_above, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share,
-    target_levels, neighbours, privacy_unit, max_rows_per_unit, row_id, value, dataset, release));
+    'dp_score_filter', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      target := target, features := features, n_features := n_features, names := names, score := score,
+      threshold := threshold, k := k, epsilon := epsilon, delta := delta, method := method,
+      max_features_per_row := max_features_per_row, present_above := present_above, n_max := n_max, cutoff := cutoff,
+      false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
+      vocabulary_share := vocabulary_share, target_levels := target_levels, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
+      dataset := dataset, release := release)));
 
 CREATE OR REPLACE TEMP MACRO dp_score_filter(
-  x, y, score := NULL, threshold := NULL, k := NULL, epsilon := NULL, delta := NULL, method := NULL,
-  n_features := NULL, names := NULL, max_features_per_row := NULL, present_above := NULL, n_max := NULL, cutoff := NULL,
+  x, y, score := NULL, threshold := NULL, k := NULL, epsilon := NULL, delta := NULL, method := NULL, n_features := NULL,
+  names := NULL, max_features_per_row := NULL, present_above := NULL, n_max := NULL, cutoff := NULL,
   false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL, target_levels := NULL,
   neighbours := NULL, dataset := NULL, release := NULL
 ) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_filtered(
     system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_score_filter aggregate', NULL, '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
-      max_features_per_row, present_above, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share,
-      target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))) IS NOT NULL),
+      'dp_score_filter', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', features := 'x', n_features := n_features, names := names, score := score,
+        threshold := threshold, k := k, epsilon := epsilon, delta := delta, method := method,
+        max_features_per_row := max_features_per_row, present_above := present_above, n_max := n_max, cutoff := cutoff,
+        false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
+        vocabulary_share := vocabulary_share, target_levels := target_levels, neighbours := neighbours,
+        dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
-      'dp_score_filter aggregate', NULL, '', 'y', 'x', n_features, names, score, threshold, k, epsilon, delta, method,
-      max_features_per_row, present_above, n_max, cutoff, false_positives, clusters, vocabulary, vocabulary_share,
-      target_levels, neighbours, NULL, NULL, NULL, NULL, dataset, release))));
+      'dp_score_filter', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', features := 'x', n_features := n_features, names := names, score := score,
+        threshold := threshold, k := k, epsilon := epsilon, delta := delta, method := method,
+        max_features_per_row := max_features_per_row, present_above := present_above, n_max := n_max, cutoff := cutoff,
+        false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
+        vocabulary_share := vocabulary_share, target_levels := target_levels, neighbours := neighbours,
+        dataset := dataset, release := release)))));

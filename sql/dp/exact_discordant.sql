@@ -6,5 +6,8 @@ CREATE OR REPLACE TEMP MACRO exact_discordant(
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'exact_discordant', NULL, source, target, features, n_features, names, 1, 1, target_levels, NULL, NULL, NULL,
-    NULL, privacy_unit, max_rows_per_unit, row_id, value, NULL, NULL));
+    'exact_discordant', 'table', NULL, source,
+    system.main.struct_pack(
+      target := target, features := features, n_features := n_features, names := names, k := 1, epsilon := 1,
+      target_levels := target_levels, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
+      row_id := row_id, value := value)));

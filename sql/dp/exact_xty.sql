@@ -2,10 +2,14 @@
 -- EXACT: not private. What dp_sis adds its noise to, on every layout, by the same statement.
 -- units  2^-40 of the product of the half widths
 CREATE OR REPLACE TEMP MACRO exact_xty(
-  source, target := NULL, features := NULL, n_features := NULL, names := NULL,
-  lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,
-  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL
+  source, target := NULL, features := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,
+  target_lower := NULL, target_upper := NULL, target_levels := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
+  row_id := NULL, value := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'exact_xty', NULL, source, target, features, n_features, names, 1, 1, lower, upper, target_lower, target_upper,
-    target_levels, NULL, NULL, NULL, NULL, NULL, privacy_unit, max_rows_per_unit, row_id, value, NULL, NULL));
+    'exact_xty', 'table', NULL, source,
+    system.main.struct_pack(
+      target := target, features := features, n_features := n_features, names := names, k := 1, epsilon := 1,
+      lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
+      target_levels := target_levels, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
+      row_id := row_id, value := value)));

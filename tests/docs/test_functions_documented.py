@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dpsql
-from dpsql.functions.estimate import ESTIMATE_ARGUMENTS
+from dpsql.functions.declarations import DECLARATIONS
+from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import FUNCTIONS
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
@@ -56,7 +58,7 @@ def test_exact_form_takes_what_shapes_the_statistic(exact: str, name: str) -> No
 
 
 def test_estimate_takes_what_it_reads() -> None:
-    assert signature("dp_estimate", "table_macro") == ["function", *ESTIMATE_ARGUMENTS]
+    assert signature("dp_estimate", "table_macro") == ["function", *ESTIMATE]
 
 
 @pytest.mark.parametrize("name", sorted({row[0] for row in MACROS if not row[0].startswith("dpsql_")}))
@@ -68,6 +70,16 @@ def test_every_function_is_in_the_readme(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({name for function in FUNCTIONS.values() for name in function.plan.arguments}))
 def test_every_argument_is_in_the_readme(name: str) -> None:
     assert f"`{name}`" in README
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *DECLARATIONS, "dp_estimate"])
+def test_every_argument_says_what_it_means_in_whole_sentences(name: str) -> None:
+    signature = FUNCTIONS[name].plan.arguments if name in FUNCTIONS else {**DECLARATIONS, "dp_estimate": ESTIMATE}[name]
+    for argument in signature.values():
+        assert re.fullmatch(r"[A-Z'].*[^.]\.", argument.doc), argument.name
+        assert len(argument.doc) > 15, argument.name
+        if isinstance(argument.default, str):
+            assert argument.default in argument.choices, argument.name
 
 
 def test_private_functions_are_volatile_and_see_nulls() -> None:

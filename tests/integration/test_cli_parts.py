@@ -13,11 +13,13 @@ from prompt_toolkit.document import Document
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.demo import MEASUREMENTS, upper_bounds
 from dpsql.cli.dot_commands import DOT_COMMANDS
-from dpsql.cli.known_names import KnownNames, descriptions
+from dpsql.cli.known_names import KnownNames, signature_of
 from dpsql.cli.messages import clean_message
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell, is_complete
 from dpsql.cli.splitting import is_blank, split, split_all
+from dpsql.engines.duckdb.headers import headers
+from dpsql.functions.registry import FUNCTIONS
 
 
 @pytest.fixture
@@ -149,9 +151,45 @@ def test_completing_charges_nothing(runner: Runner) -> None:
 
 
 def test_every_dp_function_is_described(runner: Runner) -> None:
-    texts = descriptions()
+    texts = headers()
     for function in KnownNames(runner).functions:
         assert texts.get(function.name), f"{function.name} has no comment above its definition in sql/"
+
+
+def test_help_shows_defaults_and_what_each_argument_means(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Shell(runner).run_dot(".help dp_bounds")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Draw private bounds that hold the bulk of a column."
+    form = lines.index(
+        "SELECT dp_bounds(y, epsilon := …, failure := 0.001, neighbours := NULL, dataset := NULL, release := NULL)"
+    )
+    assert lines[form + 1].startswith("SELECT * FROM dp_bounds(source, target := …, epsilon := …, failure := 0.001,")
+    rows = [line.split("  ", 1) for line in lines[form + 4 :]]
+    assert [row[0] for row in rows] == list(FUNCTIONS["dp_bounds"].plan.arguments)
+    for name, rest in rows:
+        argument = FUNCTIONS["dp_bounds"].plan.arguments[name]
+        assert rest.strip().startswith(argument.shown_default)
+        assert rest.rstrip().endswith(argument.meaning)
+
+
+@pytest.mark.parametrize("function", ["dp_sis", "exact_xty", "dp_protect", "dp_estimate", "dp_budget", "dp_predict"])
+def test_help_of_every_kind_of_function(runner: Runner, function: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Shell(runner).run_dot(f".help {function}")
+    out = capsys.readouterr().out
+    for argument in signature_of(function).values():
+        if any(argument.name in form.arguments for form in KnownNames(runner).functions if form.name == function):
+            assert argument.meaning in out
+    assert f"{function}(" in out
+
+
+def test_duckdb_lists_what_each_function_does(runner: Runner) -> None:
+    found = runner.connection.execute(
+        "SELECT DISTINCT function_name, comment FROM duckdb_functions() WHERE database_name = 'dpsql' "
+        "AND regexp_matches(function_name, '^(dp|exact)_')"
+    ).fetchall()
+    assert len(found) == len({name for name, _ in found}) > 30
+    assert all(comment for _, comment in found)
+    assert dict(found)["dp_sis"] == FUNCTIONS["dp_sis"].doc
 
 
 def test_a_misspelt_table_is_not_taken_from_python(runner: Runner) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.functions.estimate import ESTIMATE_ARGUMENTS
+from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import FUNCTIONS
 
 # Calls that answer may work; those that are refused must not.
@@ -348,7 +348,7 @@ def test_an_estimate_at_its_extremes(
         {
             "n_rows": "100",
             **one,
-            **{argument: value for argument, value in call.items() if argument in ESTIMATE_ARGUMENTS},
+            **{argument: value for argument, value in call.items() if argument in ESTIMATE},
         }
         for call in CALLS[name]
         if call.get("features") != "'w'"
@@ -357,7 +357,7 @@ def test_an_estimate_at_its_extremes(
     complaints = []
     for call in calls:
         assert tables.connection.execute(f"FROM dp_estimate('{name}', {', '.join(written(call))})").fetchall()
-        for place, argument in enumerate(ESTIMATE_ARGUMENTS if call is calls[0] else call):
+        for place, argument in enumerate(ESTIMATE if call is calls[0] else call):
             values = tried(place, all_of_them=all_of_them)
             for value in values if all_of_them or call is not calls[0] else values[place % 3 :: 3]:
                 text = f"FROM dp_estimate('{name}', {', '.join(written({**call, argument: value}))})"

@@ -35,7 +35,7 @@ def _files() -> list[Path]:
         path
         for folder in ("dpsql", "udfs")
         for path in sorted((_root / folder).rglob("*.py"))
-        if path.name != "codes.py" and "testing" not in path.parts
+        if not {"codes", "testing"} & set(path.parts)
     ]
 
 

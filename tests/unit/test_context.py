@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.contract.arguments import NEIGHBOUR_RELATION
+from dpsql.functions.declarations import DECLARATIONS
+from dpsql.functions.estimate import ESTIMATE
+from dpsql.functions.registry import FUNCTIONS
 
 B = {"target": "y", "lower": 0, "upper": 1}
 
@@ -161,3 +166,65 @@ def test_a_named_release_of_a_frame_replays() -> None:
         )
         assert (again.features, again.ledger_id, again.replayed) == (first.features, first.ledger_id, True)
         assert len([row for row in ctx.ledger.entries("frames") if row.kind == "release"]) == 1
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "select_then_fit", *DECLARATIONS, "dp_estimate"])
+def test_methods_show_their_arguments(name: str) -> None:
+    """What notebooks complete and `help` prints is what the SQL function takes."""
+    method = getattr(dpsql.Context, name)
+    arguments = {**DECLARATIONS, "dp_estimate": ESTIMATE, "select_then_fit": FUNCTIONS["dp_pipeline"].plan.arguments}
+    taken = arguments.get(name) or FUNCTIONS[name].plan.arguments
+    shown = {
+        parameter.name: parameter.default
+        for parameter in inspect.signature(method).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    assert list(shown) == list(taken)
+    if name in FUNCTIONS:
+        assert inspect.getdoc(method).splitlines()[0] == FUNCTIONS[name].doc  # type: ignore[union-attr]
+    for argument in taken.values():
+        assert shown[argument.name] is (inspect.Parameter.empty if argument.required else argument.default)
+        assert f"\n{argument.name} : " in inspect.getdoc(method)  # type: ignore[operator]
+        assert argument.doc in method.__doc__
+
+
+def test_what_a_method_shows_is_exact() -> None:
+    text = inspect.getdoc(dpsql.Context.dp_bounds)
+    assert (
+        text
+        == """\
+Draw private bounds that hold the bulk of a column.
+
+Parameters
+----------
+source : str or frame
+    Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
+target : required
+    Name of the target's column: numeric, text or boolean.
+epsilon : required
+    Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
+failure : default 0.001
+    Chance, at most, that the interval reaches out to where no row is, between 0 and 1.
+neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
+    {RELATION}
+privacy_unit : optional
+    Name of the column of the id of the person to protect. Without it one row is protected.
+max_rows_per_unit : required with privacy_unit
+    Rows that one person may contribute, from 1 to 1000000000. A random choice of them counts.
+row_id : optional
+    Name of the column of the row's id in long rows, or of a stored unique id.
+dataset : default the source's name
+    Name of the budget that is charged.
+release : optional
+    Name of this release. The same call with the same name returns the stored result and costs nothing.
+
+Returns
+-------
+release : Release
+    ``lower``, ``upper``.
+
+Raises
+------
+DpsqlError
+    With a code and the next step; it depends on public values only.""".replace("{RELATION}", NEIGHBOUR_RELATION.doc)
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from importlib.resources import files
 from os import PathLike, fspath
@@ -26,6 +26,7 @@ from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
 from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.file import beside
 from dpsql.ledger.location import is_url
+from dpsql.rendering import text
 
 if TYPE_CHECKING:
     from dpsql.engines.duckdb.session import Session
@@ -246,6 +247,7 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         for spec in SPECS:
             spec.register(cursor, instance.function(spec))
         _run(cursor, (*_EXACT, *_PRIVATE), f"MACRO {instance.catalog}.main.", instance.catalog)
+        _describe(cursor, instance.catalog)
 
         def identify() -> str:
             return instance.identifier
@@ -315,18 +317,33 @@ def _attach(connection: duckdb.DuckDBPyConnection) -> str:
 def _run(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], scope: str, catalog: str) -> None:
     """Create the macros of some SQL files in one scope."""
     for name in names:
-        text = files("dpsql.sql").joinpath(name).read_text(encoding="utf-8")
-        text = re.sub(
+        sql = files("dpsql.sql").joinpath(name).read_text(encoding="utf-8")
+        sql = re.sub(
             r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
             rf"{catalog}.main.\1(",
-            text,
+            sql,
         )
-        text = re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", text)
-        connection.execute(text)
+        sql = re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
+        connection.execute(sql)
 
 
-def refuse_unknown(arguments: dict[str, Any], known: dict[str, Any], function: str) -> None:
-    """Raise when Python code passes an argument that the function does not take."""
+def _describe(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
+    """Let `duckdb_functions` say what each macro of the instance's catalog does."""
+    from dpsql.engines.duckdb.headers import summaries
+
+    texts = summaries()
+    macros = connection.execute(
+        "SELECT DISTINCT function_name, function_type FROM system.main.duckdb_functions() WHERE database_name = ?",
+        [catalog],
+    ).fetchall()
+    for name, kind in macros:
+        if name in texts:
+            table = "TABLE " if kind == "table_macro" else ""
+            connection.execute(f"COMMENT ON MACRO {table}{catalog}.main.{name} IS {text(texts[name])}")
+
+
+def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:
+    """Raise when Python code passes an argument that the function does not have."""
     for name in arguments:
         if name not in known:
             raise ParameterError("P016", f"{function} has no argument {show(name)}. It takes: {', '.join(known)}.")

@@ -1,0 +1,80 @@
+"""Give Python functions the signature and the documentation of a list of arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from inspect import Parameter
+from typing import Any, TypeVar
+
+from dpsql.contract.arguments import REQUIRED, Argument, Signature
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+# What the parameters mean that stand before the arguments.
+_LEADING = {
+    "source": (
+        "str or frame",
+        "Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.",
+    ),
+    "dataset": ("str", "A table or view, or the name of rows that are in no catalog."),
+    "table": ("str", "A table or view."),
+    "base": ("str", "The protected table that it was made from."),
+    "function": ("str", "A function that spends, such as ``'dp_sis'``."),
+}
+
+
+def takes(arguments: Signature, columns: Iterable[str] = ()) -> Callable[[_Function], _Function]:
+    """Return a decorator for a function that takes some arguments as ``**arguments``.
+
+    `inspect.signature`, ``help`` and completion in notebooks then show each of them, with its default and meaning.
+
+    Parameters
+    ----------
+    arguments : Signature
+    columns : iterable of str
+        Those of the release that the function returns, if it does.
+    """
+
+    def dress(function: _Function) -> _Function:
+        written = inspect.signature(function)
+        leading = [one for one in written.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        named = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if argument.required else argument.default)
+            for name, argument in arguments.items()
+        ]
+        function.__signature__ = written.replace(parameters=[*leading, *named])  # type: ignore[attr-defined]
+        function.__doc__ = "\n".join([function.__doc__ or "", "", *_parameters(leading, arguments), *_returns(columns)])
+        return function
+
+    return dress
+
+
+def _parameters(leading: list[Parameter], arguments: Signature) -> Iterator[str]:
+    """Yield the lines of the docstring's section on parameters."""
+    yield from ("Parameters", "----------")
+    for one in leading:
+        if one.name in _LEADING:
+            kind, meaning = _LEADING[one.name]
+            yield from (f"{one.name} : {kind}", f"    {meaning}")
+    for argument in arguments.values():
+        yield from (f"{argument.name} : {_kind(argument)}", f"    {argument.doc}")
+
+
+def _kind(argument: Argument) -> str:
+    """Return the words that an argument may be, and its default."""
+    parts = [f"{{{', '.join(map(repr, argument.choices))}}}"] if argument.choices else []
+    default = argument.shown or (None if argument.default is None else repr(argument.default))
+    if default is None:
+        parts.append("optional")
+    else:
+        parts.append(default if default.startswith(REQUIRED) else f"default {default}")
+    return ", ".join(parts)
+
+
+def _returns(columns: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of the docstring's sections on what is returned and raised."""
+    listed = ", ".join(f"``{name}``" for name in columns)
+    if listed:
+        yield from ("", "Returns", "-------", "release : Release", f"    {listed}.")
+        yield from ("", "Raises", "------", "DpsqlError")
+        yield "    With a code and the next step; it depends on public values only."

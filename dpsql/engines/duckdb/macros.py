@@ -1,0 +1,172 @@
+"""The SQL macros of the private functions, made of their arguments.
+
+``python -m dpsql.engines.duckdb.macros`` writes the files of ``sql/dp`` in a checkout; with ``--check`` it fails where
+one differs. Written by hand are the comment that a function's file opens with, and everything in ``budget.sql`` but the
+parameters of a macro and the struct that it hands over.
+
+A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
+while it binds a statement. The aggregate form leaves out what says something about the columns of a table.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from dpsql.contract.arguments import Argument, Signature
+from dpsql.functions.declarations import DECLARATIONS
+from dpsql.functions.estimate import ESTIMATE
+from dpsql.functions.registry import EXACT, FUNCTIONS
+from dpsql.rendering import text
+
+SQL = Path(__file__).resolve().parents[3] / "sql" / "dp"
+_WIDTH = 120
+# Columns of the aggregate form, in the order of its parameters.
+_COLUMNS = ("x", "y", "p")
+# What the exact form of a function gives for arguments on which the exact statistic does not depend.
+_SPENT = {"k": "1", "epsilon": "1"}
+# Who the first parameters of the macros in budget.sql are.
+_FIRST = {
+    "dp_protect": ("dataset",),
+    "dp_public": ("source",),
+    "dp_derive": ("source", "base"),
+    "dp_estimate": ("function",),
+}
+
+
+def function_sql(name: str) -> str:
+    """Return the macros of a function: the table form, and the aggregate form where it has one."""
+    if name in EXACT:
+        return _exact_form(name)
+    return f"{_table_form(name)}\n\n{_aggregate_form(name)}"
+
+
+def _table_form(name: str) -> str:
+    signature = FUNCTIONS[name].plan.arguments
+    given = {argument: argument for argument in signature}
+    return (
+        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE\n"
+        f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
+        f"    {text(name)}, 'table', dpsql_lineage(source, release), source,\n{_struct(given, 4)}));"
+    )
+
+
+def _exact_form(name: str) -> str:
+    signature = FUNCTIONS[EXACT[name]].plan.arguments
+    taken = [argument for argument in signature.values() if argument.statistic]
+    given = {key: _SPENT.get(key, key) for key in signature if signature[key].statistic or key in _SPENT}
+    return (
+        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), taken)}\n) AS TABLE\n"
+        f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
+        f"    {text(name)}, 'table', NULL, source,\n{_struct(given, 4)}));"
+    )
+
+
+def _aggregate_form(name: str) -> str:
+    function = FUNCTIONS[name]
+    signature = function.plan.arguments
+    columns = [argument for argument in signature.values() if argument.column]
+    taken = [argument for argument in signature.values() if not argument.column and not argument.table_only]
+    if function.plan.names_after is not None:
+        taken = _moved(taken, ("n_features", "names"), function.plan.names_after)
+    given = {argument.name: text(argument.column) for argument in columns}
+    given |= {argument: argument for argument in signature if signature[argument] in taken}
+    first = [column for column in _COLUMNS if column in {argument.column for argument in columns}]
+    row = ", ".join(f"{argument.column} := {argument.column}" for argument in columns)
+    plan = (
+        f"SELECT plan FROM system.main.query(system.main.dpsql_plan(\n"
+        f"      {text(name)}, 'aggregate', NULL, '',\n{_struct(given, 6)}))"
+    )
+    return (
+        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, taken)}\n) AS\n"
+        "  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's\n"
+        "  -- plan fails before a row is read when the budget does not suffice.\n"
+        f"  system.main.dpsql_aggregate_{function.shape.name}(\n"
+        f"    system.main.list(system.main.struct_pack({row})) FILTER (WHERE ({plan}) IS NOT NULL),\n"
+        f"    ({plan}));"
+    )
+
+
+def _moved(arguments: list[Argument], names: tuple[str, ...], after: str) -> list[Argument]:
+    """Return the arguments with some of them moved to behind another one."""
+    rest = [argument for argument in arguments if argument.name not in names]
+    place = 1 + next(number for number, argument in enumerate(rest) if argument.name == after)
+    return rest[:place] + [argument for argument in arguments if argument.name in names] + rest[place:]
+
+
+def _parameters(first: Iterable[str], arguments: Iterable[Argument], *, stated: bool = False) -> str:
+    """Return a macro's parameters; where `stated`, with the defaults themselves, else NULL stands for them."""
+    defaults = (
+        (one.name, str(one.default).lower() if stated and one.default is not None else "NULL") for one in arguments
+    )
+    return _filled([*first, *(f"{name} := {default}" for name, default in defaults)], 2)
+
+
+def _struct(given: Mapping[str, str], indent: int) -> str:
+    """Return a struct of values by their names."""
+    lead = " " * indent
+    if not given:
+        return f"{lead}system.main.struct_pack()"
+    inner = _filled([f"{name} := {value}" for name, value in given.items()], indent + 2)
+    return f"{lead}system.main.struct_pack(\n{inner})"
+
+
+def _filled(parts: list[str], indent: int) -> str:
+    """Return parts between commas, in lines of at most `_WIDTH` characters."""
+    lines, line = [], " " * indent + parts[0]
+    for part in parts[1:]:
+        if len(line) + len(part) + 3 > _WIDTH:
+            lines.append(line + ",")
+            line = " " * indent + part
+        else:
+            line += f", {part}"
+    return "\n".join([*lines, line])
+
+
+def _declared(written: str) -> str:
+    """Return the text of budget.sql with the parameter lists and structs that follow from the arguments."""
+    signatures: dict[str, Signature] = {**DECLARATIONS, "dp_estimate": ESTIMATE}
+    for name, signature in signatures.items():
+        head = f"CREATE OR REPLACE TEMP MACRO {name}("
+        if written.count(head) != 1:
+            raise SystemExit(f"budget.sql: there must be one macro {name}.")
+        before, after = written.split(head)
+        body, rest = after.split(";\n", 1)
+        if "struct_pack(" not in body:
+            raise SystemExit(f"budget.sql: {name} must hand over a struct.")
+        parameters = _parameters(_FIRST[name], signature.values(), stated=name in DECLARATIONS)
+        given = _struct({argument: argument for argument in signature}, 4).lstrip()
+        body = re.sub(r"\A.*?\n?\) AS", f"\n{parameters}\n) AS", body, count=1, flags=re.DOTALL)
+        body = re.sub(r"system\.main\.struct_pack\([^()]*\)", given, body, count=1)
+        written = f"{before}{head}{body};\n{rest}"
+    return written
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Yield every file that is made of arguments, with the text that it should have."""
+    for name in (*FUNCTIONS, *EXACT):
+        path = SQL / f"{name}.sql"
+        header = re.match(r"(?:--.*\n)+", path.read_text(encoding="utf-8")) if path.exists() else None
+        if header is None:
+            raise SystemExit(f"{path}: write the header of {name} first, as comments.")
+        yield path, f"{header.group()}{function_sql(name)}\n"
+    path = SQL / "budget.sql"
+    yield path, _declared(path.read_text(encoding="utf-8"))
+
+
+def main(words: list[str]) -> int:
+    """Write the files, or with ``--check`` say which differ; return the exit status."""
+    stale = [(path, wanted) for path, wanted in generated() if path.read_text(encoding="utf-8") != wanted]
+    if words == ["--check"]:
+        for path, _ in stale:
+            print(f"{path}: not what the arguments say. Run python -m dpsql.engines.duckdb.macros.")
+        return 1 if stale else 0
+    for path, wanted in stale:
+        path.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""A named release is found by the fingerprint of its call: what is stored of a call must never change."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from dpsql.functions.registry import FUNCTIONS, plan_from_json
+from dpsql.ledger.ledger import Ledger
+
+COLUMNS = {"target": "y", "features": ["a", "b"]}
+ROWS = {"target": "y", "features": "word", "row_id": "doc"}
+BOUNDS = {"lower": 0, "upper": 1.5}
+TARGET = {"target_lower": -1, "target_upper": 1}
+UNIT = {"privacy_unit": "person", "max_rows_per_unit": 3}
+SCORED = {"label": "y", "score": "p", "epsilon": 0.3}
+BUDGET = {"epsilon": 0.3, "delta": 1e-6}
+# Recorded on 2026-11-22, before arguments had a class of their own.
+CALLS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "dp_sis",
+        {**COLUMNS, **BOUNDS, **TARGET, "k": 1, "epsilon": 0.1},
+        "09407ea93a1e4acfed4da0690f7022794ddeb283744177d0118fe018078846d6",
+    ),
+    (
+        "dp_sis",
+        {
+            "target": "y",
+            "features": "x",
+            "n_features": 3,
+            **BOUNDS,
+            "target_levels": ["no", "yes"],
+            "k": 2,
+            "epsilon": 1,
+            "mechanism": "canonical_lipschitz",
+            "gamma": 0.25,
+            "center": "target",
+            "center_share": 0.2,
+            "neighbours": "replace",
+        },
+        "3dcb8a79a38ffbfe0301b3e86bdeeb61acaeb09bc3362feb35a4978fb91e93ec",
+    ),
+    (
+        "dp_kendall",
+        {**COLUMNS, **UNIT, "k": 1, "epsilon": 1, "split": "scaled", "blocks": 4},
+        "b8f2b75787b5ea3d3759a106c197841d7580f434ff1276ac5b993c41cdb91dba",
+    ),
+    (
+        "dp_two_stage",
+        {**COLUMNS, "k": 1, "epsilon": 1, "rows_per_block": 50, "penalty": 0.2, "standardize": False},
+        "d891fd1df1b7018349106830d71c26e67e3bf5e729dc4a3ef3d392cc9f0c62d8",
+    ),
+    (
+        "dp_best_subset",
+        {
+            **COLUMNS,
+            **BOUNDS,
+            **TARGET,
+            "k": 1,
+            "epsilon": 1,
+            "method": "top_r",
+            "list_size": 2,
+            "gap": 0.5,
+            "ridge": 0.1,
+        },
+        "4f47564ef7532a58c2f6ee758fe3d25e1e026605bd2fcfdd9599974efc10f5d5",
+    ),
+    (
+        "dp_score_filter",
+        {**COLUMNS, **BUDGET, "threshold": 10.5, "present_above": 0.5},
+        "eea3d31fb9145a8e53b3cffccb659e4517ef08114aba19a8691591fc652f8f05",
+    ),
+    (
+        "dp_score_filter",
+        {**ROWS, **BUDGET, "k": 3, "vocabulary": "private", "clusters": 2, "target_levels": [0, 1]},
+        "37a13c4718e515ee1012d8b178c2bb19accae613b85be9bb70519315338edb95",
+    ),
+    (
+        "dp_linear_regression",
+        {**COLUMNS, **BOUNDS, **TARGET, **BUDGET, "row_norm": 1, "rounds": 5, "method": "boosted_ada_ssp"},
+        "b44c334ee3e325dd1ed4a0702757f54828b4f203a1193f7719aa2cb0c8e18de2",
+    ),
+    (
+        "dp_linear_regression",
+        {**COLUMNS, **BUDGET, "blocks": 2000, "dataset": "other"},
+        "dcdbcc756610bf01455cc98983ab02150811f317ed98ab6a4fa718a2faa6ff0c",
+    ),
+    (
+        "dp_pipeline",
+        {**COLUMNS, **BUDGET, "k": 1, "n_rows": 10000, "bounds_share": 0.3},
+        "e12107465b8a564f1b3d690d8b27adc378b41cbb1d681db19711ffd364509b87",
+    ),
+    (
+        "dp_naive_bayes",
+        {
+            **ROWS,
+            **BUDGET,
+            "names": ["u", "v"],
+            "value": "n",
+            "smoothing": 2,
+            "shrink": False,
+            "max_features_per_row": 3,
+        },
+        "8939257157991c2e3992263473277736c589de2e7e463c77a5303f9870873206",
+    ),
+    (
+        "dp_logistic_regression",
+        {**COLUMNS, **BOUNDS, **BUDGET, "row_norm": 2, "regularization": 0.01},
+        "5af795dddc7b08bd4af0587ec64d7ce52e094d0e407bf9cef20b78483fe77d79",
+    ),
+    (
+        "dp_quantile",
+        {"target": "y", "quantiles": [0.25, 0.5], **BOUNDS, "epsilon": 0.3, "cells": 64},
+        "8f2497b2db17da921e4ff16c78fe9575996db72d80439d6d875a3e4425bf3e61",
+    ),
+    (
+        "dp_bounds",
+        {"target": "y", "epsilon": 0.3, "failure": 0.01},
+        "8446b892fad5bb22d2afe89e4a1feb2cba9e265ca8c04e155e5f1dbaffb72f8a",
+    ),
+    (
+        "dp_regression_metrics",
+        {"target": "y", "prediction": "p", **BOUNDS, "epsilon": 0.3, "error_bound": 0.5},
+        "6f5e50c41169ef03e557e5cdeeff3fbf4c6709611e87d79c106c336398d820d0",
+    ),
+    (
+        "dp_roc",
+        {**SCORED, "delta": 1e-6, "thresholds": "fixed", "n_thresholds": 7, "threshold_share": 0.3},
+        "78b05f5367e74a293319ea7e9100b48ece2f277b01da529e8b9c0eb5ff579ae3",
+    ),
+    (
+        "dp_auc",
+        {**SCORED, **UNIT, "row_id": "id", "cells": 128},
+        "fe069daa904b2d8a1aaf9fb9ba1b1fccf581920589973d71feece48b8af5b2a5",
+    ),
+    (
+        "dp_confusion",
+        {**SCORED, "thresholds": [0.5, 0.9], "curve": "tree"},
+        "a3da1b2c38c8eea945f2bfa3ce2d654959a0f41e5af76ea8532b5384927397ff",
+    ),
+]
+
+
+def fingerprint(function: str, given: dict[str, Any]) -> str:
+    plan = FUNCTIONS[function].plan.from_arguments("t", {**given, "release": "r"})
+    return Ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
+
+
+@pytest.mark.parametrize(("function", "given", "recorded"), CALLS)
+def test_the_fingerprint_of_a_call_stays(function: str, given: dict[str, Any], recorded: str) -> None:
+    assert fingerprint(function, given) == recorded
+
+
+@pytest.mark.parametrize(("function", "given", "_"), CALLS)
+def test_a_plan_comes_back_from_its_text(function: str, given: dict[str, Any], _: str) -> None:
+    plan = FUNCTIONS[function].plan.from_arguments("t", given)
+    again = plan_from_json(plan.to_json())
+    assert again == plan
+    for field in fields(plan):
+        assert type(getattr(again, field.name)) is type(getattr(plan, field.name)), field.name
+    assert again.event == plan.event
+
+
+def test_every_function_is_recorded() -> None:
+    assert {function for function, _, _ in CALLS} == set(FUNCTIONS)
