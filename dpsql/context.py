@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
@@ -88,82 +88,82 @@ class Context:
         self.ledger: Ledger = self._session.ledger
 
     @_releases("dp_sis")
-    def dp_sis(self, source: Any, **arguments: Any) -> Release:
+    def dp_sis(self, source: object, **arguments: object) -> Release:
         """Select k features privately by their cross product with the target."""
         return self._release_of("dp_sis", source, arguments)
 
     @_releases("dp_kendall")
-    def dp_kendall(self, source: Any, **arguments: Any) -> Release:
+    def dp_kendall(self, source: object, **arguments: object) -> Release:
         """Select k features privately by rank correlation."""
         return self._release_of("dp_kendall", source, arguments)
 
     @_releases("dp_two_stage")
-    def dp_two_stage(self, source: Any, **arguments: Any) -> Release:
+    def dp_two_stage(self, source: object, **arguments: object) -> Release:
         """Select k features privately by votes of block-wise Lasso fits."""
         return self._release_of("dp_two_stage", source, arguments)
 
     @_releases("dp_best_subset")
-    def dp_best_subset(self, source: Any, **arguments: Any) -> Release:
+    def dp_best_subset(self, source: object, **arguments: object) -> Release:
         """Select one k-subset privately by its least squares fit."""
         return self._release_of("dp_best_subset", source, arguments)
 
     @_releases("dp_score_filter")
-    def dp_score_filter(self, source: Any, **arguments: Any) -> Release:
+    def dp_score_filter(self, source: object, **arguments: object) -> Release:
         """Find features privately whose counts by label score high."""
         return self._release_of("dp_score_filter", source, arguments)
 
     @_releases("dp_linear_regression")
-    def dp_linear_regression(self, source: Any, **arguments: Any) -> Release:
+    def dp_linear_regression(self, source: object, **arguments: object) -> Release:
         """Fit a linear model privately."""
         return self._release_of("dp_linear_regression", source, arguments)
 
     @_releases("dp_pipeline")
-    def dp_pipeline(self, source: Any, **arguments: Any) -> Release:
+    def dp_pipeline(self, source: object, **arguments: object) -> Release:
         """Select features and fit a linear model to them under one budget."""
         return self._release_of("dp_pipeline", source, arguments)
 
     @_releases("dp_pipeline")
-    def select_then_fit(self, source: Any, **arguments: Any) -> Release:
+    def select_then_fit(self, source: object, **arguments: object) -> Release:
         """Do the same as `dp_pipeline`, under a descriptive name."""
         return self._release_of("dp_pipeline", source, arguments)
 
     @_releases("dp_naive_bayes")
-    def dp_naive_bayes(self, source: Any, **arguments: Any) -> Release:
+    def dp_naive_bayes(self, source: object, **arguments: object) -> Release:
         """Fit naive Bayes privately to binary features."""
         return self._release_of("dp_naive_bayes", source, arguments)
 
     @_releases("dp_logistic_regression")
-    def dp_logistic_regression(self, source: Any, **arguments: Any) -> Release:
+    def dp_logistic_regression(self, source: object, **arguments: object) -> Release:
         """Fit a logistic regression privately."""
         return self._release_of("dp_logistic_regression", source, arguments)
 
     @_releases("dp_quantile")
-    def dp_quantile(self, source: Any, **arguments: Any) -> Release:
+    def dp_quantile(self, source: object, **arguments: object) -> Release:
         """Draw private quantiles of a column."""
         return self._release_of("dp_quantile", source, arguments)
 
     @_releases("dp_bounds")
-    def dp_bounds(self, source: Any, **arguments: Any) -> Release:
+    def dp_bounds(self, source: object, **arguments: object) -> Release:
         """Draw private bounds that hold the bulk of a column."""
         return self._release_of("dp_bounds", source, arguments)
 
     @_releases("dp_regression_metrics")
-    def dp_regression_metrics(self, source: Any, **arguments: Any) -> Release:
+    def dp_regression_metrics(self, source: object, **arguments: object) -> Release:
         """Measure predictions privately."""
         return self._release_of("dp_regression_metrics", source, arguments)
 
     @_releases("dp_roc")
-    def dp_roc(self, source: Any, **arguments: Any) -> Release:
+    def dp_roc(self, source: object, **arguments: object) -> Release:
         """Release a ROC curve of scores privately."""
         return self._release_of("dp_roc", source, arguments)
 
     @_releases("dp_auc")
-    def dp_auc(self, source: Any, **arguments: Any) -> Release:
+    def dp_auc(self, source: object, **arguments: object) -> Release:
         """Release the area under a ROC curve privately."""
         return self._release_of("dp_auc", source, arguments)
 
     @_releases("dp_confusion")
-    def dp_confusion(self, source: Any, **arguments: Any) -> Release:
+    def dp_confusion(self, source: object, **arguments: object) -> Release:
         """Release confusion matrices at public thresholds privately."""
         return self._release_of("dp_confusion", source, arguments)
 
@@ -189,7 +189,7 @@ class Context:
         """Return one row per model in the ledger."""
         return self.sql("SELECT * FROM dp_models()")
 
-    def dp_predict(self, model: str | int | Release, source: Any, *, dataset: str | None = None) -> pa.Table:
+    def dp_predict(self, model: str | int | Release, source: object, *, dataset: str | None = None) -> pa.Table:
         """Return the rows of a source with a column ``prediction``; costs nothing.
 
         Of a classifier ``prediction`` is the likelier class, as text, and ``probability`` that of its second class. Of
@@ -224,13 +224,14 @@ class Context:
                 shown = show(source if isinstance(source, str) else type(source).__name__)
                 raise SourceError("S002", f"source {shown}: {reason} Check the source's columns.") from None
 
-    def _release_of(self, function: str, source: Any, arguments: dict[str, Any]) -> Release:
+    def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
         from dpsql.engines.duckdb.statements import release_sql, stored_sql
 
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
-        if isinstance(arguments.get("features"), Release):
-            arguments["features"] = {"release": arguments["features"].ledger_id}
+        features = arguments.get("features")
+        if isinstance(features, Release):
+            arguments["features"] = {"release": features.ledger_id}
         with self._named(source) as name:
             seen = self._seen(name, arguments.get("release"))
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
@@ -255,17 +256,17 @@ class Context:
         )
 
     @takes(DECLARATIONS["dp_protect"])
-    def dp_protect(self, dataset: str, **budget: Any) -> str:
+    def dp_protect(self, dataset: str, **budget: object) -> str:
         """Set the budget of a table; return what now stands, in words."""
         return self._declare("dp_protect", dataset, budget)
 
     @takes(DECLARATIONS["dp_public"])
-    def dp_public(self, table: str, **said: Any) -> str:
+    def dp_public(self, table: str, **said: object) -> str:
         """Declare that a table is public: it holds nothing about any privacy unit, so views may join it."""
         return self._declare("dp_public", table, said)
 
     @takes(DECLARATIONS["dp_derive"])
-    def dp_derive(self, table: str, base: str, **said: Any) -> str:
+    def dp_derive(self, table: str, base: str, **said: object) -> str:
         """Declare that a table was made from a protected one; return what now stands, in words."""
         return self._declare("dp_derive", table, said, base)
 
@@ -273,7 +274,7 @@ class Context:
         """Return every undeclared table, with the statements that would declare it."""
         return self.sql("SELECT * FROM dp_unplaced()")
 
-    def _declare(self, function: str, table: str, said: dict[str, Any], *more: Any) -> str:
+    def _declare(self, function: str, table: str, said: dict[str, object], *more: object) -> str:
         """Call a SQL function that declares something, with values as parameters."""
         refuse_unknown(said, DECLARATIONS[function], function)
         names = ", ".join(f"{name} := ?" for name in said)
@@ -298,7 +299,7 @@ class Context:
         return self.sql("SELECT * FROM dp_ledger()")
 
     @takes(ESTIMATE)
-    def dp_estimate(self, function: str = "dp_sis", **arguments: Any) -> pa.Table:
+    def dp_estimate(self, function: str = "dp_sis", **arguments: object) -> pa.Table:
         """Return what a call would cost and how noisy it would be; reads no table."""
         import pyarrow as pa
 
@@ -348,7 +349,7 @@ class Context:
                 raise
             raise ours from None
 
-    def _seen(self, source: str, release: Any) -> list[tuple[str, str]] | None:
+    def _seen(self, source: str, release: object) -> list[tuple[str, str]] | None:
         """Return the plans of what a source may read if anything is protected: what `dpsql_lineage` does in SQL."""
         sources = self._session.sources
         if not source or not (release is not None or sources.governed):
@@ -379,7 +380,7 @@ class Context:
             raise SourceError("S001", f"source {show(plan.source)}: {reason} Check the source's name.") from None
 
     @contextmanager
-    def _named(self, source: Any) -> Iterator[str]:
+    def _named(self, source: object) -> Iterator[str]:
         """Register a frame for the duration of a call."""
         if isinstance(source, str):
             yield source

@@ -11,7 +11,10 @@ import sys
 import threading
 import time
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich import progress as rich_progress
 
 _SHOWN_AFTER = 0.7  # seconds; shorter work stays silent
 _interrupts = 0
@@ -55,8 +58,7 @@ class Progress:
         self._label = label
         self._interrupts = _interrupts
         self._started = time.monotonic()
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar: tuple[rich_progress.Progress, rich_progress.TaskID] | None = None
 
     def __call__(self, share: float) -> None:
         """Show the fraction of the work that is done, in [0, 1]; public.
@@ -66,8 +68,9 @@ class Progress:
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         """
-        if self._is_shown():
-            self._bar.update(self._task, total=1.0, completed=min(max(share, 0.0), 1.0))
+        shown = self._shown()
+        if shown is not None:
+            shown[0].update(shown[1], total=1.0, completed=min(max(share, 0.0), 1.0))
 
     def tick(self) -> None:
         """Show that the work is still running.
@@ -77,25 +80,26 @@ class Progress:
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         """
-        if self._is_shown():
-            self._bar.update(self._task)
+        shown = self._shown()
+        if shown is not None:
+            shown[0].update(shown[1])
 
-    def _is_shown(self) -> bool:
-        """Check for Ctrl-C; return whether the bar is shown, which it is after a while."""
+    def _shown(self) -> tuple[rich_progress.Progress, rich_progress.TaskID] | None:
+        """Check for Ctrl-C; return the bar and its task once it is shown, which it is after a while."""
         if _interrupts != self._interrupts:
             raise KeyboardInterrupt
         if self._bar is None and time.monotonic() - self._started >= _SHOWN_AFTER and sys.stderr.isatty():
             self._open()
-        return self._bar is not None
+        return self._bar
 
     def _open(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(self._label, total=None)
-        self._bar.start()
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar = bar, bar.add_task(self._label, total=None)
+        bar.start()
 
     def __enter__(self) -> Progress:
         return self
@@ -104,4 +108,4 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            self._bar[0].stop()

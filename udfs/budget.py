@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TypeAlias
 
 from dpsql.contract.parameters import text, text_list
 from dpsql.engines.duckdb.session import Session
@@ -32,15 +32,26 @@ _BUDGET = {
 
 _BUDGETED = ("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, "accountant")
 
+Plans: TypeAlias = Sequence[Mapping[str, str]] | None
+Said: TypeAlias = Mapping[str, object]
+Known: TypeAlias = Sequence[str] | None
 
-def _seen(listed: Any) -> list[tuple[str, str]]:
+
+def _seen(listed: Plans) -> list[tuple[str, str]]:
     return [(one["query"], one["plan"]) for one in listed or ()]
 
 
 def protect(session: Session) -> Callable[..., str]:
     """Bind (dataset, budget and policy, what the table reads, texts of views, …) → what now stands."""
 
-    def run(dataset: Any, said: dict[str, Any], seen: Any, texts: Any, public_seen: Any, known: Any) -> str:
+    def run(
+        dataset: object,
+        said: Said,
+        seen: Plans,
+        texts: Sequence[str] | None,
+        public_seen: Sequence[Plans] | None,
+        known: Known,
+    ) -> str:
         dataset = text("dataset", dataset, hint="Give the name of the budget.")
         hint = "Give the names of tables: public := ['wards']."
         tables = () if said["public"] is None else text_list("public", said["public"], hint=hint)
@@ -61,7 +72,7 @@ def protect(session: Session) -> Callable[..., str]:
 def public(session: Session) -> Callable[..., str]:
     """Bind (table, what its owner says, what it reads, names of tables) → what now stands."""
 
-    def run(table: Any, said: dict[str, Any], seen: Any, known: Any) -> str:
+    def run(table: str, said: Said, seen: Plans, known: Known) -> str:
         name = session.sources.public(table, _seen(seen), known=known or (), force=said["force"] is True)
         return f"{name}: public"
 
@@ -71,7 +82,7 @@ def public(session: Session) -> Callable[..., str]:
 def derive(session: Session) -> Callable[..., str]:
     """Bind (table, base, what its owner says, what it reads, names of tables) → what now stands."""
 
-    def run(table: Any, base: Any, said: dict[str, Any], seen: Any, known: Any) -> str:
+    def run(table: str, base: object, said: Said, seen: Plans, known: Known) -> str:
         base = text("base", base, hint="Give the protected table that it was made from.")
         unit = said["privacy_unit"]
         name = session.sources.derive(
@@ -95,12 +106,12 @@ def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
     )
 
 
-def budget(session: Session) -> Callable[..., list[dict[str, Any]]]:
+def budget(session: Session) -> Callable[..., list[dict[str, object]]]:
     """Bind () → one row per dataset."""
     return lambda: [{name: getattr(row, name) for name in _BUDGET} for row in session.ledger.budgets()]
 
 
-def ledger(session: Session) -> Callable[..., list[dict[str, Any]]]:
+def ledger(session: Session) -> Callable[..., list[dict[str, object]]]:
     """Bind () → one row per entry."""
     return lambda: [{name: asdict(row)[name] for name in _LEDGER} for row in session.ledger.entries()]
 
@@ -125,10 +136,10 @@ _LEDGER = {
 _UNPLACED = ("table_name", "if_public", "if_derived", "if_protected")
 
 
-def estimate(session: Session) -> Callable[..., list[dict[str, Any]]]:
+def estimate(session: Session) -> Callable[..., list[dict[str, object]]]:
     """Bind (function, public arguments) → what a call would cost and how noisy it would be."""
 
-    def run(function: Any, given: dict[str, Any]) -> list[dict[str, Any]]:
+    def run(function: object, given: dict[str, object]) -> list[dict[str, object]]:
         return estimates.estimate(function, **{name: value for name, value in given.items() if value is not None})
 
     return run

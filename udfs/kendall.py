@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
 from dpsql.engines.duckdb.session import Session
+from dpsql.statistics.pairs import WholeTable
 from dpsql.udfs.release import complete
 from dpsql.udfs.spec import UdfSpec
 
@@ -15,12 +15,14 @@ from dpsql.udfs.spec import UdfSpec
 def exact(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, numbers of the batches) → one row per feature, without noise. Not private."""
 
-    def run(tickets: Any, statistics: Any) -> pa.Array:
+    def run(tickets: pa.Array, statistics: pa.Array) -> pa.Array:
         out = []
         for ticket, numbers in zip(tickets, statistics, strict=True):
             running = session.running(ticket.as_py(), private=False)
-            rows: Any = complete(running, numbers)
-            counts = zip(running.call.features, *rows.counts(), strict=True)
+            collector = complete(running, numbers)
+            if not isinstance(collector, WholeTable):
+                raise TypeError("the counts are of another function")
+            counts = zip(running.call.features, *collector.counts(), strict=True)
             out.append([{"feature": name, "discordant": no, "concordant": yes} for name, yes, no in counts])
             session.close_call(ticket.as_py())
         number = pa.decimal128(38, 0)

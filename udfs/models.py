@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from dpsql.engines.duckdb.past_releases import ModelRow
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
@@ -16,6 +17,7 @@ from dpsql.released import curves as roc
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.udfs.spec import UdfSpec
 
+_Rows = TypeVar("_Rows")
 _MODELS = {
     "model": "VARCHAR",
     "ledger_id": "BIGINT",
@@ -39,7 +41,7 @@ def model_number(session: Session) -> Callable[..., int]:
 def predict(session: Session) -> Callable[..., pa.Array]:
     """Bind (number of the model, row or vector) → one prediction per row; NULL where a feature is."""
 
-    def run(models: Any, rows: Any) -> pa.Array:
+    def run(models: pa.Array, rows: pa.Array) -> pa.Array:
         predictions = _one_model(session, models).predict_rows(single_chunk(rows))
         if np.isnan(predictions.sum()):
             return pa.array(predictions, mask=np.isnan(predictions))
@@ -51,7 +53,7 @@ def predict(session: Session) -> Callable[..., pa.Array]:
 def predict_class(session: Session) -> Callable[..., pa.Array]:
     """Bind (number of the model, row, vector or names) → the likelier class of each row, as text."""
 
-    def run(models: Any, rows: Any) -> pa.Array:
+    def run(models: pa.Array, rows: pa.Array) -> pa.Array:
         model = _one_model(session, models)
         if not isinstance(model, LinearClassifier):
             raise ParameterError("P057", "dp_predict_class takes a classifier. Write dp_predict for a number.")
@@ -60,7 +62,7 @@ def predict_class(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def _one_model(session: Session, models: Any) -> LinearModel:
+def _one_model(session: Session, models: pa.Array) -> LinearModel:
     """Return the one model of a batch of rows."""
     numbers = single_chunk(models).to_numpy(zero_copy_only=False)
     if (numbers != numbers[0]).any():
@@ -68,12 +70,12 @@ def _one_model(session: Session, models: Any) -> LinearModel:
     return session.model(int(numbers[0]))
 
 
-def models(session: Session) -> Callable[..., list[dict[str, Any]]]:
+def models(session: Session) -> Callable[..., list[ModelRow]]:
     """Bind () → one row per model in the ledger."""
     return session.past.models
 
 
-def curve(view: Callable[[Any], Any], session: Session) -> Callable[..., Any]:
+def curve(view: Callable[[Any], _Rows], session: Session) -> Callable[..., _Rows]:
     """Bind (release, dataset) → a view of a released ROC curve."""
     return lambda key, dataset: session.past.curve(key, dataset, view)
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.engines.duckdb.session import RunningCall, Session
+from dpsql.engines.duckdb.running import RunningCall, Statistic
+from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
 from dpsql.errors import InternalError
 from dpsql.functions.registry import EXACT, function_of, plan_from_json
+from dpsql.functions.sis import SisCall
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
 from dpsql.ledger.ledger import Entry
@@ -28,13 +30,16 @@ from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import integers, nested, one_ticket
 
+Number = TypeVar("Number", np.int64, np.uint64)
 _BATCH = 1 << 16  # rows of the aggregate form that are processed at once
 
 
 def plan(session: Session) -> Callable[..., str]:
     """Bind (function, its form, what its source reads, source, arguments) → the text to run. Pure: never charges."""
 
-    def run(name: str, form: str, seen: Any, source: Any, given: dict[str, Any]) -> str:
+    def run(
+        name: str, form: str, seen: Sequence[Mapping[str, str]] | None, source: object, given: dict[str, object]
+    ) -> str:
         plans = None if seen is None else [(one["query"], one["plan"]) for one in seen]
         checked = session.plan(name, source, given, seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
@@ -54,7 +59,7 @@ def spellings(session: Session) -> Callable[..., list[str] | None]:
     Pure, so that it is known while a statement is bound.
     """
 
-    def run(source: Any, search_path: Any, database: Any, always: Any) -> list[str] | None:
+    def run(source: object, search_path: str, database: str, always: object) -> list[str] | None:
         source = parameters.text("source", source, hint="Give the name of a table, view or registered frame.")
         return session.sources.spellings(source, search_path, database, always=always is True)
 
@@ -64,7 +69,7 @@ def spellings(session: Session) -> Callable[..., list[str] | None]:
 def admit(session: Session) -> Callable[..., pa.Array]:
     """Bind (plan, plan of the statement around it) → the plan with its place; no row is read before."""
 
-    def run(plans: Any, statements: Any) -> pa.Array:
+    def run(plans: pa.Array, statements: pa.Array) -> pa.Array:
         if len(plans) != 1:
             raise nested()
         return pa.array([session.admit(plan_from_json(plans[0].as_py()), statements[0].as_py() or "").to_json()])
@@ -78,7 +83,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
     The zero is a number that the planner cannot know.
     """
 
-    def run(functions: Any, plans: Any, probe: Any, views: Any) -> pa.Array:
+    def run(functions: pa.Array, plans: pa.Array, probe: pa.Array, views: pa.Array) -> pa.Array:
         if len(plans) != 1:
             raise nested()
         checked = plan_from_json(plans[0].as_py())
@@ -104,7 +109,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def _texts(views: Any) -> dict[str, str]:
+def _texts(views: pa.Array) -> dict[str, str]:
     """Return the texts of all views by their folded names; several views may share a name."""
     out: dict[str, str] = {}
     for listed in views:
@@ -117,7 +122,7 @@ def _texts(views: Any) -> dict[str, str]:
 def target(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, row) → the target of each row as the call codes it."""
 
-    def run(tickets: Any, rows: Any) -> pa.Array:
+    def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
         return pa.array(session.guarded(one_ticket(tickets), lambda running: running.call.coded_target(batch)))
 
@@ -127,7 +132,7 @@ def target(session: Session) -> Callable[..., pa.Array]:
 def collect(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, pass, row, key, rows of the block) → on the batch's first row its number, NULL on the others."""
 
-    def run(tickets: Any, passes: Any, rows: Any, keys: Any, sizes: Any) -> pa.Array:
+    def run(tickets: pa.Array, passes: pa.Array, rows: pa.Array, keys: pa.Array, sizes: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
         hashes, counts = _numbers(keys, np.uint64), _numbers(sizes, np.int64)
 
@@ -148,13 +153,13 @@ def collect(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def _numbers(column: Any, kind: Any) -> NDArray[Any] | None:
+def _numbers(column: pa.Array, kind: type[Number]) -> NDArray[Number] | None:
     """Return a column of integers; None for a column of NULL. With some NULLs, NumPy would return doubles."""
     array = single_chunk(column)
     return None if array.null_count == len(array) else array.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
 
 
-def complete(running: RunningCall, numbers: Any) -> Collector:
+def complete(running: RunningCall, numbers: pa.Array) -> Collector:
     """Return the collector after checking that every batch that it took in was reported exactly once."""
     came = [] if numbers.values is None else numbers.values.to_pylist()
     if running.collecting is None or sorted(came) != list(range(1, running.batches + 1)):
@@ -165,7 +170,7 @@ def complete(running: RunningCall, numbers: Any) -> Collector:
 def turn(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, pass, numbers of its batches) → the ticket, after drawing what the next pass needs."""
 
-    def run(tickets: Any, passes: Any, statistics: Any) -> pa.Array:
+    def run(tickets: pa.Array, passes: pa.Array, statistics: pa.Array) -> pa.Array:
         for ticket, number, row in zip(tickets, passes, statistics, strict=True):
             session.turn(ticket.as_py(), number.as_py(), partial(complete, numbers=row))
         return single_chunk(tickets)
@@ -176,18 +181,21 @@ def turn(session: Session) -> Callable[..., pa.Array]:
 def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, statistic) → the result: charged, drawn and stored in one transaction."""
 
-    def one(ticket: int, statistic: Any) -> Entry:
+    def one(ticket: int, statistic: pa.Array) -> Entry:
         def work(running: RunningCall) -> Entry:
-            def read(_: RunningCall) -> Any:
+            def read(_: RunningCall) -> Statistic:
+                found: Statistic
                 if running.collecting is None:
-                    return integers(statistic, running.call.statistic_length)
-                return complete(running, statistic)
+                    found = integers(statistic, running.call.statistic_length)
+                else:
+                    found = complete(running, statistic)
+                return found
 
             return session.finish(ticket, running, session.guarded(ticket, read))
 
         return session.release_once(ticket, work)
 
-    def run(tickets: Any, statistics: Any) -> pa.Array:
+    def run(tickets: pa.Array, statistics: pa.Array) -> pa.Array:
         return _releases(shape, [one(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)])
 
     return run
@@ -196,7 +204,7 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (plan, views) → a named release from the ledger."""
 
-    def run(plans: Any, views: Any) -> pa.Array:
+    def run(plans: pa.Array, views: pa.Array) -> pa.Array:
         texts = _texts(views)
         return _releases(shape, [session.stored(plan_from_json(text.as_py()), texts) for text in plans])
 
@@ -206,7 +214,7 @@ def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (list of {y, x}, plan) → the result of each group; one group is one release."""
 
-    def run(groups: Any, plans: Any) -> pa.Array:
+    def run(groups: pa.Array, plans: pa.Array) -> pa.Array:
         lists = single_chunk(groups)
         checked = plan_from_json(plans[0].as_py())
         call = function_of(checked.function).call.resolve(checked, lists.type.value_type, {})
@@ -231,23 +239,30 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
     # The key that decides a row's block must be the same in every pass.
     keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
 
-    def read(_: RunningCall) -> Any:
-        if running.collecting is None:
-            return sis.statistic(running.call, batches)
+    def gather(_: RunningCall) -> Collector:
+        collecting = running.collecting
+        if collecting is None:
+            raise TypeError("the call collects nothing")
         for batch, words in zip(batches, keys, strict=True):
-            running.collecting.add(running.call, batch, Batch(words))
-        return running.collecting.whole()
+            collecting.add(running.call, batch, Batch(words))
+        return collecting.whole()
+
+    def read(_: RunningCall) -> Statistic:
+        if running.collecting is not None:
+            return gather(running)
+        summed: Statistic = sis.statistic(running.call_as(SisCall), batches)
+        return summed
 
     if running.collecting is not None:
         for number in range(1, running.call.plan.passes):
-            session.turn(ticket, number, read)
+            session.turn(ticket, number, gather)
     return session.finish(ticket, running, session.guarded(ticket, read))
 
 
 def features(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket) → the public features, and the value of an absent one."""
 
-    def run(tickets: Any) -> pa.Array:
+    def run(tickets: pa.Array) -> pa.Array:
         kind = pa.struct([("j", pa.int64()), ("name", pa.string()), ("absent", pa.int64())])
         out = []
         for ticket in tickets:
@@ -263,7 +278,7 @@ def features(session: Session) -> Callable[..., pa.Array]:
 def vocabulary(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, list of {j, name}) → the ticket, after the call has learned the number of every name."""
 
-    def one(ticket: int, listed: Any) -> int:
+    def one(ticket: int, listed: pa.Array) -> int:
         def learn(running: RunningCall) -> int:
             names = [] if listed.values is None else listed.values.field("name").to_pylist()
             if running.collecting is not None:
@@ -272,7 +287,7 @@ def vocabulary(session: Session) -> Callable[..., pa.Array]:
 
         return session.guarded(ticket, learn, private=True)
 
-    def run(tickets: Any, lists: Any) -> pa.Array:
+    def run(tickets: pa.Array, lists: pa.Array) -> pa.Array:
         out = [one(ticket.as_py(), listed) for ticket, listed in zip(tickets, lists, strict=True)]
         return pa.array(out, type=pa.int64())
 
@@ -287,7 +302,7 @@ def identities(session: Session) -> Callable[..., pa.Array]:
 def contents(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, row) → a hash of the row as the call reads it, under the session's key."""
 
-    def run(tickets: Any, rows: Any) -> pa.Array:
+    def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
 
         def hashed(running: RunningCall) -> pa.Array:
@@ -302,7 +317,7 @@ def contents(session: Session) -> Callable[..., pa.Array]:
 def values(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, value) → the value of each cell as a double."""
 
-    def run(tickets: Any, cells: Any) -> pa.Array:
+    def run(tickets: pa.Array, cells: pa.Array) -> pa.Array:
         batch = single_chunk(cells)
         missing = batch.is_null().to_numpy(zero_copy_only=False)
         return pa.array(session.guarded(one_ticket(tickets), lambda _: to_doubles(batch)), mask=missing)
@@ -313,7 +328,7 @@ def values(session: Session) -> Callable[..., pa.Array]:
 def present(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, value) → whether each cell counts as present: neither missing nor zero."""
 
-    def run(tickets: Any, cells: Any) -> pa.Array:
+    def run(tickets: pa.Array, cells: pa.Array) -> pa.Array:
         batch = single_chunk(cells)
         return pa.array(session.guarded(one_ticket(tickets), lambda _: present_in(to_doubles(batch), None)))
 

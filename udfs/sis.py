@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dpsql.engines.duckdb.session import RunningCall, Session
-from dpsql.functions.sis import draw_center
+from dpsql.engines.duckdb.running import RunningCall
+from dpsql.engines.duckdb.session import Session
+from dpsql.functions.sis import SisCall, draw_center
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.statistics.xty import centre
 from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import add, integers, on_first_row, one_ticket
+from dpsql.udfs.values import Integers, add, integers, on_first_row, one_ticket
 
 
 def xty(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, centre, row) → the batch's partial sums on its first row, NULL on the others."""
 
-    def run(tickets: Any, centers: Any, rows: Any) -> pa.Array:
+    def run(tickets: pa.Array, centers: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
         center = int(centers[0].as_py())
         return on_first_row(
-            session.guarded(one_ticket(tickets), lambda running: running.call.partial(batch, center)), len(batch)
+            session.guarded(one_ticket(tickets), lambda running: running.call_as(SisCall).partial(batch, center)),
+            len(batch),
         )
 
     return run
@@ -32,9 +33,11 @@ def xty(session: Session) -> Callable[..., pa.Array]:
 def target_sums(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, row) → the batch's sums of S + t and S - t on its first row."""
 
-    def run(tickets: Any, rows: Any) -> pa.Array:
+    def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
-        sums = session.guarded(one_ticket(tickets), lambda running: running.call.target_sums(batch), private=True)
+        sums = session.guarded(
+            one_ticket(tickets), lambda running: running.call_as(SisCall).target_sums(batch), private=True
+        )
         return on_first_row(sums, len(batch))
 
     return run
@@ -43,16 +46,16 @@ def target_sums(session: Session) -> Callable[..., pa.Array]:
 def center(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, [sum of S + t, sum of S - t]) → the private mean of the target, charged with the release."""
 
-    def one(ticket: int, sums: Any) -> int:
+    def one(ticket: int, sums: pa.Array) -> int:
         def draw(running: RunningCall) -> int:
             with running.turning:
                 if running.center is None:  # DuckDB may evaluate a function more than once
-                    running.center = draw_center(running.call.plan, *integers(sums, 2).tolist())
+                    running.center = draw_center(running.call_as(SisCall).plan, *integers(sums, 2).tolist())
                 return running.center
 
         return session.guarded(ticket, draw, private=True)
 
-    def run(tickets: Any, sums: Any) -> pa.Array:
+    def run(tickets: pa.Array, sums: pa.Array) -> pa.Array:
         means = [one(ticket.as_py(), row) for ticket, row in zip(tickets, sums, strict=True)]
         return pa.array(means, type=pa.int64())
 
@@ -62,7 +65,7 @@ def center(session: Session) -> Callable[..., pa.Array]:
 def centred(session: Session) -> Callable[..., pa.Array]:
     """Bind (centre, target) → the coded target minus the centre, clipped, as an integer."""
 
-    def run(centers: Any, targets: Any) -> pa.Array:
+    def run(centers: pa.Array, targets: pa.Array) -> pa.Array:
         return pa.array(centre(single_chunk(targets).to_numpy(), int(centers[0].as_py())).astype(np.int64))
 
     return run
@@ -71,12 +74,12 @@ def centred(session: Session) -> Callable[..., pa.Array]:
 def product(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, position of the feature, value, target) → what a present cell adds to an absent one's product."""
 
-    def run(tickets: Any, positions: Any, cells: Any, targets: Any) -> pa.Array:
+    def run(tickets: pa.Array, positions: pa.Array, cells: pa.Array, targets: pa.Array) -> pa.Array:
         features, values, target = (single_chunk(part) for part in (positions, cells, targets))
         return pa.array(
             session.guarded(
                 one_ticket(tickets),
-                lambda running: running.call.cell_products(
+                lambda running: running.call_as(SisCall).cell_products(
                     features.to_numpy() - 1, to_doubles(values), target.to_numpy()
                 ),
             )
@@ -88,7 +91,7 @@ def product(session: Session) -> Callable[..., pa.Array]:
 def exact(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, statistic) → one row per feature, without noise. Not private."""
 
-    def run(tickets: Any, statistics: Any) -> pa.Array:
+    def run(tickets: pa.Array, statistics: pa.Array) -> pa.Array:
         out = []
         for ticket, row in zip(tickets, statistics, strict=True):
             features = session.running(ticket.as_py(), private=False).call.features
@@ -100,7 +103,7 @@ def exact(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def statistic(call: Any, batches: Sequence[pa.StructArray]) -> Any:
+def statistic(call: SisCall, batches: Sequence[pa.StructArray]) -> Integers:
     """Return the statistic of rows in memory."""
     mean = 0
     if call.plan.center == "target":

@@ -11,6 +11,7 @@ from dpsql.udfs.values import nested
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from dpsql.engines.duckdb.session import Session
 
@@ -37,13 +38,13 @@ class UdfSpec:
     """
 
     name: str
-    bind: Callable[[Session], Callable[..., Any]]
+    bind: Callable[[Session], Callable[..., object]]
     returns: str
     native: bool = False
     pure: bool = False
     nullary: bool = False
 
-    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def run(self, function: Callable[..., object], arguments: tuple[object, ...]) -> object:
         """Call `function`, and return a result for each row or raise an error with a code; nothing else gets out.
 
         DuckDB's own message about a result of the wrong length shows the number of rows, and the text of any other
@@ -58,7 +59,7 @@ class UdfSpec:
         """
         try:
             result = function(*arguments)
-            if not self.native and len(result) != len(arguments[0]):
+            if not self.native and _rows(result) != _rows(arguments[0]):
                 raise nested()
         except DpsqlError as error:
             raise error.in_duckdb() from None
@@ -68,11 +69,15 @@ class UdfSpec:
             ).in_duckdb() from None
         return result
 
-    def register(self, connection: duckdb.DuckDBPyConnection, function: Callable[..., Any]) -> None:
+    def register(self, connection: duckdb.DuckDBPyConnection, function: Callable[..., pa.Array]) -> None:
         """Register `function`, which does what `bind` returns, on the instance of a connection."""
-        flags: dict[str, Any] = {
+        flags: dict[str, Any] = {  # which DuckDB's annotations do not allow as text
             "type": "native" if self.native else "arrow",
             "null_handling": "special",  # a NULL statistic must get noise, not be passed through
             "side_effects": not self.pure,
         }
         connection.create_function(self.name, function, None, self.returns, **flags)
+
+
+def _rows(column: pa.Array) -> int:
+    return len(column)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
 
+# Exact integers: int64 where they fit, Python ints beyond.
+Integers: TypeAlias = NDArray[np.int64] | NDArray[np.object_]
 
-def one_ticket(tickets: Any) -> int:
+
+def one_ticket(tickets: pa.Array) -> int:
     """Return the one ticket of a batch of rows."""
     batch = single_chunk(tickets)
     if batch.null_count == 0:
@@ -34,7 +38,7 @@ def nested() -> ParameterError:
     )
 
 
-def add(parts: Iterable[np.ndarray[Any, Any]], count: int) -> np.ndarray[Any, Any]:
+def add(parts: Iterable[Integers], count: int) -> Integers:
     """Add integers of any size: int64 where the total is sure to fit, Python ints beyond."""
     low, high = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=object)
     for part in parts:
@@ -44,7 +48,7 @@ def add(parts: Iterable[np.ndarray[Any, Any]], count: int) -> np.ndarray[Any, An
     return total.astype(np.int64) if max(map(abs, total), default=0) < 2**63 else total
 
 
-def integers(row: Any, count: int) -> np.ndarray[Any, Any]:
+def integers(row: pa.Array, count: int) -> Integers:
     """Return a HUGEINT list as integers: int64 where they fit, Python ints beyond; NULL, no rows at all, as zeros."""
     values = row.values
     if values is None or len(values) == 0:
@@ -56,7 +60,7 @@ def integers(row: Any, count: int) -> np.ndarray[Any, Any]:
     return np.array([int(value) for value in values.to_pylist()], dtype=object)
 
 
-def on_first_row(sums: np.ndarray[Any, Any], rows: int) -> pa.Array:
+def on_first_row(sums: Integers, rows: int) -> pa.Array:
     """Return the sums of a batch as a list on its first row; empty lists on the others."""
     offsets = np.full(rows + 1, len(sums), dtype=np.int32)
     offsets[0] = 0

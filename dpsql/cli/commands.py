@@ -11,14 +11,14 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from dpsql import __version__
 from dpsql.cli.messages import INTERRUPTED, clean_message, is_expected, never_fail_to_print, say_error
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 FORMATS = ("table", "csv", "json", "parquet")
 _memory = ":memory:"
 
@@ -26,7 +26,7 @@ _memory = ":memory:"
 class _Main(click.Group):
     """A group that turns failures into one line on standard error and an exit code."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         never_fail_to_print()
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,9 @@ from dpsql.cli.messages import console
 from dpsql.cli.output import show
 from dpsql.cli.receipts import budget_view, ledger_view
 from dpsql.cli.runner import Runner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _table = "breast_cancer"
 # Public: the data set's published description lists the range of every measurement; rounded up generously here.
@@ -86,7 +89,7 @@ def run_demo(database: str, ledger: str | None) -> None:
         )
 
 
-def _load() -> Any:
+def _load() -> pa.Table:
     """Return the table as Arrow."""
     import pyarrow as pa
 
@@ -98,7 +101,7 @@ def _load() -> Any:
         ) from None
     bunch = load_breast_cancer()
     names = [f"{part}_{name}".replace(" ", "_") for part in ("mean", "error", "worst") for name in MEASUREMENTS]
-    columns: dict[str, Any] = {name: bunch.data[:, j] for j, name in enumerate(names)}
+    columns = {name: bunch.data[:, j] for j, name in enumerate(names)}
     return pa.table(columns | {"diagnosis": ["benign" if flag else "malignant" for flag in bunch.target]})
 
 

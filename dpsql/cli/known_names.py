@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.contract.arguments import Signature
 from dpsql.functions.declarations import DECLARATIONS
@@ -83,11 +83,11 @@ class KnownNames:
         fitting = [form for form in forms if form.is_table == table] or forms
         return [name for form in fitting for name in form.arguments]
 
-    def _read(self, sql: str) -> list[Any]:
+    def _read(self, sql: str) -> list[tuple[str, ...]]:
         import duckdb
 
         try:
-            found: list[Any] = self._runner.connection.execute(sql).fetchall()
+            found: list[tuple[str, ...]] = self._runner.connection.execute(sql).fetchall()
         except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
             return []
         return found

@@ -8,13 +8,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dpsql.cli.runner import Result
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 FORMATS = ("table", "csv", "json", "parquet")
@@ -77,7 +78,7 @@ def _copy(table: pa.Table, form: str, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _scratch(table: pa.Table) -> Iterator[Any]:
+def _scratch(table: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a separate connection, in which nothing can be charged, with `table` as ``result``."""
     import duckdb
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dpsql.ledger.ledger import BudgetRow, Ledger, LedgerRow
+
+_Record = TypeVar("_Record", "BudgetRow", "LedgerRow")
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:
@@ -52,7 +54,7 @@ def open_ledger(database: str | None, ledger: str | None) -> Ledger:
     return Ledger.open(ledger_location(database, ledger), read_only=True)
 
 
-def as_arrow(kind: type, rows: Sequence[Any]) -> pa.Table:
+def as_arrow(kind: type[_Record], rows: Sequence[_Record]) -> pa.Table:
     """Return rows of the dataclass `kind` as an Arrow table, with all columns also when there is no row."""
     import pyarrow as pa
 

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.progress import interrupt
 
@@ -73,7 +73,7 @@ class Runner:
         except BaseException:
             connection.close()
             raise
-        self.connection: Any = connection
+        self.connection = connection
         self.ledger = self.context.ledger
         self.database = database
         self.interrupted = False
@@ -125,7 +125,7 @@ class Runner:
         with warnings.catch_warnings():
             # 2.0 says that this copies the rows. A relation would not, but would run again when read again.
             warnings.simplefilter("ignore")
-            table = self.connection.to_arrow_table()
+            table: pa.Table = self.connection.to_arrow_table()
         seconds = time.perf_counter() - started
         parsed = self.connection.extract_statements(statement)
         kind = parsed[0].type.name

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
 
 _blank = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 
@@ -73,7 +76,7 @@ def split_all(text: str) -> list[Piece]:
     return statements
 
 
-def check_syntax(connection: Any, statement: Piece) -> None:
+def check_syntax(connection: duckdb.DuckDBPyConnection, statement: Piece) -> None:
     """Raise DuckDB's parser error when `statement` does not parse; nothing is run or bound."""
     connection.extract_statements(statement.text)
 

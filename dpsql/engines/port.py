@@ -44,10 +44,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
+from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.statistics.fold import Collector
 
@@ -91,14 +92,14 @@ class Engine(Protocol):
 
     name: str
 
-    def schema(self, source: Any) -> pa.Schema:
+    def schema(self, source: object) -> pa.Schema:
         """Return the columns' types.
 
         On the driver; no row is read and no function of the user's runs. Sources whose types would be guessed from
         their rows (CSV, JSON) must come with types: whether a call is refused would depend on rows.
         """
 
-    def rows(self, source: Any, layout: Layout, cap: Cap | None, key: bytes) -> Handle:
+    def rows(self, source: object, layout: Layout, cap: Cap | None, key: bytes) -> Handle:
         """Describe the rows of a call; lazy.
 
         Parameters
@@ -116,7 +117,7 @@ class Engine(Protocol):
         integers alone. The cells of long rows are gathered by row id.
         """
 
-    def fold(self, handle: Handle, call: Any, zero: Collector) -> Collector:
+    def fold(self, handle: Handle, call: Call, zero: Collector) -> Collector:
         """Run one pass over all rows; an action.
 
         Parameters
@@ -139,7 +140,7 @@ class Engine(Protocol):
         The number of passes follows from public arguments alone: engines keep a history of their jobs.
         """
 
-    def fold_blocks(self, handle: Handle, call: Any, zero: Collector, blocks: int) -> Collector:
+    def fold_blocks(self, handle: Handle, call: Call, zero: Collector, blocks: int) -> Collector:
         """Run one pass over whole blocks; an action.
 
         Parameters

@@ -7,18 +7,29 @@ of threads. Where a fold is large its copies are limited, and a thread waits for
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from dpsql.contract.call import Call
 from dpsql.kernels.staging import StagedColumns
 from dpsql.statistics.fold import Batch, Collector
 
+Doubles: TypeAlias = NDArray[np.float64]
 # Bytes that all copies of a fold may take together, beside the first.
 _COPIES = 1 << 28
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A collector that is told every name in the rows before they come."""
+
+    def learn(self, names: Sequence[bytes], key: bytes) -> None:
+        """Take note of the names; the key of the call decides which of a row count."""
 
 
 class Collecting:
@@ -38,7 +49,7 @@ class Collecting:
         self._free = threading.Condition()
         self._blocks = _Blocks()
 
-    def add(self, call: Any, rows: pa.StructArray, batch: Batch) -> None:
+    def add(self, call: Call, rows: pa.StructArray, batch: Batch) -> None:
         """Take in a batch of rows of a call; several threads may."""
         if not self._first.whole_blocks:
             with self._borrowed() as collector:
@@ -68,8 +79,9 @@ class Collecting:
     def learn(self, names: list[bytes], key: bytes) -> None:
         """Tell the collector every name in the rows, before they come."""
         with self._free:  # DuckDB evaluates a function again where it likes
-            first: Any = self._first
-            first.learn(names, key)
+            if not isinstance(self._first, Learning):
+                raise TypeError("this collector takes no names")
+            self._first.learn(names, key)
 
     def whole(self) -> Collector:
         """Return the collector with every row in it; no more rows may come."""
@@ -90,7 +102,7 @@ class _Blocks:
         self._open: dict[int, StagedColumns] = {}
         self._lock = threading.Lock()
 
-    def add(self, target: Any, features: Any, batch: Batch) -> Iterator[tuple[Any, Any, Batch]]:
+    def add(self, target: Doubles, features: Doubles, batch: Batch) -> Iterator[tuple[Doubles, Doubles, Batch]]:
         """Take in rows; return, as a batch each, the blocks whose last row has come."""
         keys, sizes = batch.keys, batch.sizes
         if keys is None or sizes is None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 from weakref import finalize, ref
 
 import duckdb
@@ -59,12 +59,19 @@ _PRIVATE = (
 )
 
 
+class ConnectOptions(TypedDict, total=False):
+    """What `duckdb.connect` takes beside the path."""
+
+    read_only: bool
+    config: dict[str, str | bool | int | float | list[str]]
+
+
 def connect(
     path: str | PathLike[str] = ":memory:",
     *,
     ledger: str | PathLike[str] | None = None,
     strict: bool = False,
-    **options: Any,
+    **options: Unpack[ConnectOptions],
 ) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB database with dpsql installed.
 
@@ -152,9 +159,9 @@ class _Instance:
     def __init__(self) -> None:
         self.identifier = secrets.token_hex(16)
         self.catalog = ""
-        self.functions: list[Callable[..., Any]] = []
+        self.functions: list[Callable[..., object]] = []
         self.session: Session | None = None
-        self._connections: dict[int, finalize[..., Any]] = {}
+        self._connections: dict[int, finalize[..., object]] = {}
         self._living: dict[int, ref[duckdb.DuckDBPyConnection]] = {}
 
     def cursor(self) -> duckdb.DuckDBPyConnection | None:
@@ -166,10 +173,10 @@ class _Instance:
                     return connection.cursor()
         return None
 
-    def function(self, spec: UdfSpec) -> Callable[..., Any]:
+    def function(self, spec: UdfSpec) -> Callable[..., object]:
         """Return the function to register, which finds the session when it is called."""
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: object) -> object:
             session = self.session
             if session is None:
                 raise LedgerError(
@@ -177,7 +184,7 @@ class _Instance:
                 ).in_duckdb()
             return spec.run(session.function(spec.name, spec.bind), arguments)
 
-        def call_without() -> Any:  # DuckDB reads *arguments as one or more
+        def call_without() -> object:  # DuckDB reads *arguments as one or more
             return call()
 
         self.functions.append(call_without if spec.nullary else call)

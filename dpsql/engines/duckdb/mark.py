@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError
 
@@ -62,7 +62,7 @@ def parse(schema: str) -> Mark | None:
     return None if found is None else Mark(*found.groups())
 
 
-def marks(rows: Iterable[Sequence[Any]]) -> dict[str, Mark]:
+def marks(rows: Iterable[Sequence[str]]) -> dict[str, Mark]:
     """Return the mark of every marked database, by its alias.
 
     Parameters

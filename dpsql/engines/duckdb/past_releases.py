@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
@@ -16,16 +16,31 @@ from dpsql.released.shapes import NOT_RELEASED
 Result = TypeVar("Result")
 
 
+class ModelRow(TypedDict):
+    """One model of the ledger, as `dp_models` shows it."""
+
+    model: str | None
+    ledger_id: int
+    dataset: str
+    function: str
+    method: str
+    target: str
+    features: list[str]
+    status: str
+    guarantee: str
+    recorded_at: str
+    json: str | None
+
+
 class PastReleases:
     """The releases that a ledger holds, looked up by name or number; reading them costs nothing."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._models: dict[tuple[Any, str | None], LinearModel] = {}
+        self._models: dict[tuple[str | int, str | None], LinearModel] = {}
 
-    def chosen(self, dataset: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the features that an earlier release chose, with the layout that it read them from."""
-        key = arguments["features"].get("release")
+    def chosen(self, dataset: str, key: object, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return the features that the release `key` chose, with the layout that it read them from."""
         found = self._releases_of(SELECTORS, dataset, key)
         if not found:
             raise ParameterError(
@@ -50,7 +65,7 @@ class PastReleases:
             return {**taken, "features": layout["features"], "names": names}
         return {**taken, "features": layout["features"], "chosen": names}
 
-    def model(self, key: Any, dataset: str | None = None) -> LinearModel:
+    def model(self, key: object, dataset: str | None = None) -> LinearModel:
         """Return a released model.
 
         Parameters
@@ -74,18 +89,18 @@ class PastReleases:
             found = self._models[(key, dataset)] = LinearModel.read(released)
         return found
 
-    def curve(self, key: Any, dataset: str | None, view: Callable[[Any], Result]) -> Result:
+    def curve(self, key: object, dataset: str | None, view: Callable[[Any], Result]) -> Result:
         """Return a view of a released ROC curve; `key` and errors as for `model`."""
         return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
 
-    def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: Any) -> list[StoredRelease]:
+    def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: object) -> list[StoredRelease]:
         """Return the releases of a name, or the one with a ledger number; none for a key that is neither."""
         if not isinstance(key, (str, int)) or isinstance(key, bool):
             return []
         return self._ledger.releases(functions, dataset, key)
 
     def _one_release(
-        self, functions: tuple[str, ...], dataset: str | None, key: Any, what: str, step: str
+        self, functions: tuple[str, ...], dataset: str | None, key: object, what: str, step: str
     ) -> StoredRelease:
         """Return the only release of a name or number; raise when there is none, or more than one."""
         found = self._releases_of(functions, dataset, key)
@@ -95,9 +110,9 @@ class PastReleases:
             raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
         return found[0]
 
-    def models(self) -> list[dict[str, Any]]:
+    def models(self) -> list[ModelRow]:
         """Return one row per model in the ledger, oldest first."""
-        rows = []
+        rows: list[ModelRow] = []
         for entry in self._ledger.releases(MODELS):
             released = entry.result["coefficients"] is not None
             rows.append(

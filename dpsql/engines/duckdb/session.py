@@ -11,12 +11,12 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,14 +24,15 @@ from dpsql.contract.call import Call
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
+from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
-from dpsql.engines.duckdb.lineage.sources import Sources
+from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
+from dpsql.engines.duckdb.running import RunningCall, Statistic, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.registry import MODELS, function_of
-from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
 from dpsql.progress import Progress, listen
@@ -48,32 +49,6 @@ FAILED = (
     "Report it with the versions that `dpsql doctor` shows."
 )
 Result = TypeVar("Result")
-
-
-@dataclass
-class RunningCall:
-    """A call between its gate and its release."""
-
-    call: Any  # of the function's own kind
-    function: str
-    number: int
-    collecting: Collecting | None
-    charged: bool = False
-    entry: Entry | None = None
-    batches: int = 0
-    passed: int = 0  # completed passes over the rows
-    center: int | None = None  # the private mean of the target, once it is drawn
-    # Keys the sample of the features of a row; new in every call.
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
-    touched: float = field(default_factory=time.monotonic)
-    permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample what will be charged
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    turning: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def spends(self) -> bool:
-        """Whether the call is charged, as the registry of functions says."""
-        return function_of(self.function).spends
 
 
 class Session:
@@ -103,10 +78,10 @@ class Session:
         self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
         self._lock = threading.Lock()
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[str, Callable[..., object]] = {}
         self._planned: list[Planned] | None = None
 
-    def function(self, name: str, bind: Callable[[Session], Callable[..., Any]]) -> Callable[..., Any]:
+    def function(self, name: str, bind: Callable[[Session], Callable[..., object]]) -> Callable[..., object]:
         """Return a SQL function bound to this session."""
         found = self._functions.get(name)
         return self._functions.setdefault(name, _silent(bind(self))) if found is None else found
@@ -121,12 +96,12 @@ class Session:
     def plan(
         self,
         function: str,
-        source: Any,
-        arguments: Mapping[str, Any],
+        source: object,
+        arguments: Mapping[str, object],
         *,
-        seen: Sequence[tuple[str, str]] | None = None,
+        seen: Seen | None = None,
         aggregate: bool = False,
-    ) -> Any:
+    ) -> Plan:
         """Check a call's public arguments, after adding what the owner stated for the dataset.
 
         Parameters
@@ -152,52 +127,73 @@ class Session:
             The source cannot be placed.
         """
         listen()
-        if not aggregate:
-            source = text("source", source, hint="Give the name of a table, view or registered frame.")
-        given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
-        spends = function_of(function).spends
-        governed = spends and (self.sources.governed_at_bind if seen else self.sources.governed)
+        governed = function_of(function).spends and (self.sources.governed_at_bind if seen else self.sources.governed)
+        given = arguments.get("dataset")
         if governed and aggregate and given is None:
             raise ParameterError(
                 "P013",
                 "dataset is missing: the ledger protects data, so name the budget of the rows: dataset := "
                 f"'{self.sources.declarations().protected[0]}'.",
             )
-        placement = None
-        if seen and not aggregate:
-            if governed:
-                if given is not None:
-                    text("dataset", given, hint="Give the name of a budget.")
-                placement = self.sources.place(
-                    source,
-                    seen,
-                    given,
-                    unit if isinstance(unit, str) else None,
-                    named=arguments.get("release") is not None,
-                )
-            elif spends:
-                placement = self.sources.identified(source, seen, self._dataset_of(source) if given is None else given)
-        elif governed and not aggregate:
-            raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
-        dataset = given if given is not None else self._dataset_of(source)
+        if aggregate:
+            name, placement = source if isinstance(source, str) else "", None
+        else:
+            name = text("source", source, hint="Give the name of a table, view or registered frame.")
+            placement = self._placement(function, name, arguments, seen, governed=governed)
         if placement is not None:
-            dataset, source = placement.charged[0], placement.source
-        text("dataset", dataset, hint="Give the name of the budget to charge.")
+            given, name = placement.charged[0], placement.source
+        elif given is None:
+            given = self._dataset_of(name)
+        dataset = text("dataset", given, hint="Give the name of the budget to charge.")
         features = arguments.get("features")
         if isinstance(features, Mapping) and set(features) == {"release"}:
-            arguments = {**arguments, **self.past.chosen(dataset, arguments)}
+            arguments = {**arguments, **self.past.chosen(dataset, features["release"], arguments)}
+        stated = self._stated(function, dataset, aggregate)
+        if placement is not None and placement.unit is not None:
+            stated["privacy_unit"] = placement.unit
+        plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
+        return plan if placement is None else replace(plan, placement=placement)
+
+    def _placement(
+        self, function: str, source: str, arguments: Mapping[str, object], seen: Seen | None, *, governed: bool
+    ) -> Placement | None:
+        """Return where a source's rows come from; None where that was not asked for, and nothing is protected."""
+        given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
+        if not seen:
+            if governed:
+                raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
+            return None
+        if governed:
+            return self.sources.place(
+                source,
+                seen,
+                None if given is None else text("dataset", given, hint="Give the name of a budget."),
+                unit if isinstance(unit, str) else None,
+                named=arguments.get("release") is not None,
+            )
+        if not function_of(function).spends:
+            return None
+        if given is None:
+            return self.sources.identified(source, seen, self._dataset_of(source))
+        return self.sources.identified(
+            source, seen, text("dataset", given, hint="Give the name of the budget to charge.")
+        )
+
+    def _stated(self, function: str, dataset: str, aggregate: bool) -> dict[str, object]:
+        """Return what the owner stated, by the names of a call's arguments."""
         policy = self.ledger.policy(dataset)
-        if aggregate and policy is not None and policy.privacy_unit is not None:
+        if policy is None:
+            return {}
+        stated: dict[str, object] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
+        if not aggregate:
+            return stated | {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
+        if policy.privacy_unit is not None:
             raise BudgetError(
                 "B011",
                 f"dataset {show(dataset)} protects all rows of one {policy.privacy_unit}, and the aggregate form "
                 f"protects single rows. Use the table form: FROM {function}('{dataset}', ...).",
             )
-        stated = {} if policy is None else _stated(policy, aggregate)
-        if placement is not None and placement.unit is not None:
-            stated["privacy_unit"] = placement.unit
-        plan = function_of(function).plan.from_arguments(source, {**arguments, "dataset": dataset}, stated)
-        return plan if placement is None else replace(plan, placement=placement)
+        return stated
 
     def gate(self, plan: Plan, texts: Mapping[str, str]) -> Plan:
         """Check a call again when it is run; return its plan with the digest of the views that it reads."""
@@ -220,7 +216,7 @@ class Session:
         plain = dataset_name(source)
         return source if plain != source and source and self.ledger.policy(source) is not None else plain
 
-    def model(self, key: Any, dataset: str | None = None) -> LinearModel:
+    def model(self, key: object, dataset: str | None = None) -> LinearModel:
         """Return a released model; parameters and errors as of `PastReleases.model`."""
         return self.past.model(key, dataset)
 
@@ -307,11 +303,7 @@ class Session:
         """Free the rows of calls whose statement DuckDB aborted without notice."""
         latest = time.monotonic() - _DEAD_AFTER
         for ticket, found in list(self._calls.items()):
-            if (
-                found.collecting is not None
-                and found.touched < latest
-                and not (found.lock.locked() or found.turning.locked())
-            ):
+            if found.collecting is not None and found.touched < latest and found.is_idle:
                 del self._calls[ticket]
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
@@ -358,11 +350,11 @@ class Session:
                     self._released.popitem(last=False)
             return entry
 
-    def finish(self, ticket: int, running: RunningCall, statistic: Any) -> Entry:
+    def finish(self, ticket: int, running: RunningCall, statistic: Statistic) -> Entry:
         """Release a call whose statistic is complete: the long work, then charge and draw in one transaction."""
         call = running.call
 
-        def prepare(_: RunningCall) -> Callable[[], Any]:
+        def prepare(_: RunningCall) -> Callable[[], object]:
             with Progress(running.function) as progress:
                 draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
                 if isinstance(draw, Draw):
@@ -433,7 +425,7 @@ class Session:
                 raise
             raise InternalError("I001", f"{running.function} {FAILED}") from None
 
-    def release(self, running: RunningCall, draw: Callable[[], Any]) -> Entry:
+    def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
         plan, function = running.call.plan, running.function
         entry = self.ledger.charge(
@@ -474,35 +466,12 @@ class Session:
             )
 
 
-def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
+def _silent(function: Callable[..., object]) -> Callable[..., object]:
     """Return a SQL function without NumPy's warnings, which could reveal something about rows on stderr."""
 
     @wraps(function)
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: object) -> object:
         with np.errstate(all="ignore"):
             return function(*arguments)
 
     return call
-
-
-def _stated(policy: Budget, aggregate: bool) -> dict[str, Any]:
-    """Return what the owner stated, by the names of a call's arguments."""
-    stated: dict[str, Any] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
-    if not aggregate:
-        stated |= {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
-    return stated
-
-
-def protection(plan: Plan) -> dict[str, Any]:
-    """Return what the call protects, as the ledger's arguments."""
-    unit = plan.layout.privacy_unit
-    return {
-        "neighbours": plan.neighbours,
-        "privacy_unit": unit,
-        "max_rows_per_unit": plan.max_rows_per_unit if unit is not None else None,
-    }
-
-
-def row_text(plan: Plan) -> str:
-    """Return what counts as one row: in the long layout, all rows of one row id."""
-    return f"all rows of one {plan.layout.row_id}" if plan.layout.kind == "long" else "one row"

@@ -19,7 +19,6 @@ The contents of a source enter a statement in one place, `Statement._input`, and
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,8 @@ from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.score_histogram import ScorePlan
+from dpsql.functions.sis import SisPlan
 from dpsql.rendering import call, cast, coalesce, double, element, field, identifier, plus, struct, text
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
@@ -97,7 +98,7 @@ class Statement:
         SQL of the statistic: a list of exact sums, or of the numbers of the batches that were collected.
     """
 
-    def __init__(self, plan: Any, function: str) -> None:
+    def __init__(self, plan: Plan, function: str) -> None:
         self.plan = plan
         self.function = function
         # Part of names that no source or column of the caller can have: drawn anew for each statement.
@@ -307,6 +308,8 @@ class Statement:
 
     def _center(self) -> list[str]:
         """Name the centre of the target: 0, or the private mean that is drawn here from the first scan."""
+        if not isinstance(self.plan, SisPlan):
+            raise TypeError("the statistic is of another plan")
         if self.plan.center == "public":
             return [self._step("center", "SELECT 0::BIGINT AS mean", kept=True)]
         one = str(FIXED_POINT_ONE)
@@ -353,8 +356,10 @@ class Statement:
         at planning time. It could for any function of the column alone, even `isnan`, when a Parquet file states equal
         minimum and maximum.
         """
-        plan, layout = self.plan, self.plan.layout
-        label, score = (field("dpsql_row", name) for name in (layout.target, layout.features[0]))
+        plan = self.plan
+        if not isinstance(plan, ScorePlan):
+            raise TypeError("the statistic is of another plan")
+        label, score = (field("dpsql_row", name) for name in (plan.layout.target, *(plan.layout.features or ())))
         cells, count = plan.cells, plan.cells.count
         lower, upper = double(plan.lower), double(plan.upper)
         lowest, highest, missing = cells.of(np.array([plan.lower, plan.upper, plan.missing_score]))
@@ -365,7 +370,7 @@ class Statement:
         opaque = plus(f"TRY_CAST({score} AS DOUBLE)", self.zero)
         texts = isinstance((plan.target_levels or (None,))[0], str)
         exact = f"{text_bytes('label')} AS exact, " if texts else ""
-        target = call("dpsql_target", self.ticket, struct({layout.target: "label"}))
+        target = call("dpsql_target", self.ticket, struct({plan.layout.target: "label"}))
         bounded = call("least", "cell", str(count - 1))
         j = f"CASE WHEN target > 0 THEN {plus(bounded, str(count))} WHEN target < 0 THEN {bounded} END"
         places = f"{call('range', str(2 * count))} AS places(j)"

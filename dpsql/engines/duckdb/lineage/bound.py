@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
 
-Node = Mapping[str, Any]
+Node = Mapping[str, object]
 
 # Columns that a scan makes up, such as rowid, are numbered from here on.
 _VIRTUAL = 1 << 63
@@ -93,7 +92,7 @@ def number(node: Node, field: str) -> int:
     return found
 
 
-def listed(node: Node, field: str) -> list[Any]:
+def listed(node: Node, field: str) -> list[object]:
     """Return a list of an operator; a field that is left out is empty."""
     found = node.get(field, [])
     if not isinstance(found, list):
@@ -101,7 +100,28 @@ def listed(node: Node, field: str) -> list[Any]:
     return found
 
 
-def reference(expression: Any) -> int | None:
+def as_node(value: object) -> Node:
+    """Return a part of a plan that is an object."""
+    if not isinstance(value, dict):
+        raise UnreadableError("a part that is no object")
+    return value
+
+
+def as_list(value: object) -> list[object]:
+    """Return a part of a plan that is a list."""
+    if not isinstance(value, list):
+        raise UnreadableError("a part that is no list")
+    return value
+
+
+def whole(value: object, what: str) -> int:
+    """Return a part of a plan that is an integer."""
+    if not isinstance(value, int):
+        raise UnreadableError(what)
+    return value
+
+
+def reference(expression: object) -> int | None:
     """Return the column that an expression passes on unchanged; None for any other expression."""
     if not isinstance(expression, dict) or expression.get("expression_class") != "BOUND_REF":
         return None
@@ -127,9 +147,9 @@ def function_of(node: Node) -> str:
 
 def _function(node: Node) -> str:
     """Return the name of a scan's function: ``name`` on DuckDB 1.5, the end of ``qname.path`` since 2.0."""
-    found = node.get("name")
-    if found is None and isinstance(node.get("qname"), dict):
-        path = node["qname"].get("path")
+    found, qname = node.get("name"), node.get("qname")
+    if found is None and isinstance(qname, dict):
+        path = qname.get("path")
         found = path[-1] if isinstance(path, list) and path else None
     if not isinstance(found, str):
         raise UnreadableError("a scan without its function")
@@ -140,22 +160,21 @@ def scanned_columns(node: Node) -> list[str | None]:
     """Return the names of the columns of a scan, in order; None for one that the scan makes up, such as rowid."""
     names, indexes = listed(node, "names"), listed(node, "column_indexes")
     if listed(node, "projection_ids"):
-        indexes = [indexes[position] for position in listed(node, "projection_ids")]
+        indexes = [indexes[whole(position, "a scan's columns")] for position in listed(node, "projection_ids")]
     out: list[str | None] = []
     for found in indexes:
-        position = found.get("index", 0) if isinstance(found, dict) else found
-        if not isinstance(position, int):
-            raise UnreadableError("a scan's columns")
+        position = whole(found.get("index", 0) if isinstance(found, dict) else found, "a scan's columns")
         if position >= _VIRTUAL:
             out.append(None)
         elif position < len(names) and not (isinstance(found, dict) and listed(found, "child_indexes")):
-            out.append(names[position])
+            name = names[position]
+            out.append(None if name is None else str(name))
         else:
             raise UnreadableError("a scan's columns")
     return out
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
+def _objects(value: object) -> Iterator[dict[str, object]]:
     """Yield every object anywhere in a plan, without the lists of columns and types, which may be long."""
     open_ones = [value]
     while open_ones:
@@ -167,7 +186,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             open_ones += found
 
 
-def scans(value: Any) -> Iterator[Node]:
+def scans(value: object) -> Iterator[Node]:
     """Yield every scan anywhere in a plan, not only where an operator's children are."""
     return (found for found in _objects(value) if found.get("type") == "LOGICAL_GET")
 
@@ -179,11 +198,12 @@ def operators(node: Node) -> Iterator[Node]:
         yield from operators(child)
 
 
-def functions(value: Any) -> Iterator[str]:
+def functions(value: object) -> Iterator[str]:
     """Yield the name of every function that an expression anywhere in a plan calls."""
     for found in _objects(value):
         if found.get("expression_class") in ("BOUND_FUNCTION", "BOUND_AGGREGATE", "BOUND_WINDOW"):
-            path = found["qname"].get("path") if isinstance(found.get("qname"), dict) else None
+            qname = found.get("qname")
+            path = qname.get("path") if isinstance(qname, dict) else None
             yield str(path[-1] if path else found.get("name", ""))
 
 
@@ -193,7 +213,7 @@ def output(node: Node) -> list[str] | None:
         node = children(node)[-1]
     if kind(node) != "PROJECTION":
         return None
-    return [str(expression.get("alias", "")) for expression in listed(node, "expressions")]
+    return [str(as_node(expression).get("alias", "")) for expression in listed(node, "expressions")]
 
 
 def normal_form(node: Node) -> str:
@@ -209,7 +229,7 @@ def meaning(node: Node) -> str:
 def _text(node: Node, *, whole_tables: bool) -> str:
     numbers: dict[int, int] = {}
 
-    def plain(value: Any, field: str = "") -> Any:
+    def plain(value: object, field: str = "") -> object:
         if field in _NUMBERED and isinstance(value, int):
             return numbers.setdefault(value, len(numbers))
         if isinstance(value, dict):

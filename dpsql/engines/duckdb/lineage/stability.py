@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage.bound import (
     Node,
     UnreadableError,
+    as_list,
+    as_node,
     children,
     function_of,
     kind,
@@ -32,6 +33,7 @@ from dpsql.engines.duckdb.lineage.bound import (
     scanned_columns,
     scans,
     table_of,
+    whole,
 )
 
 # Table functions whose rows depend only on their arguments.
@@ -42,6 +44,7 @@ _VIEW_KINDS = frozenset(("PROJECTION", "DISTINCT", "ORDER_BY", "LIMIT", "UNION",
 _BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
 _INTEGERS = frozenset(f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
 _LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
+_PROJECTION_MAP = "a projection map"
 
 
 def is_shown(node: Node) -> bool:
@@ -261,13 +264,7 @@ def _same(walking: _Walk, node: Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
     rows = _only(walking, node)
     kept = listed(node, "projection_map")
-    return rows.columns([_position(position) for position in kept]) if kept else rows
-
-
-def _position(value: Any) -> int:
-    if not isinstance(value, int):
-        raise UnreadableError("a projection map")
-    return value
+    return rows.columns([whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
 
 
 def _broken(walking: _Walk, node: Node) -> Rows:
@@ -282,7 +279,7 @@ def _made_up(walking: _Walk, node: Node) -> Rows:
     expressions = listed(node, "expressions")
     if not expressions:
         return Rows(0, alone=kind(node) == "DUMMY_SCAN")
-    return Rows(len(expressions[0]), alone=len(expressions) == 1)
+    return Rows(len(as_list(expressions[0])), alone=len(expressions) == 1)
 
 
 def _distinct(walking: _Walk, node: Node) -> Rows:
@@ -298,7 +295,9 @@ def _aggregate(walking: _Walk, node: Node) -> Rows:
     groups = [reference(group) for group in listed(node, "groups")]
     width = len(groups) + len(listed(node, "expressions")) + len(listed(node, "grouping_functions"))
     found = listed(node, "grouping_sets")
-    sets = [frozenset(one) for one in found] if found else [frozenset(range(len(groups)))]
+    sets: list[frozenset[object]] = (
+        [frozenset(as_list(one)) for one in found] if found else [frozenset(range(len(groups)))]
+    )
     in_all = frozenset.intersection(*sets)
     unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
     one_set = len(sets) == 1
@@ -315,7 +314,8 @@ def _aggregate(walking: _Walk, node: Node) -> Rows:
 def _window(walking: _Walk, node: Node) -> Rows:
     rows, expressions = _only(walking, node), listed(node, "expressions")
     by_unit = all(
-        any(reference(part) in rows.unit for part in listed(expression, "partitions")) for expression in expressions
+        any(reference(part) in rows.unit for part in listed(as_node(expression), "partitions"))
+        for expression in expressions
     )
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(expressions))
     return out if by_unit else out.broken("WINDOW")
@@ -427,15 +427,15 @@ def _projected(rows: Rows, node: Node, left: int, right: int) -> Rows:
     kept = [listed(node, f"{side}_projection_map") for side in ("left", "right")]
     if not any(kept):
         return rows
-    first = [_position(place) for place in kept[0]] or list(range(left))
+    first = [whole(place, _PROJECTION_MAP) for place in kept[0]] or list(range(left))
     if rows.width <= left + 1:  # no column of the right side, or only a mark
         second: list[int] = list(range(left, rows.width))
     else:
-        second = [left + _position(place) for place in kept[1]] or list(range(left, left + right))
+        second = [left + whole(place, _PROJECTION_MAP) for place in kept[1]] or list(range(left, left + right))
     return rows.columns([*first, *second])
 
 
-def _at_most_one(rows: Rows, conditions: Sequence[Any], side: str) -> bool:
+def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
     """Whether the conditions determine a key, so that each row of the other side matches at most one row."""
     if rows.alone:
         return True
@@ -447,7 +447,7 @@ def _at_most_one(rows: Rows, conditions: Sequence[Any], side: str) -> bool:
     return bool(rows.keys) and rows.keys <= equal
 
 
-def _key(expression: Any) -> int | None:
+def _key(expression: object) -> int | None:
     """Return the column that an expression passes on, also through a cast between integers, which is injective."""
     if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
         below = expression.get("child") or next(iter(listed(expression, "children")), None)
@@ -456,12 +456,12 @@ def _key(expression: Any) -> int | None:
     return reference(expression)
 
 
-def _type(expression: Any) -> str:
+def _type(expression: object) -> str:
     found = expression.get("return_type") if isinstance(expression, dict) else None
     return str(found.get("id", "")) if isinstance(found, dict) else ""
 
 
-def _same_unit(left: Rows, right: Rows, conditions: Sequence[Any]) -> bool:
+def _same_unit(left: Rows, right: Rows, conditions: Sequence[object]) -> bool:
     return any(
         isinstance(condition, dict)
         and condition.get("comparison") == "COMPARE_EQUAL"
