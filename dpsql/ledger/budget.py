@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from dpsql.contract import parameters
 from dpsql.contract.events import Composed
@@ -54,21 +53,21 @@ class Budget:
     neighbours: str | None = None
     privacy_unit: str | None = None
     max_rows_per_unit: int | None = None
-    bounds: dict[str, Any] | None = None
+    bounds: dict[str, object] | None = None
     accountant: str = "basic"
 
     @classmethod
     def of(
         cls,
         *,
-        epsilon: Any = None,
-        delta: Any = None,
-        rho: Any = None,
-        neighbours: Any = None,
-        privacy_unit: Any = None,
-        max_rows_per_unit: Any = None,
-        accountant: Any = None,
-        **bounds: Any,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        neighbours: object = None,
+        privacy_unit: object = None,
+        max_rows_per_unit: object = None,
+        accountant: object = None,
+        **bounds: object,
     ) -> Budget:
         """Check what a data owner gave; every argument is public.
 
@@ -82,7 +81,7 @@ class Budget:
         if neighbours is not None:
             neighbours = parameters.choice("neighbours", neighbours, ("add_remove", "replace"))
         if privacy_unit is not None:
-            parameters.text("privacy_unit", privacy_unit, hint="Give the name of the id's column.")
+            privacy_unit = parameters.text("privacy_unit", privacy_unit, hint="Give the name of the id's column.")
         if privacy_unit == NO_UNIT:
             privacy_unit = None
         if max_rows_per_unit is not None:
@@ -106,7 +105,7 @@ class Budget:
             accountant=_accountant(accountant, delta_limit, with_epsilon=epsilon is not None),
         )
 
-    def restated(self, given: Mapping[str, Any]) -> Budget:
+    def restated(self, given: Mapping[str, object]) -> Budget:
         """Return this budget with the owner's changes; omitted arguments keep their values.
 
         A budget in epsilon becomes one in rho, or vice versa, if the other is given. ``privacy_unit = 'row'`` withdraws
@@ -144,9 +143,9 @@ class Budget:
         return "; ".join(parts)
 
     @property
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, object]:
         """What the owner stated, by the argument names of a call; nothing that was left out."""
-        stated: dict[str, Any] = dict(self.bounds or {})
+        stated: dict[str, object] = dict(self.bounds or {})
         for name in ("neighbours", "privacy_unit", "max_rows_per_unit"):
             if getattr(self, name) is not None:
                 stated[name] = getattr(self, name)
@@ -171,7 +170,7 @@ class Budget:
 
     def to_json(self) -> str:
         """Return the budget as canonical JSON, with amounts as exact decimal text."""
-        record: dict[str, Any] = {}
+        record: dict[str, object] = {}
         for name in ("epsilon", "delta", "rho"):
             amount = getattr(self, name)
             record[name] = None if amount is None else units_text(units_down(amount))
@@ -339,21 +338,21 @@ def _contradiction(dataset: str, name: str, stated: str, given: str | None) -> B
     )
 
 
-def _limit(name: str, value: Any) -> Fraction | None:
+def _limit(name: str, value: object) -> Fraction | None:
     if value is None:
         return None
     number = parameters.positive_number(name, value, hint=_amount_hint)
     return _in_units(name, number)
 
 
-def _delta_limit(value: Any, *, with_epsilon: bool) -> Fraction | None:
+def _delta_limit(value: object, *, with_epsilon: bool) -> Fraction | None:
     if value is None or (with_epsilon and value == 0 and not isinstance(value, (bool, str))):
         return Fraction(0) if with_epsilon else None
     number = parameters.open_unit_interval("delta", value, hint=_amount_hint)
     return _in_units("delta", number)
 
 
-def _accountant(value: Any, delta: Fraction | None, *, with_epsilon: bool) -> str:
+def _accountant(value: object, delta: Fraction | None, *, with_epsilon: bool) -> str:
     accountant = parameters.choice("accountant", "basic" if value is None else value, ACCOUNTANTS)
     if accountant == "basic":
         return accountant
@@ -371,7 +370,7 @@ def _in_units(name: str, number: Fraction) -> Fraction:
     return Fraction(units, UNITS_PER_ONE)
 
 
-def _stated_bounds(given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _stated_bounds(given: Mapping[str, object]) -> dict[str, object] | None:
     unknown = [name for name in given if name not in STATED_NAMES]
     if unknown:
         raise ParameterError("P016", f"dp_protect has no argument {unknown[0]!r}.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 from dpsql.contract.events import cost_of
 from dpsql.errors import LedgerError, ParameterError
@@ -19,18 +19,59 @@ CHAIN, DECLARED = "chain", "declared"
 Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
 
 
+class Draft(TypedDict):
+    """The columns of a row that do not follow from the rows before it; see `schema.entry`."""
+
+    kind: str
+    dataset: str
+    name: str | None
+    function: str
+    arguments: str
+    fingerprint: str
+    event: str | None
+    guarantee: str
+    epsilon: str | None
+    delta: str
+    rho: str | None
+    budget: str | None
+    result: str | None
+    status: str
+    lineage: str | None
+
+
+class Row(Draft):
+    """The columns of a row."""
+
+    sequence: int
+    recorded_at: str
+    epsilon_spent: str | None
+    delta_spent: str
+    rho_spent: str | None
+    releases: int
+    budget_sequence: int | None
+    hash: str
+    composition: str | None
+
+
+def named(columns: Sequence[str], values: Iterable[object]) -> Row:
+    """Return the columns of a row by name; a damaged ledger may hold anything, which only the hash shows."""
+    found: Any = dict(zip(columns, values, strict=True))
+    row: Row = found
+    return row
+
+
 @lru_cache(maxsize=16)
 def genesis(ledger_id: str) -> str:
     """Return the hash that the first row is chained to."""
     return hashlib.sha256(f"dpsql ledger 1 {ledger_id}".encode()).hexdigest()
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """Return `value` as JSON text that is the same for equal values; NaN and infinities are refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def row_hash(previous: str, row: Mapping[str, Any]) -> str:
+def row_hash(previous: str, row: Row) -> str:
     """Return ``sha256(previous || canonical JSON of every column but the hash)``.
 
     The columns that version 1 did not have are left out where they are NULL, so that its hashes stand.
@@ -41,7 +82,7 @@ def row_hash(previous: str, row: Mapping[str, Any]) -> str:
     return hashlib.sha256((previous + canonical(fields)).encode()).hexdigest()
 
 
-def hash_of_row(previous: str, row: Mapping[str, Any]) -> str | None:
+def hash_of_row(previous: str, row: Row) -> str | None:
     """Return `row_hash`, or None for a row with contents that can never have been written."""
     try:
         return row_hash(previous, row)
@@ -49,7 +90,7 @@ def hash_of_row(previous: str, row: Mapping[str, Any]) -> str | None:
         return None
 
 
-def damaged(place: str, sequence: Any) -> LedgerError:
+def damaged(place: str, sequence: object) -> LedgerError:
     """Return the error for an entry that differs from what was written."""
     which = f"entry {sequence}" if isinstance(sequence, int) else "an entry"
     return LedgerError(
@@ -59,7 +100,7 @@ def damaged(place: str, sequence: Any) -> LedgerError:
     )
 
 
-def followed(place: str, ledger_id: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def followed(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows from the first on, each after it is verified.
 
     Raises
@@ -110,7 +151,7 @@ def name_key(dataset: str, name: str) -> str:
     return f"release:{len(dataset)}:{dataset}:{name}"
 
 
-def keys_of(row: Mapping[str, Any]) -> list[str]:
+def keys_of(row: Row) -> list[str]:
     """Return the keys under which a new row is the last one."""
     keys = [CHAIN, dataset_key(row["dataset"])]
     if row["kind"] not in ("release", "replay"):
@@ -120,14 +161,14 @@ def keys_of(row: Mapping[str, Any]) -> list[str]:
     return keys
 
 
-def note(lasts: dict[str, Last], row: Mapping[str, Any]) -> None:
+def note(lasts: dict[str, Last], row: Row) -> None:
     """Update `lasts` with a row."""
     for key in keys_of(row):
         lasts[key] = (row["sequence"], row["hash"], lasts.get(key, (0, "", 0))[2] + 1)
 
 
 def verify(
-    ledger_id: str, rows: Iterable[Mapping[str, Any]], remembered: str | None, noted: Mapping[str, Any] | None
+    ledger_id: str, rows: Iterable[Row], remembered: str | None, noted: Mapping[str, tuple[object, ...]] | None
 ) -> VerifyReport:
     """Walk the chain from its start, and compare it with what `dpsql_ledger_last` holds; see `Ledger.verify`."""
     previous, count = genesis(ledger_id), 0
@@ -153,9 +194,7 @@ def verify(
     return VerifyReport(True, count, previous)
 
 
-def _problem(
-    previous: str, sequence: int, row: Mapping[str, Any], totals: dict[str, tuple[Spent, int | None]]
-) -> str | None:
+def _problem(previous: str, sequence: int, row: Row, totals: dict[str, tuple[Spent, int | None]]) -> str | None:
     """Return what is wrong with a row, or None; updates `totals`."""
     if row["sequence"] != sequence:
         return f"row {sequence} is missing"
@@ -176,7 +215,7 @@ def _problem(
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, ParameterError):
         return f"row {sequence} holds an amount that is no number, or an event or a state that cannot be read"
     totals[row["dataset"]] = (replace(spent, composition=composition), policy)
-    stored = tuple(row[name] for name in ("epsilon_spent", "delta_spent", "rho_spent", "releases", "budget_sequence"))
+    stored = (row["epsilon_spent"], row["delta_spent"], row["rho_spent"], row["releases"], row["budget_sequence"])
     if stored != (amount_text(spent.epsilon), str(spent.delta), amount_text(spent.rho), spent.releases, policy):
         return f"the totals of row {sequence} do not add up"
     if row.get("composition") != (None if composition is None else composition.to_json()):
@@ -184,7 +223,7 @@ def _problem(
     return None
 
 
-def _composition(row: Mapping[str, Any], before: Spent) -> Composition | None:
+def _composition(row: Row, before: Spent) -> Composition | None:
     """Return the state that the accountant must have after a row; only the order of a new phase is taken from it."""
     if row["kind"] == "protect":
         stored = None if row.get("composition") is None else Composition.from_json(row["composition"])

@@ -52,7 +52,6 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, renyi_conversion, units_up
 
@@ -137,7 +136,7 @@ class Composition:
 
     def to_json(self) -> str:
         """Return the state as canonical JSON, amounts as text."""
-        record: dict[str, Any] = {
+        record: dict[str, str | int | None] = {
             "accountant": "basic" if self.order is None else "rdp",
             "order": None if self.order is None else str(self.order),
             "releases": self.releases,

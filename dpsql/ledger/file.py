@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dpsql.errors import LedgerError
 
@@ -38,20 +38,22 @@ class LedgerFile:
         self.is_read_only = _is_read_only(path)
         self._identity: Identity = None
 
-    def connect(self, **options: Any) -> sqlite3.Connection:
+    def connect(self, *, timeout: float, check_same_thread: bool) -> sqlite3.Connection:
         """Open a file without write permission for it or its folder."""
         # Without a log nobody is writing; `read` notices if that changes.
         mode = "mode=ro" if _has_log(self.path) else "immutable=1"
-        connection: sqlite3.Connection = sqlite3.connect(f"{Path(self.path).as_uri()}?{mode}", uri=True, **options)
+        connection: sqlite3.Connection = sqlite3.connect(
+            f"{Path(self.path).as_uri()}?{mode}", uri=True, timeout=timeout, check_same_thread=check_same_thread
+        )
         return connection
 
-    def note(self, info: MutableMapping[Any, Any]) -> None:
+    def note(self, info: MutableMapping[str, object]) -> None:
         """Note which files a new connection has opened."""
-        info["dpsql_files"] = self._files()
+        info["dpsql_files"] = found = self._files()
         if self._identity is None:
-            self._identity = info["dpsql_files"][0]
+            self._identity = found[0]
 
-    def refuse_moved(self, info: MutableMapping[Any, Any]) -> None:
+    def refuse_moved(self, info: MutableMapping[str, object]) -> None:
         """Raise unless the files are still those that the connection has opened.
 
         Raises

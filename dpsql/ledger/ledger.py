@@ -10,14 +10,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace as changed
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.accountant import Cost
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
-from dpsql.ledger.chain import VerifyReport, canonical
+from dpsql.ledger.chain import Draft, VerifyReport, canonical
 from dpsql.ledger.opening import OpenLedger
 from dpsql.ledger.recording import (
     DECLARED,
@@ -34,7 +34,7 @@ from dpsql.ledger.recording import (
     refuse_name,
     release_row,
 )
-from dpsql.ledger.rows import BudgetRow, Entry, LedgerRow, RecordedDeclarations, StoredRelease
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, RecordedDeclarations, StoredRelease
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction
@@ -52,7 +52,7 @@ class Ledger(OpenLedger):
     """
 
     def protect(
-        self, dataset: str, budget: Budget, *, replace: bool = False, lineage: Mapping[str, Any] | None = None
+        self, dataset: str, budget: Budget, *, replace: bool = False, lineage: Mapping[str, object] | None = None
     ) -> bool:
         """Record a budget and policy for a dataset; charges made before it count against it.
 
@@ -93,7 +93,7 @@ class Ledger(OpenLedger):
                 )
             row = entry_row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
             after = changed(state, spent=state.spent.under(budget))
-            transaction.append(row | {"budget": record, "lineage": json_text(lineage)}, after)
+            transaction.append({**row, "budget": record, "lineage": json_text(lineage)}, after)
             return True
 
         return self._write(work)
@@ -102,10 +102,10 @@ class Ledger(OpenLedger):
         self,
         kind: str,
         dataset: str,
-        facts: Mapping[str, Any],
+        facts: Mapping[str, object],
         function: str,
         *,
-        lineage: Mapping[str, Any] | None = None,
+        lineage: Mapping[str, object] | None = None,
     ) -> bool:
         """Record what a data owner declares about a dataset; charges nothing.
 
@@ -135,7 +135,7 @@ class Ledger(OpenLedger):
             newest = max(latest.values(), key=lambda declaration: declaration.sequence, default=None)
             if newest is not None and newest.kind == kind and newest.facts == json.loads(row["arguments"]):
                 return False
-            transaction.append(row | {"lineage": json_text(lineage)}, transaction.state(dataset))
+            transaction.append({**row, "lineage": json_text(lineage)}, transaction.state(dataset))
             return True
 
         return self._write(work)
@@ -191,7 +191,7 @@ class Ledger(OpenLedger):
         refuse_overspend(key, state.budget, state.spent, cost, strict=strict)
 
     @staticmethod
-    def fingerprint(dataset: str, function: str, arguments: Mapping[str, Any]) -> str:
+    def fingerprint(dataset: str, function: str, arguments: Mapping[str, object]) -> str:
         """Return the sha256 of a call's public arguments; numbers of equal value count as equal (1 and 1.0)."""
         return fingerprint_of(folded_dataset(dataset), function, canonical(as_recorded(arguments)))
 
@@ -216,11 +216,8 @@ class Ledger(OpenLedger):
     def note_replay(self, dataset: str, function: str, name: str, entry: Entry) -> None:
         """Record that a stored release was asked for again; a ledger that cannot be written leaves it out."""
         row = entry_row("replay", folded_dataset(dataset), function, "{}", guarantee=entry.guarantee)
-        row |= {
-            "name": name,
-            "status": f"replay of entry {entry.sequence}",
-            "lineage": json_text({"of": entry.sequence}),
-        }
+        row["name"], row["status"] = name, f"replay of entry {entry.sequence}"
+        row["lineage"] = json_text({"of": entry.sequence})
 
         def work(transaction: Transaction) -> None:
             transaction.append(row, transaction.state(row["dataset"]))
@@ -235,10 +232,10 @@ class Ledger(OpenLedger):
         self,
         dataset: str,
         *,
-        event: Permit | Event | Mapping[str, Any],
+        event: Permit | Event | Mapping[str, object],
         function: str,
-        arguments: Mapping[str, Any],
-        draw: Callable[[], Any],
+        arguments: Mapping[str, object],
+        draw: Callable[[], object],
         name: str | None = None,
         strict: bool = False,
         neighbours: str = "add_remove",
@@ -246,7 +243,7 @@ class Ledger(OpenLedger):
         max_rows_per_unit: int | None = None,
         row: str = "one row",
         remark: str = "",
-        lineage: Mapping[str, Any] | None = None,
+        lineage: Mapping[str, object] | None = None,
         also: Sequence[str] = (),
         traced: bool = False,
         older: str | None = None,
@@ -327,10 +324,10 @@ class Ledger(OpenLedger):
                     result = canonical(draw())
             except BaseException as error:  # whatever it was, the charge is recorded first
                 failure = error
-                outcome = {"status": NO_RESULT}
+                done: Draft = {**record, "status": NO_RESULT}
             else:
-                outcome = {"status": RELEASED, "result": result}
-            return append_charges(transaction, record | outcome, keys, cost), failure
+                done = {**record, "status": RELEASED, "result": result}
+            return append_charges(transaction, done, keys, cost), failure
 
         entry, failure = self._write(work)
         if failure is None:
@@ -347,15 +344,15 @@ class Ledger(OpenLedger):
         self,
         dataset: str,
         *,
-        event: Event | Mapping[str, Any],
+        event: Event | Mapping[str, object],
         function: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         name: str | None = None,
         neighbours: str = "add_remove",
         privacy_unit: str | None = None,
         max_rows_per_unit: int | None = None,
         row: str = "one row",
-        lineage: Mapping[str, Any] | None = None,
+        lineage: Mapping[str, object] | None = None,
         also: Sequence[str] = (),
     ) -> int:
         """Charge a release that failed after the table was read; return its sequence.
@@ -393,7 +390,7 @@ class Ledger(OpenLedger):
             return []
         return self._read(lambda transaction: transaction.releases_of(functions, of, key))
 
-    def event(self, sequence: int) -> dict[str, Any]:
+    def event(self, sequence: int) -> dict[str, object]:
         """Return the event of an entry: what was charged."""
         return self._read(lambda transaction: transaction.event_of(sequence))
 
@@ -439,7 +436,7 @@ class Ledger(OpenLedger):
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
 
 
-def _lineage_of(transaction: Transaction, dataset: str) -> Any:
+def _lineage_of(transaction: Transaction, dataset: str) -> Facts | None:
     """Return what stands beside a dataset's budget."""
     declared = transaction.declarations(None).latest.get(dataset, {}).get("protect")
     return None if declared is None else declared.lineage

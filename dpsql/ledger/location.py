@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError
 
@@ -97,7 +97,7 @@ def _parsed(location: str) -> URL | None:
     return url
 
 
-def connect_arguments(url: URL) -> dict[str, Any]:
+def connect_arguments(url: URL) -> dict[str, object]:
     """Return what psycopg connects with; an engine that is made without them shows none of them.
 
     Raises
@@ -108,7 +108,7 @@ def connect_arguments(url: URL) -> dict[str, Any]:
     from psycopg import pq
     from sqlalchemy.exc import ArgumentError
 
-    arguments: dict[str, Any] | None
+    arguments: dict[str, object] | None
     try:
         arguments = dict(url.get_dialect()().create_connect_args(url)[1])
     except (ArgumentError, ValueError):

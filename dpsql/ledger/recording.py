@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.contract.events import Event, cost_of
 from dpsql.errors import ParameterError
 from dpsql.ledger.accountant import Cost, loss_text, units_up
-from dpsql.ledger.chain import canonical
+from dpsql.ledger.chain import Draft, canonical
 from dpsql.ledger.rows import Entry
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def fingerprint_of(dataset: str, function: str, arguments: str) -> str:
     return hashlib.sha256(f"{canonical([dataset, function])}{arguments}".encode()).hexdigest()
 
 
-def as_recorded(value: Any) -> Any:
+def as_recorded(value: object) -> object:
     """Return `value` with exact numbers as text and whole floats as integers, so that equal calls give equal text."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
@@ -68,17 +68,26 @@ def as_recorded(value: Any) -> Any:
     return value
 
 
-def append_charges(transaction: Transaction, row: dict[str, Any], keys: Sequence[str], cost: Cost) -> Entry:
+def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], cost: Cost) -> Entry:
     """Append a release's row, and one without its result for each further budget that it is charged to."""
 
-    def append(key: str, row: dict[str, Any]) -> Entry:
+    def append(key: str, row: Draft) -> Entry:
         state = transaction.state(key)
         return transaction.append(row, changed(state, spent=state.spent.plus(cost)))
 
     entry = append(keys[0], row)
     for key in keys[1:]:
-        own = {"dataset": key, "name": None, "result": None, "lineage": json_text({"of": entry.sequence})}
-        append(key, row | own | {"fingerprint": fingerprint_of(key, row["function"], row["arguments"])})
+        append(
+            key,
+            {
+                **row,
+                "dataset": key,
+                "name": None,
+                "result": None,
+                "lineage": json_text({"of": entry.sequence}),
+                "fingerprint": fingerprint_of(key, row["function"], row["arguments"]),
+            },
+        )
     return entry
 
 
@@ -96,15 +105,15 @@ def guarantee_text(
 
 def release_row(
     dataset: str,
-    event: Event | Mapping[str, Any],
+    event: Event | Mapping[str, object],
     function: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     name: str | None,
     neighbours: str,
     privacy_unit: str | None,
     max_rows_per_unit: int | None,
     row: str,
-) -> tuple[dict[str, Any], Cost]:
+) -> tuple[Draft, Cost]:
     """Return everything of a release's row that is known before its noise, with its cost."""
     key = folded_dataset(dataset)
     if name is not None:
@@ -117,17 +126,16 @@ def release_row(
         raise ParameterError("P049", f"the arguments of {function} must be JSON values, to be recorded.") from None
     guarantee = guarantee_text(cost, neighbours, privacy_unit, max_rows_per_unit, row)
     record = entry_row("release", key, function, arguments_text, guarantee=guarantee)
-    amounts = {
-        "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),
-        "delta": str(units_up(cost.delta)),
-        "rho": None if cost.rho is None else str(units_up(cost.rho)),
-    }
-    return record | amounts | {"name": name, "event": event_text}, cost
+    record["epsilon"] = None if cost.epsilon is None else str(units_up(cost.epsilon))
+    record["delta"] = str(units_up(cost.delta))
+    record["rho"] = None if cost.rho is None else str(units_up(cost.rho))
+    record["name"], record["event"] = name, event_text
+    return record, cost
 
 
 def entry_row(
     kind: str, dataset: str, function: str, arguments: str, *, guarantee: str, status: str = NO_RESULT
-) -> dict[str, Any]:
+) -> Draft:
     """Return the columns of an entry that charges nothing; a release overwrites what it charges."""
     return {
         "kind": kind,
@@ -144,9 +152,10 @@ def entry_row(
         "budget": None,
         "result": None,
         "status": status,
+        "lineage": None,
     }
 
 
-def json_text(value: Mapping[str, Any] | None) -> str | None:
+def json_text(value: Mapping[str, object] | None) -> str | None:
     """Return a mapping as canonical JSON; None for none."""
     return None if value is None else canonical(as_recorded(value))

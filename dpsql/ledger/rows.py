@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict
 
 from dpsql.ledger.accountant import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.chain import Row
 from dpsql.ledger.composition import Composition
 
 
@@ -21,7 +22,7 @@ class Entry:
     ----------
     sequence : int
         Position in the chain, from 1.
-    result : Any
+    result : JSON values
         What `draw` returned, as JSON values (a tuple comes back as a list).
     replayed : bool
         True when a named release was answered from the ledger, at no charge.
@@ -31,7 +32,7 @@ class Entry:
         Hash of the row, and of everything before it.
     recorded_at : str
         When it was released, in UTC.
-    lineage : Any
+    lineage : dict or None
         What was read, as far as the ledger records it.
     """
 
@@ -41,7 +42,7 @@ class Entry:
     guarantee: str
     hash: str
     recorded_at: str = ""
-    lineage: Any = None
+    lineage: Mapping[str, object] | None = None
 
     @property
     def receipt(self) -> str:
@@ -62,7 +63,7 @@ class StoredRelease:
     result: Any
     guarantee: str
     recorded_at: str
-    lineage: Any = None
+    lineage: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,27 @@ class State:
     policy: int | None = None
 
 
+class Facts(TypedDict, total=False):
+    """What is recorded of a declared table.
+
+    Attributes
+    ----------
+    table : sequence of str or None
+        Its database's mark, or alias, its schema and its name.
+    view, base, unit : str or None
+    columns : sequence of str
+    others : sequence of Facts
+        The same of tables of that name in other databases.
+    """
+
+    table: Sequence[str] | None
+    view: str | None
+    columns: Sequence[str]
+    base: str | None
+    unit: str | None
+    others: Sequence[Facts]
+
+
 @dataclass(frozen=True)
 class RecordedDeclaration:
     """A row that charges nothing: what a data owner declared about a dataset.
@@ -162,7 +184,7 @@ class RecordedDeclaration:
         Such as ``'dp_public'``.
     facts : dict
         What was declared; empty for ``'protect'``, whose budget `Ledger.policy` returns.
-    lineage : Any
+    lineage : dict or None
         What was recorded beside it, or None.
     """
 
@@ -170,8 +192,8 @@ class RecordedDeclaration:
     kind: str
     dataset: str
     function: str
-    facts: dict[str, Any]
-    lineage: Any = None
+    facts: Facts
+    lineage: Facts | None = None
 
 
 @dataclass(frozen=True)
@@ -254,11 +276,25 @@ def _float(units: int | None) -> float | None:
         return math.inf
 
 
-def ledger_row(row: Mapping[str, Any]) -> LedgerRow:
+def ledger_row(row: Row) -> LedgerRow:
     """Return what `dp_ledger` shows of an entry."""
     charged = row["kind"] == "release"
     epsilon, delta, rho = (
-        _float(int(row[name])) if charged and row[name] is not None else None for name in ("epsilon", "delta", "rho")
+        _float(int(amount)) if charged and amount is not None else None
+        for amount in (row["epsilon"], row["delta"], row["rho"])
     )
-    shown = ("sequence", "recorded_at", "kind", "dataset", "function", "guarantee", "status", "event", "hash")
-    return LedgerRow(**{name: row[name] for name in shown}, release=row["name"], epsilon=epsilon, delta=delta, rho=rho)
+    return LedgerRow(
+        sequence=row["sequence"],
+        recorded_at=row["recorded_at"],
+        kind=row["kind"],
+        dataset=row["dataset"],
+        function=row["function"],
+        release=row["name"],
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        guarantee=row["guarantee"],
+        status=row["status"],
+        event=row["event"],
+        hash=row["hash"],
+    )

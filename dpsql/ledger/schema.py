@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import cache
-from typing import Any
 
 from sqlalchemy import (
     DDL,
@@ -30,7 +29,7 @@ from sqlalchemy import (
     update,
 )
 
-from dpsql.ledger.chain import CHAIN, NEW_COLUMNS, dataset_key
+from dpsql.ledger.chain import CHAIN, NEW_COLUMNS, Row, dataset_key, named
 
 SCHEMA_VERSION = "2"
 UPGRADED_VERSION = "1"  # read as it is, and upgraded when it is opened for writing
@@ -205,7 +204,7 @@ class Statements:
         of_chain, of_dataset = last.alias("of_chain"), last.alias("of_dataset")
         inner = _table(version, "inner")
         lasts = [of_chain.c.sequence, of_chain.c.hash, of_dataset.c.sequence, of_dataset.c.hash]
-        start: Any = select(literal_column("1").label("one")).subquery("start")
+        start: FromClause = select(literal_column("1").label("one")).subquery("start")
         source = start
         if self.has_lasts:
             source = start.outerjoin(of_dataset, of_dataset.c.key == bindparam("key"))
@@ -240,7 +239,7 @@ class Statements:
         )
 
 
-def _table(version: str, name: str) -> Any:
+def _table(version: str, name: str) -> FromClause:
     """Return the table of rows under another name, with what version 1 does not have as NULL."""
     if version == UPGRADED_VERSION:
         columns = [null().label(column.name) if column.name in NEW_COLUMNS else column for column in entry.columns]
@@ -254,8 +253,8 @@ def statements(version: str) -> Statements:
     return Statements(version)
 
 
-def stream(connection: Connection, version: str) -> Generator[dict[str, Any]]:
+def stream(connection: Connection, version: str) -> Generator[Row]:
     """Yield every row in the order of the chain, a thousand at a time, as it is."""
     with connection.execute(statements(version).rows, execution_options={"yield_per": 1000}) as result:
         for values in result:
-            yield dict(zip(COLUMNS, values, strict=True))
+            yield named(COLUMNS, values)

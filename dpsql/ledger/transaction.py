@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import (
     CHAIN,
     DECLARED,
+    Draft,
+    Row,
     VerifyReport,
     amount_text,
     damaged,
@@ -23,6 +25,7 @@ from dpsql.ledger.chain import (
     genesis,
     hash_of_row,
     name_key,
+    named,
     row_hash,
     verify,
 )
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
 
     from dpsql.ledger.store import Store
 
-Row = dict[str, Any]
 _most_remembered = 256
 
 
@@ -109,7 +111,7 @@ class Transaction:
             return State()
         return self._state(self._verified(row, before), policy, before_policy)
 
-    def _state(self, row: Row, policy: Sequence[Any], before_policy: str | None) -> State:
+    def _state(self, row: Row, policy: Sequence[object], before_policy: str | None) -> State:
         budget = None
         with self._decoding(row["sequence"]):
             spent = Spent(
@@ -127,27 +129,30 @@ class Transaction:
                 budget = _budget(stated["budget"])
         return State(budget, spent, row["budget_sequence"])
 
-    def append(self, row: Row, after: State) -> Entry:
+    def append(self, draft: Draft, after: State) -> Entry:
         """Add a row to the chain, after which `after`, made of the `state` read before, stands for its dataset."""
         if self._tail is None:
-            self.state(row["dataset"])
+            self.state(draft["dataset"])
         sequence, previous = self.head[0] + 1, self.head[1]
-        row = row | {
+        row: Row = {
+            **draft,
             "sequence": sequence,
             "recorded_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "epsilon_spent": amount_text(after.spent.epsilon),
             "delta_spent": str(after.spent.delta),
             "rho_spent": amount_text(after.spent.rho),
             "releases": after.spent.releases,
-            "budget_sequence": sequence if row["kind"] == "protect" else after.policy,
+            "budget_sequence": sequence if draft["kind"] == "protect" else after.policy,
             "composition": None if after.spent.composition is None else after.spent.composition.to_json(),
+            "hash": "",
         }
         row["hash"] = row_hash(previous, row)
         self._connection.execute(self._schema.append, row)
-        self._remember((previous, *(row[name] for name in self._columns)))
+        columns: Mapping[str, object] = row
+        self._remember((previous, *(columns[name] for name in self._columns)))
         self._tail = (sequence, row["hash"])
         result = None if row["result"] is None else json.loads(row["result"])
-        lineage = None if row.get("lineage") is None else json.loads(row["lineage"])
+        lineage = None if row["lineage"] is None else json.loads(row["lineage"])
         return Entry(sequence, result, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
 
     def stored_release(self, dataset: str, name: str, fingerprint: str, older: str | None = None) -> Entry | None:
@@ -164,7 +169,7 @@ class Transaction:
             )
         with self._decoding(row["sequence"]):
             lineage = None if row["lineage"] is None else json.loads(row["lineage"])
-            result = json.loads(row["result"])
+            result = json.loads(row["result"] or "")
             return Entry(row["sequence"], result, True, row["guarantee"], row["hash"], row["recorded_at"], lineage)
 
     def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
@@ -183,11 +188,11 @@ class Transaction:
             if row["result"] is not None and row["function"] in functions and dataset in (None, row["dataset"])
         ]
 
-    def event_of(self, sequence: int) -> dict[str, Any]:
+    def event_of(self, sequence: int) -> dict[str, object]:
         """Return the event of an entry."""
         row = self._at(sequence)
         with self._decoding(sequence):
-            event: dict[str, Any] = json.loads((row or {})["event"])
+            event: dict[str, object] = json.loads((row and row["event"]) or "")
         return event
 
     def budget_rows(self) -> list[BudgetRow]:
@@ -315,33 +320,33 @@ class Transaction:
                 name=row["name"],
                 function=row["function"],
                 arguments=json.loads(row["arguments"]),
-                result=json.loads(row["result"]),
+                result=json.loads(row["result"] or ""),
                 guarantee=row["guarantee"],
                 recorded_at=row["recorded_at"],
                 lineage=None if row["lineage"] is None else json.loads(row["lineage"]),
             )
 
-    def _verified(self, values: Sequence[Any], before: str | None) -> Row:
+    def _verified(self, values: Sequence[object], before: str | None) -> Row:
         """Return a row by its columns, once its hash is right after the hash of the row before it."""
         sequence = values[0]
         previous = self._genesis if sequence == 1 else before
         found = (previous, *values)
         known = self._store.verified.get(sequence)
         if known == found:  # the very row that this process has verified or written before
-            return dict(zip(self._columns, known[1:], strict=True))
-        row = dict(zip(self._columns, values, strict=True))
+            return named(self._columns, known[1:])
+        row = named(self._columns, values)
         if previous is None or hash_of_row(previous, row) != row["hash"]:
             raise self._damaged(sequence)
         self._remember(found)
         return row
 
-    def _remember(self, found: tuple[Any, ...]) -> None:
+    def _remember(self, found: tuple[object, ...]) -> None:
         verified = self._store.verified
         if len(verified) >= _most_remembered:
             verified.clear()
         verified[found[1]] = found
 
-    def _damaged(self, sequence: Any) -> LedgerError:
+    def _damaged(self, sequence: object) -> LedgerError:
         return damaged(self._store.description, sequence)
 
     @contextmanager
@@ -364,5 +369,5 @@ def _amount(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _largest(*sequences: Any) -> int | None:
+def _largest(*sequences: object) -> int | None:
     return max((each for each in sequences if isinstance(each, int)), default=None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpsql.ledger.rows import Facts
 
 from dpsql.contract.names import TableName, parts_of
 from dpsql.contract.parameters import fold
@@ -46,7 +49,7 @@ class Declaration:
     anywhere: bool = False
 
     @classmethod
-    def of(cls, kind: str, dataset: str, facts: Mapping[str, Any] | None, unit: str | None = None) -> Declaration:
+    def of(cls, kind: str, dataset: str, facts: Facts | None, unit: str | None = None) -> Declaration:
         """Read a declaration from what the ledger holds."""
         facts = facts or {}
         table = facts.get("table")

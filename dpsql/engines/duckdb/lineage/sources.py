@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.contract.names import TableName, is_file
 from dpsql.contract.parameters import fold, show, text
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from dpsql.ledger.ledger import Ledger
+    from dpsql.ledger.rows import Facts, RecordedDeclaration
 
 Seen = Sequence[tuple[str, str]]
 # File readers that infer column types from the rows unless types are given.
@@ -42,7 +43,7 @@ _SNIFFED = re.compile(
 )
 
 
-def _precedence(row: Any) -> tuple[bool, int]:
+def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
     """Order the declarations under a name: a budget takes precedence over all others, then the latest counts."""
     return row.kind != PROTECT, -row.sequence
 
@@ -66,7 +67,7 @@ class Sources:
         self._cursor = cursor
         # Declarations in databases without a mark; another file opened under the same name must not inherit them.
         self._here: dict[str, Declaration] = {}
-        self._known: tuple[Any, Declarations] | None = None
+        self._known: tuple[tuple[str, int], Declarations] | None = None
         # What the current statement was bound with: its planner asks twice, and changes since are noticed when it runs.
         self._bound: tuple[Declarations, Catalog] | None = None
 
@@ -203,7 +204,7 @@ class Sources:
     def protect(
         self,
         dataset: str,
-        given: Mapping[str, Any],
+        given: Mapping[str, object],
         seen: Seen | None,
         *,
         public: Mapping[str, Seen] | None = None,
@@ -239,7 +240,7 @@ class Sources:
         """
         from dpsql.ledger.budget import Budget
 
-        facts: dict[str, Any] = {"table": None, "view": None, "columns": []}
+        facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
         if seen is not None:
             own, node = self._resolved("dp_protect", dataset, seen, known)
@@ -286,7 +287,7 @@ class Sources:
 
     def _public(
         self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None
-    ) -> tuple[str, Path, dict[str, Any]]:
+    ) -> tuple[str, Path, Facts]:
         """Return name, path and facts of a table that may be declared public, given what is about to be declared."""
         own, node = self._resolved("dp_public", table, seen, known)
         catalog, declarations = self.catalog(), self.declarations()
@@ -345,7 +346,7 @@ class Sources:
         standing = declarations.about(catalog.table(own), own[0])
         if any(one.kind == PROTECT for one in standing):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
-        facts: dict[str, Any] = {**self._facts(own, node, seen), "base": parent.dataset, "unit": None}
+        facts: Facts = {**self._facts(own, node, seen), "base": parent.dataset, "unit": None}
         shown = not is_direct(node, own) if node is not None else False
         if parent.unit is not None:
             unit = parent.unit if privacy_unit is None else privacy_unit
@@ -427,7 +428,7 @@ class Sources:
         except (bound.MissingError, bound.UnreadableError):
             return own, None
 
-    def _facts(self, own: Path, node: bound.Node | None, seen: Seen, *, mark: bool = True) -> dict[str, Any]:
+    def _facts(self, own: Path, node: bound.Node | None, seen: Seen, *, mark: bool = True) -> Facts:
         """Return the facts about a table that are recorded with its declaration."""
         if mark:
             self._mark(own[0])
@@ -449,7 +450,7 @@ class Sources:
             if found is not None and found[0] is not None:  # only for files: a database in memory ends with the process
                 write_mark(cursor, database, self._ledger.id)
 
-    def _with_namesakes(self, kind: str, name: str, facts: dict[str, Any]) -> dict[str, Any]:
+    def _with_namesakes(self, kind: str, name: str, facts: Facts) -> Facts:
         """Return the facts recorded under a name: of its table, and of tables of that name in other databases."""
         standing = self._ledger.declarations().latest.get(name, {}).get(kind)
         before = None if standing is None else standing.lineage if kind == PROTECT else standing.facts
@@ -461,7 +462,7 @@ class Sources:
         head, *others = kept.values()
         return {**head, "others": others} if others else head
 
-    def _declare(self, kind: str, name: str, own: Path, facts: dict[str, Any]) -> None:
+    def _declare(self, kind: str, name: str, own: Path, facts: Facts) -> None:
         marked = str(facts["table"][0]).startswith("#")
         if marked or self._ledger.in_memory:
             self._ledger.declare(kind, name, self._with_namesakes(kind, name, facts), f"dp_{kind}")
