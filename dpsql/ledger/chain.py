@@ -226,11 +226,12 @@ def _problem(previous: str, sequence: int, row: Row, totals: dict[str, tuple[Spe
 def _composition(row: Row, before: Spent) -> Composition | None:
     """Return the state that the accountant must have after a row; only the order of a new phase is taken from it."""
     if row["kind"] == "protect":
-        stored = None if row.get("composition") is None else Composition.from_json(row["composition"])
-        return before.under(Budget.from_json(row["budget"]), None if stored is None else stored.order).composition
+        text = row.get("composition")
+        order = None if text is None else Composition.from_json(text).order
+        return before.under(Budget.from_json(row["budget"] or ""), order).composition
     if row["kind"] != "release" or before.composition is None:
         return before.composition
-    return before.composition.plus(cost_of(json.loads(row["event"])))
+    return before.composition.plus(cost_of(json.loads(row["event"] or "")))
 
 
 def _added(total: int | None, amount: str | None) -> int | None:

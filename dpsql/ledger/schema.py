@@ -14,6 +14,7 @@ from sqlalchemy import (
     DDL,
     Column,
     Connection,
+    FromClause,
     Index,
     Integer,
     MetaData,

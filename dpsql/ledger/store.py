@@ -14,18 +14,22 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import NullPool, StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 
 from dpsql.errors import UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
 from dpsql.ledger.file import LedgerFile, create, refuse_empty, settle
 from dpsql.ledger.location import connect_arguments, describe, url_of
 from dpsql.ledger.upgrade import upgrade
+
+if TYPE_CHECKING:
+    import psycopg
+    from sqlalchemy.engine.interfaces import IsolationLevel
 
 LOCK_WAIT_SECONDS = 60
 _advisory_key = 0x6470_7371_6C00_0001  # 'dpsql'; one writer per PostgreSQL database
@@ -36,6 +40,17 @@ _postgresql_lock = (
 )
 
 T = TypeVar("T")
+
+
+class EngineOptions(TypedDict, total=False):
+    """What `sqlalchemy.create_engine` is given beside the place."""
+
+    hide_parameters: bool
+    connect_args: dict[str, object]
+    poolclass: type[Pool]
+    creator: Callable[[], sqlite3.Connection]
+    isolation_level: IsolationLevel
+    pool_pre_ping: bool
 
 
 class Store:
@@ -67,7 +82,7 @@ class Store:
         self._finalizer = weakref.finalize(self, _settle, self._engine, self._file)
         _stores.add(self)
         self.version = schema.SCHEMA_VERSION
-        self.verified: dict[int, tuple[Any, ...]] = {}  # rows by their sequence, as `Transaction` verified them
+        self.verified: dict[object, tuple[object, ...]] = {}  # rows by their sequence, as `Transaction` verified them
         try:
             self.ledger_id = self._initialise()
         except BaseException:
@@ -154,16 +169,15 @@ class Store:
         return connection
 
     def _new_engine(self) -> Engine:
-        options: dict[str, Any] = {"hide_parameters": True}
+        options: EngineOptions = {"hide_parameters": True}
         if self._is_sqlite:
-            options["connect_args"] = {"timeout": LOCK_WAIT_SECONDS, "check_same_thread": False}
+            if self._file is not None and self._file.is_read_only and not self.in_memory:
+                open_file = partial(self._file.connect, timeout=LOCK_WAIT_SECONDS, check_same_thread=False)
+                options |= {"poolclass": NullPool, "creator": open_file}
+            else:
+                options["connect_args"] = {"timeout": LOCK_WAIT_SECONDS, "check_same_thread": False}
             if self.in_memory:
                 options["poolclass"] = StaticPool
-            elif self._file is not None and self._file.is_read_only:
-                options |= {
-                    "poolclass": NullPool,
-                    "creator": partial(self._file.connect, **options.pop("connect_args")),
-                }
         else:
             # READ COMMITTED: each statement after the lock sees what was committed while we waited for it.
             options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
@@ -303,9 +317,8 @@ def _new_ledger() -> bytes:
     try:
         with engine.begin() as connection:
             _create_tables(connection)
-        driver: Any = engine.raw_connection().driver_connection
-        content: bytes = driver.serialize()
-        return content
+        driver: sqlite3.Connection | None = engine.raw_connection().driver_connection
+        return b"" if driver is None else driver.serialize()
     finally:
         engine.dispose()
 
@@ -315,7 +328,9 @@ _text = partial(str, encoding="utf-8", errors="surrogateescape")
 _is_id = re.compile("[0-9a-f]{32}").fullmatch
 
 
-def _configure_sqlite(file: LedgerFile | None, is_read_only: bool, connection: Any, record: Any) -> None:
+def _configure_sqlite(
+    file: LedgerFile | None, is_read_only: bool, connection: sqlite3.Connection, record: ConnectionPoolEntry
+) -> None:
     if file is not None:
         refuse_empty(file.path)  # or SQLite would begin a new database in it
     connection.isolation_level = None  # transactions are begun below, not guessed by the driver
@@ -330,7 +345,7 @@ def _configure_sqlite(file: LedgerFile | None, is_read_only: bool, connection: A
         file.note(record.info)
 
 
-def _write_ahead(connection: Any) -> None:
+def _write_ahead(connection: sqlite3.Connection) -> None:
     """Use a write-ahead log, and wait for the disk at each commit."""
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while True:
@@ -352,11 +367,11 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _configure_postgresql(connection: Any, _record: Any) -> None:
+def _configure_postgresql(connection: psycopg.Connection[tuple[object, ...]], _record: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
         cursor.execute("SHOW fsync")
-        durable = cursor.fetchone()[0] == "on"
+        durable = cursor.fetchone() == ("on",)
     connection.commit()
     if not durable:
         raise LedgerError(

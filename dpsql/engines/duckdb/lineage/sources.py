@@ -456,14 +456,15 @@ class Sources:
         before = None if standing is None else standing.lineage if kind == PROTECT else standing.facts
         if not before or not before["table"] or not facts["table"]:
             return facts
-        first = {key: value for key, value in before.items() if key != "others"}
-        kept = {tuple(one["table"]): one for one in (first, *before.get("others", ()))}
+        first = before.copy()
+        first.pop("others", None)
+        kept = {tuple(one["table"] or ()): one for one in (first, *before.get("others", ()))}
         kept[tuple(facts["table"])] = facts
         head, *others = kept.values()
         return {**head, "others": others} if others else head
 
     def _declare(self, kind: str, name: str, own: Path, facts: Facts) -> None:
-        marked = str(facts["table"][0]).startswith("#")
+        marked = (facts["table"] or ("",))[0].startswith("#")
         if marked or self._ledger.in_memory:
             self._ledger.declare(kind, name, self._with_namesakes(kind, name, facts), f"dp_{kind}")
         else:
