@@ -23,6 +23,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 
 from dpsql.errors import UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
+from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of
 from dpsql.ledger.file import LedgerFile, create, refuse_empty, settle
 from dpsql.ledger.location import connect_arguments, describe, url_of
 from dpsql.ledger.upgrade import upgrade
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy.engine.interfaces import IsolationLevel
 
-LOCK_WAIT_SECONDS = 60
 _advisory_key = 0x6470_7371_6C00_0001  # 'dpsql'; one writer per PostgreSQL database
 # `off` is the one setting that acknowledges a commit before it is on disk; stronger ones are left alone.
 _postgresql_lock = (
@@ -123,7 +123,7 @@ class Store:
     def refuse_read_only(self) -> None:
         """Raise where nothing can be written."""
         if self.is_read_only:
-            raise _failure("forbidden", self.description)
+            raise failure_of("forbidden", self.description)
 
     def _run(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         if self.in_memory and self._pid != os.getpid():
@@ -141,11 +141,11 @@ class Store:
                 self._refuse_moved(connection)  # before anybody sees the result
                 return result
         except DBAPIError as error:
-            failure = _explain(error, self.description)
+            failure = explain(error, self.description)
         except UnicodeDecodeError:  # SQLite quotes its damaged schema
-            failure = _failure("damaged", self.description)
+            failure = failure_of("damaged", self.description)
         except PoolTimeout:
-            failure = _failure("locked", self.description)
+            failure = failure_of("locked", self.description)
         # Raised here so that no row and no undelivered result is the context of the error.
         raise failure
 
@@ -162,7 +162,7 @@ class Store:
         except (DBAPIError, PoolTimeout, DpsqlError):
             raise
         except Exception:  # such as an impossible host; its text may quote what it was given
-            failure = _failure("unreachable", self.description)
+            failure = failure_of("unreachable", self.description)
         if failure:
             raise failure
         self._proven = True
@@ -206,12 +206,12 @@ class Store:
             self._create_file(self._file.path)
         if not self.read(_has_tables):
             if self._file is not None:
-                raise _failure("damaged", self.description)
+                raise failure_of("damaged", self.description)
             self.write(_create_tables)
         facts = self._facts()
         ledger_id, version = facts.get("ledger_id", ""), facts.get("schema_version", "")
         if not version or not _is_id(ledger_id):
-            raise _failure("damaged", self.description)
+            raise failure_of("damaged", self.description)
         if version == schema.UPGRADED_VERSION:
             version = self._upgrade(ledger_id)
         elif version != schema.SCHEMA_VERSION:
@@ -227,15 +227,15 @@ class Store:
         """Make a ledger where there is no file; refuse an empty one."""
         if not os.path.exists(path):
             if self.is_read_only:
-                raise _failure("path", self.description)
+                raise failure_of("path", self.description)
             try:
                 create(path, _new_ledger())
             except PermissionError:
-                raise _failure("forbidden", self.description) from None
+                raise failure_of("forbidden", self.description) from None
             except OSError as error:
                 full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 meaning = "forbidden" if error.errno == errno.EROFS else "disk" if full else "path"
-                raise _failure(meaning, self.description) from None
+                raise failure_of(meaning, self.description) from None
         refuse_empty(path)
 
     def _upgrade(self, ledger_id: str) -> str:
@@ -317,8 +317,10 @@ def _new_ledger() -> bytes:
     try:
         with engine.begin() as connection:
             _create_tables(connection)
-        driver: sqlite3.Connection | None = engine.raw_connection().driver_connection
-        return b"" if driver is None else driver.serialize()
+        driver = engine.raw_connection().driver_connection
+        if not isinstance(driver, sqlite3.Connection):
+            raise TypeError("SQLAlchemy opened no SQLite connection")
+        return driver.serialize()
     finally:
         engine.dispose()
 
@@ -395,119 +397,3 @@ def _create_tables(connection: Connection) -> None:
     schema.metadata.create_all(connection)
     facts = {"schema_version": schema.SCHEMA_VERSION, "ledger_id": secrets.token_hex(16)}
     connection.execute(schema.add_meta, [{"key": key, "value": value} for key, value in facts.items()])
-
-
-_sqlite_meaning = {
-    sqlite3.SQLITE_BUSY: "locked",
-    sqlite3.SQLITE_LOCKED: "locked",
-    sqlite3.SQLITE_READONLY: "forbidden",
-    sqlite3.SQLITE_PERM: "forbidden",
-    sqlite3.SQLITE_AUTH: "forbidden",
-    sqlite3.SQLITE_FULL: "disk",
-    sqlite3.SQLITE_IOERR: "disk",
-    sqlite3.SQLITE_NOTADB: "damaged",
-    sqlite3.SQLITE_CORRUPT: "damaged",
-    sqlite3.SQLITE_CANTOPEN: "path",
-}
-# SQLSTATEs of PostgreSQL by their beginning: the longer ones first.
-_postgresql_meaning = {
-    "25006": "read only",
-    "25P03": "time limit",
-    "25P04": "time limit",
-    "42501": "forbidden",
-    "53300": "full",
-    "55P03": "locked",
-    "57014": "time limit",
-    "57P05": "time limit",
-    "58030": "disk",
-    "08": "unreachable",
-    "28": "login",
-    "3D": "no database",
-    "53": "disk",
-    "57": "stopping",
-}
-# While a connection is made, libpq keeps the SQLSTATE to itself; its text is compared here and never shown.
-_refused_connection = (
-    ("too many", "full"),
-    ("connection slots", "full"),
-    ("authentication failed", "login"),
-    ("no password supplied", "login"),
-    ("no pg_hba.conf entry", "login"),
-    ("is not permitted to log in", "login"),
-    ("shutting down", "stopping"),
-    ("starting up", "stopping"),
-    ("recovery mode", "stopping"),
-    ("timeout expired", "no answer"),
-)
-_missing = re.compile(r'(role|database) ".*" does not exist', re.DOTALL)
-_meanings = {
-    "locked": ("L002", f"stayed locked for {LOCK_WAIT_SECONDS} s; nothing was released. Try again."),
-    "forbidden": ("L003", "may not be written; nothing was released. Give this user write access."),
-    "disk": ("L004", "could not reach its disk or memory; nothing was released. Free space, and try again."),
-    "damaged": ("L005", "is damaged, or is not a ledger. Give another file, or restore a backup."),
-    "path": ("L001", "cannot be opened. Check the path and its permissions."),
-    "unreachable": (
-        "L006",
-        "cannot be reached; nothing was released. Check host and port in the URL, the service or the environment, "
-        "and that the server runs.",
-    ),
-    "login": (
-        "L042",
-        "did not let this user in; nothing was released. Check the user and the password in the URL, in PGPASSFILE or "
-        "in the service.",
-    ),
-    "no database": ("L043", "is in a database that does not exist. Create it with createdb, or correct the name."),
-    "full": (
-        "L044",
-        "has no connection left; nothing was released. Close others, or raise max_connections, and try again.",
-    ),
-    "time limit": (
-        "L045",
-        "was cut off by a time limit of the server, or by its administrator; nothing was released. Try again, or "
-        "raise statement_timeout for this user.",
-    ),
-    "stopping": ("L046", "is on a server that is starting or stopping; nothing was released. Try again in a minute."),
-    "no answer": (
-        "L047",
-        "did not answer within the connection timeout; nothing was released. Check the network, or raise "
-        "connect_timeout in the URL.",
-    ),
-    "read only": (
-        "L048",
-        "is on a server, or belongs to a user, that only reads; nothing was released. Give the URL of the primary "
-        "server, or a user without default_transaction_read_only.",
-    ),
-}
-
-
-def _failure(meaning: str, place: str) -> LedgerError:
-    code, message = _meanings[meaning]
-    return LedgerError(code, f"ledger {place!r} {message}")
-
-
-def _explain(error: DBAPIError, place: str) -> LedgerError:
-    """Say what a database error means and what to do; never quote it, since it may quote a row or a password."""
-    number = getattr(error.orig, "sqlite_errorcode", None)
-    if number is not None:
-        number &= 0xFF  # the rest only refines it
-        meaning, kind = _sqlite_meaning.get(number), f"SQLite code {number}"
-    elif isinstance(error.orig, sqlite3.Error):  # raised by the driver, which could not read a value
-        meaning, kind = "damaged", "driver"
-    else:
-        state = getattr(error.orig, "sqlstate", None) or ""
-        meaning, kind = _meaning_of(state, error), f"SQLSTATE {state}"
-    if meaning is None:
-        return LedgerError("L010", f"ledger {place!r} refused ({kind}); nothing was released. Run dpsql ledger verify.")
-    return _failure(meaning, place)
-
-
-def _meaning_of(state: str, error: DBAPIError) -> str | None:
-    """Return what PostgreSQL or its client said."""
-    found = next((word for start, word in _postgresql_meaning.items() if state.startswith(start)), None)
-    if found is not None or (state and not error.connection_invalidated):
-        return found
-    text = str(error.orig)
-    missing = _missing.search(text)
-    if missing:
-        return "login" if missing.group(1) == "role" else "no database"
-    return next((word for part, word in _refused_connection if part in text), "unreachable")
