@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.functions import estimate as estimates
 from dpsql.ledger.budget import STATED_NAMES
 from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.values import Plans, seen_of, struct_list
 
 _BUDGET = {
     "dataset": "VARCHAR",
@@ -32,13 +33,8 @@ _BUDGET = {
 
 _BUDGETED = ("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, "accountant")
 
-Plans: TypeAlias = Sequence[Mapping[str, str]] | None
 Said: TypeAlias = Mapping[str, object]
 Known: TypeAlias = Sequence[str] | None
-
-
-def _seen(listed: Plans) -> list[tuple[str, str]]:
-    return [(one["query"], one["plan"]) for one in listed or ()]
 
 
 def protect(session: Session) -> Callable[..., str]:
@@ -58,8 +54,8 @@ def protect(session: Session) -> Callable[..., str]:
         return session.sources.protect(
             dataset,
             {name: said[name] for name in _BUDGETED if said[name] is not None},
-            _seen(seen) if said["source"] is not False else None,
-            public=dict(zip(tables, map(_seen, public_seen or ()), strict=True)),
+            seen_of(seen) if said["source"] is not False else None,
+            public=dict(zip(tables, map(seen_of, public_seen or ()), strict=True)),
             texts=texts or (),
             replace=said["replace"] is True,
             known=known or (),
@@ -73,7 +69,7 @@ def public(session: Session) -> Callable[..., str]:
     """Bind (table, what its owner says, what it reads, names of tables) → what now stands."""
 
     def run(table: str, said: Said, seen: Plans, known: Known) -> str:
-        name = session.sources.public(table, _seen(seen), known=known or (), force=said["force"] is True)
+        name = session.sources.public(table, seen_of(seen), known=known or (), force=said["force"] is True)
         return f"{name}: public"
 
     return run
@@ -88,7 +84,7 @@ def derive(session: Session) -> Callable[..., str]:
         name = session.sources.derive(
             table,
             base,
-            _seen(seen),
+            seen_of(seen),
             known=known or (),
             privacy_unit=None if unit is None else text("privacy_unit", unit, hint="Give the name of the id's column."),
             own_rows_only=said["own_rows_only"] is True,
@@ -145,17 +141,13 @@ def estimate(session: Session) -> Callable[..., list[dict[str, object]]]:
     return run
 
 
-def _rows(columns: dict[str, str]) -> str:
-    return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in columns.items()) + ")[]"
-
-
 SPECS = (
     UdfSpec("dpsql_protect", protect, "VARCHAR", native=True),
     UdfSpec("dpsql_public", public, "VARCHAR", native=True),
     UdfSpec("dpsql_derive", derive, "VARCHAR", native=True),
-    UdfSpec("dpsql_unplaced", unplaced, _rows(dict.fromkeys(_UNPLACED, "VARCHAR")), native=True),
-    UdfSpec("dpsql_budget", budget, _rows(_BUDGET), native=True, nullary=True),
-    UdfSpec("dpsql_ledger", ledger, _rows(_LEDGER), native=True, nullary=True),
+    UdfSpec("dpsql_unplaced", unplaced, struct_list(dict.fromkeys(_UNPLACED, "VARCHAR")), native=True),
+    UdfSpec("dpsql_budget", budget, struct_list(_BUDGET), native=True, nullary=True),
+    UdfSpec("dpsql_ledger", ledger, struct_list(_LEDGER), native=True, nullary=True),
     UdfSpec(
         "dpsql_estimate", estimate, "STRUCT(quantity VARCHAR, value DOUBLE, meaning VARCHAR)[]", native=True, pure=True
     ),

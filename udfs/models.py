@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from dpsql.kernels.columns import single_chunk
 from dpsql.released import curves as roc
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.values import struct_list
 
 _Rows = TypeVar("_Rows")
 _MODELS = {
@@ -80,31 +81,21 @@ def curve(view: Callable[[Any], _Rows], session: Session) -> Callable[..., _Rows
     return lambda key, dataset: session.past.curve(key, dataset, view)
 
 
-def _struct(columns: Mapping[str, str]) -> str:
-    return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in columns.items()) + ")[]"
-
-
 SPECS = (
     UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
     UdfSpec("dpsql_predict", predict, "DOUBLE", pure=True),
     UdfSpec("dpsql_predict_class", predict_class, "VARCHAR", pure=True),
-    UdfSpec(
-        "dpsql_models",
-        models,
-        _struct(_MODELS),
-        native=True,
-        nullary=True,
-    ),
+    UdfSpec("dpsql_models", models, struct_list(_MODELS), native=True, nullary=True),
     UdfSpec(
         "dpsql_precision_recall",
         partial(curve, roc.precision_recall),
-        _struct(dict.fromkeys(("threshold", "precision", "recall"), "DOUBLE")),
+        struct_list(dict.fromkeys(("threshold", "precision", "recall"), "DOUBLE")),
         native=True,
     ),
     UdfSpec(
         "dpsql_calibration",
         partial(curve, roc.calibration),
-        _struct(dict.fromkeys(("lower", "upper", "mean_score", "positive_rate", "rows"), "DOUBLE")),
+        struct_list(dict.fromkeys(("lower", "upper", "mean_score", "positive_rate", "rows"), "DOUBLE")),
         native=True,
     ),
 )

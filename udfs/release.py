@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -28,7 +28,7 @@ from dpsql.statistics.feature_counts import present_in
 from dpsql.statistics.fold import Batch, Collector
 from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import integers, nested, one_ticket
+from dpsql.udfs.values import Plans, integers, nested, one_ticket, seen_of
 
 Number = TypeVar("Number", np.int64, np.uint64)
 _BATCH = 1 << 16  # rows of the aggregate form that are processed at once
@@ -37,10 +37,8 @@ _BATCH = 1 << 16  # rows of the aggregate form that are processed at once
 def plan(session: Session) -> Callable[..., str]:
     """Bind (function, its form, what its source reads, source, arguments) → the text to run. Pure: never charges."""
 
-    def run(
-        name: str, form: str, seen: Sequence[Mapping[str, str]] | None, source: object, given: dict[str, object]
-    ) -> str:
-        plans = None if seen is None else [(one["query"], one["plan"]) for one in seen]
+    def run(name: str, form: str, seen: Plans, source: object, given: dict[str, object]) -> str:
+        plans = None if seen is None else seen_of(seen)
         checked = session.plan(name, source, given, seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
             return exact_sql(checked, name)

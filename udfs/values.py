@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +14,19 @@ from dpsql.kernels.columns import single_chunk
 
 # Exact integers: int64 where they fit, Python ints beyond.
 Integers: TypeAlias = NDArray[np.int64] | NDArray[np.object_]
+
+# Queries and their plans, as the planner hands them over.
+Plans: TypeAlias = Sequence[Mapping[str, str]] | None
+
+
+def struct_list(columns: Mapping[str, str]) -> str:
+    """Return the SQL type of a table, of which each column's type is given."""
+    return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in columns.items()) + ")[]"
+
+
+def seen_of(listed: Plans) -> list[tuple[str, str]]:
+    """Return queries and their plans as pairs."""
+    return [(one["query"], one["plan"]) for one in listed or ()]
 
 
 def one_ticket(tickets: pa.Array) -> int:
