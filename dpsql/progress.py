@@ -58,7 +58,7 @@ class Progress:
         self._label = label
         self._interrupts = _interrupts
         self._started = time.monotonic()
-        self._bar: tuple[rich_progress.Progress, rich_progress.TaskID] | None = None
+        self._bar: rich_progress.Progress | None = None  # of one task
 
     def __call__(self, share: float) -> None:
         """Show the fraction of the work that is done, in [0, 1]; public.
@@ -68,9 +68,9 @@ class Progress:
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         """
-        shown = self._shown()
-        if shown is not None:
-            shown[0].update(shown[1], total=1.0, completed=min(max(share, 0.0), 1.0))
+        bar = self._shown()
+        if bar is not None:
+            bar.update(bar.task_ids[0], total=1.0, completed=min(max(share, 0.0), 1.0))
 
     def tick(self) -> None:
         """Show that the work is still running.
@@ -80,12 +80,12 @@ class Progress:
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         """
-        shown = self._shown()
-        if shown is not None:
-            shown[0].update(shown[1])
+        bar = self._shown()
+        if bar is not None:
+            bar.update(bar.task_ids[0])
 
-    def _shown(self) -> tuple[rich_progress.Progress, rich_progress.TaskID] | None:
-        """Check for Ctrl-C; return the bar and its task once it is shown, which it is after a while."""
+    def _shown(self) -> rich_progress.Progress | None:
+        """Check for Ctrl-C; return the bar once it is shown, which it is after a while."""
         if _interrupts != self._interrupts:
             raise KeyboardInterrupt
         if self._bar is None and time.monotonic() - self._started >= _SHOWN_AFTER and sys.stderr.isatty():
@@ -97,9 +97,9 @@ class Progress:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._bar = bar, bar.add_task(self._label, total=None)
-        bar.start()
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar.add_task(self._label, total=None)
+        self._bar.start()
 
     def __enter__(self) -> Progress:
         return self
@@ -108,4 +108,4 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar[0].stop()
+            self._bar.stop()

@@ -46,15 +46,51 @@ def place_aggregate(
     node = read_plan(statement)
     claim = budget_named(dataset, declarations, catalog)
     if node is None or not is_shown(node):  # EXECUTE, a frame, a file
-        if named:
-            raise ParameterError(
-                "P062",
-                "release cannot be given here: what the statement aggregates cannot be seen (EXECUTE, a frame or a "
-                "file). Leave release out, or use the table form.",
-            )
-        if governed and claim is None:
-            raise cannot_see("the statement", "EXECUTE, a frame or a file", known=declarations)
+        _refuse_unseen(declarations, claimed=claim is not None, governed=governed, named=named)
         return Placement(declarations.counter, (claim or dataset,), claimed=governed, governed=governed)
+    found = _own_aggregates(node, named=named)
+    content = digest("".join(bound.meaning(aggregate) for aggregate, _ in found))
+    placed = partial(Placement, declarations.counter, content=content, seen=True, governed=governed)
+    if not governed:
+        return placed(charged=(dataset,))
+    reading = Reading(declarations, catalog)
+    for aggregate, rows in found:
+        _refuse_groups(aggregate)
+        try:
+            below = walk(rows, reading.leaf, {}, bound.normal_form, node)
+        except bound.UnreadableError:
+            if claim is None:
+                raise cannot_see("the statement", "a file or a frame", known=declarations) from None
+            return placed(charged=(claim,), claimed=True)
+        if reading.undeclared:
+            raise undeclared(next(iter(reading.undeclared)), declarations)
+        refuse_functions("the statement", {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
+        charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
+        if (charged and set(charged) != {claim}) or (not charged and claim is not None):
+            raise other_dataset("the statement", dataset, charged)
+        if below.row_level and not below.by_unit:
+            raise SourceError(
+                "S012",
+                f"one row of {charged[0]!r} may change many rows of what is aggregated ({below.row_level}). "
+                "Aggregate the table, or a query that only filters and computes columns.",
+            )
+    return placed(charged=(claim or dataset,), tables=tuple(reading.tables))
+
+
+def _refuse_unseen(declarations: Declarations, *, claimed: bool, governed: bool, named: bool) -> None:
+    """Raise unless the caller's word may stand for what the statement reads, which cannot be seen."""
+    if named:
+        raise ParameterError(
+            "P062",
+            "release cannot be given here: what the statement aggregates cannot be seen (EXECUTE, a frame or a "
+            "file). Leave release out, or use the table form.",
+        )
+    if governed and not claimed:
+        raise cannot_see("the statement", "EXECUTE, a frame or a file", known=declarations)
+
+
+def _own_aggregates(node: bound.Node, *, named: bool) -> list[tuple[bound.Node, bound.Node]]:
+    """Return each aggregation that calls a dpsql aggregate, with its input; raise where a row would be a release."""
     found = list(_aggregates(node))
     if not found:
         raise SourceError(
@@ -66,39 +102,17 @@ def place_aggregate(
         raise ParameterError(
             "P047", "each group is a release of its own, and a name holds only one. Leave release out."
         )
-    content = digest("".join(bound.meaning(aggregate) for aggregate, _ in found))
-    placed = partial(Placement, declarations.counter, content=content, seen=True, governed=governed)
-    if not governed:
-        return placed(charged=(dataset,))
-    reading = Reading(declarations, catalog)
-    for aggregate, rows in found:
-        if bound.listed(aggregate, "groups"):
-            raise SourceError(
-                "S023",
-                "GROUP BY tells which groups there are, and charges each of them. Aggregate one group at a time, with "
-                "a WHERE over a public list of groups.",
-            )
-        try:
-            below = walk(rows, reading.leaf, {}, bound.normal_form, node)
-        except bound.UnreadableError:
-            if claim is None:
-                raise cannot_see("the statement", "a file or a frame", known=declarations) from None
-            return placed(charged=(claim,), claimed=True)
-        if reading.undeclared:
-            raise undeclared(next(iter(reading.undeclared)), declarations)
-        refuse_functions("the statement", {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
-        charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
-        if charged and set(charged) != {claim}:
-            raise other_dataset("the statement", dataset, charged)
-        if not charged and claim is not None:
-            raise other_dataset("the statement", dataset, charged)
-        if below.row_level and not below.by_unit:
-            raise SourceError(
-                "S012",
-                f"one row of {charged[0]!r} may change many rows of what is aggregated ({below.row_level}). "
-                "Aggregate the table, or a query that only filters and computes columns.",
-            )
-    return placed(charged=(claim or dataset,), tables=tuple(reading.tables))
+    return found
+
+
+def _refuse_groups(aggregate: bound.Node) -> None:
+    """Raise if an aggregation has groups, where something is protected."""
+    if bound.listed(aggregate, "groups"):
+        raise SourceError(
+            "S023",
+            "GROUP BY tells which groups there are, and charges each of them. Aggregate one group at a time, with "
+            "a WHERE over a public list of groups.",
+        )
 
 
 def _aggregates(node: bound.Node) -> Iterator[tuple[bound.Node, bound.Node]]:

@@ -87,6 +87,47 @@ def place(
     SourceError, BudgetError
         The source cannot be placed; the message has the next step.
     """
+    own = _own_path(source, seen)
+    declared = [] if own is None else declarations.about(catalog.table(own), own[0])
+    mine = declarations.roots(declared)
+    reading = Reading(declarations, catalog)
+    views = _views(seen, declarations, catalog)
+    node, rows = _walked(seen[0][1], reading, views)
+    if node is None or rows is None:
+        return _unseen(source, own, declared, mine, reading, dataset)
+    _refuse_changed(node, own, declared, views, catalog)
+    if reading.undeclared:
+        raise undeclared(next(iter(reading.undeclared)), declarations)
+    charged = tuple(dict.fromkeys((*mine, *rows.scans, *reading.scanned)))
+    if own is not None and not charged and not reading.tables and not declared:
+        raise undeclared(catalog.display(own), declarations)
+    if not is_direct(node, own) and not _is_whole(node, views):
+        refuse_functions(source, set(bound.functions(node)))
+    placed = partial(
+        Placement,
+        declarations.counter,
+        written=source,
+        source=pinned_source(source, own),
+        tables=tuple(reading.tables),
+        seen=True,
+        content=source_content(node, own) if named else "",
+        direct=is_direct(node, own),
+    )
+    if not charged:
+        name = source if own is None else catalog.display(own)
+        if dataset is not None and fold(dataset) not in (fold(name), fold(source)):
+            raise other_dataset(source, dataset, ())
+        return placed(charged=(name,))
+    first = _named_first(source, dataset, charged, declarations, own, catalog)
+    stated = declarations.unit(first[0])
+    if privacy_unit is not None and stated is not None and fold(privacy_unit) != fold(stated) and is_direct(node, own):
+        return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
+    unit = _refuse_far(source, node, rows, first, declarations, privacy_unit)
+    return placed(charged=first, unit=unit)
+
+
+def _own_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
+    """Return the path of a source; None for one without a name; raise if it does not exist or cannot be told."""
     if is_missing(seen[0][1]):
         raise SourceError(
             "S016",
@@ -101,49 +142,23 @@ def place(
             f"which table {show(source)} stands for cannot be seen. Name its schema: 'main.{name}', or "
             f"'temp.main.{name}' for a registered frame.",
         )
-    declared = [] if own is None else declarations.about(catalog.table(own), own[0])
-    mine = declarations.roots(declared)
-    reading = Reading(declarations, catalog)
-    views = _views(seen, declarations, catalog)
-    node, rows = _walked(seen[0][1], reading, views)
-    if node is None or rows is None:
-        return _unseen(source, own, declared, mine, reading, dataset)
+    return own
+
+
+def _refuse_changed(
+    node: bound.Node,
+    own: Path | None,
+    declared: Sequence[Declaration],
+    views: Mapping[str, Leaf],
+    catalog: Catalog,
+) -> None:
+    """Raise if a declared view has another text than when it was declared."""
     if own is not None and any(one.view is not None for one in declared) and not _is_whole(node, views):
         raise BudgetError(
             "B007",
             f"the view {show(catalog.display(own))} is another one than was declared. Declare it again with the same "
             "dp_protect, dp_derive or dp_public.",
         )
-    if reading.undeclared:
-        raise undeclared(next(iter(reading.undeclared)), declarations)
-    charged = tuple(dict.fromkeys((*mine, *rows.scans, *reading.scanned)))
-    if own is not None and not charged and not reading.tables and not declared:
-        raise undeclared(catalog.display(own), declarations)
-    tables = tuple(reading.tables)
-    if not is_direct(node, own) and not _is_whole(node, views):
-        refuse_functions(source, set(bound.functions(node)))
-    content = source_content(node, own) if named else ""
-    placed = partial(
-        Placement,
-        declarations.counter,
-        written=source,
-        source=pinned_source(source, own),
-        tables=tables,
-        seen=True,
-        content=content,
-        direct=is_direct(node, own),
-    )
-    if not charged:
-        name = source if own is None else catalog.display(own)
-        if dataset is not None and fold(dataset) not in (fold(name), fold(source)):
-            raise other_dataset(source, dataset, ())
-        return placed(charged=(name,))
-    first = _named_first(source, dataset, charged, declarations, own, catalog)
-    stated = declarations.unit(first[0])
-    if privacy_unit is not None and stated is not None and fold(privacy_unit) != fold(stated) and is_direct(node, own):
-        return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
-    unit = _refuse_far(source, node, rows, first, declarations, privacy_unit)
-    return placed(charged=first, unit=unit)
 
 
 def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: Catalog) -> dict[str, Leaf]:

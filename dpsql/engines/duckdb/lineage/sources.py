@@ -48,6 +48,17 @@ def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
     return row.kind != PROTECT, -row.sequence
 
 
+def _refuse_sniffed(dataset: str, texts: Iterable[str]) -> None:
+    """Raise if a view's text reads a file whose types follow from its rows."""
+    for sql in texts:
+        if _SNIFFED.search(sql) and not words_of(sql) & {"columns", "types", "dtypes"}:
+            raise SourceError(
+                "S020",
+                f"the types of {show(dataset)} follow from the rows of a CSV or JSON file, so an error would "
+                "tell of them. Give the reader columns := {...} in the view, then protect it.",
+            )
+
+
 class Sources:
     """The declarations about the tables that calls read.
 
@@ -244,14 +255,7 @@ class Sources:
         name = dataset
         if seen is not None:
             own, node = self._resolved("dp_protect", dataset, seen, known)
-            for sql in texts:
-                words = words_of(sql)
-                if _SNIFFED.search(sql) and not words & {"columns", "types", "dtypes"}:
-                    raise SourceError(
-                        "S020",
-                        f"the types of {show(dataset)} follow from the rows of a CSV or JSON file, so an error would "
-                        "tell of them. Give the reader columns := {...} in the view, then protect it.",
-                    )
+            _refuse_sniffed(dataset, texts)
             catalog = self.catalog()
             standing = [one for one in self.declarations().about(catalog.table(own), own[0]) if one.kind == PROTECT]
             name = standing[0].dataset if standing else catalog.display(own)
