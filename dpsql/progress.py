@@ -97,9 +97,10 @@ class Progress:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._bar.add_task(self._label, total=None)
-        self._bar.start()
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        bar.add_task(self._label, total=None)
+        self._bar = bar
+        bar.start()
 
     def __enter__(self) -> Progress:
         return self

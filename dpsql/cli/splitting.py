@@ -39,7 +39,7 @@ def split(text: str) -> tuple[list[Piece], str]:
     Parameters
     ----------
     text : str
-        Any SQL text, also one that is still being typed.
+        SQL, also while it is still being typed.
 
     Returns
     -------

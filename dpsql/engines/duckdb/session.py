@@ -127,6 +127,10 @@ class Session:
             The source cannot be placed.
         """
         listen()
+        if aggregate:
+            name = source if isinstance(source, str) else ""
+        else:
+            name = text("source", source, hint="Give the name of a table, view or registered frame.")
         governed = function_of(function).spends and (self.sources.governed_at_bind if seen else self.sources.governed)
         given = arguments.get("dataset")
         if governed and aggregate and given is None:
@@ -135,10 +139,8 @@ class Session:
                 "dataset is missing: the ledger protects data, so name the budget of the rows: dataset := "
                 f"'{self.sources.declarations().protected[0]}'.",
             )
-        if aggregate:
-            name, placement = source if isinstance(source, str) else "", None
-        else:
-            name = text("source", source, hint="Give the name of a table, view or registered frame.")
+        placement = None
+        if not aggregate:
             placement = self._placement(function, name, arguments, seen, governed=governed)
         if placement is not None:
             given, name = placement.charged[0], placement.source
