@@ -318,15 +318,8 @@ class Ledger(OpenLedger):
                 state = transaction.state(one)
                 refuse_contradiction(one, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
                 refuse_overspend(one, state.budget, state.spent, cost, strict=strict)
-            failure = None
-            try:
-                with event.drawing() if isinstance(event, Permit) else nullcontext():
-                    result = canonical(draw())
-            except BaseException as error:  # whatever it was, the charge is recorded first
-                failure = error
-                done: Draft = {**record, "status": NO_RESULT}
-            else:
-                done = {**record, "status": RELEASED, "result": result}
+            result, failure = _drawn(event, draw)
+            done: Draft = {**record, "status": RELEASED if failure is None else NO_RESULT, "result": result}
             return append_charges(transaction, done, keys, cost), failure
 
         entry, failure = self._write(work)
@@ -434,6 +427,17 @@ class Ledger(OpenLedger):
         """
         ledger_id = source.id
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
+
+
+def _drawn(
+    event: Permit | Event | Mapping[str, object], draw: Callable[[], object]
+) -> tuple[str | None, BaseException | None]:
+    """Return the result as text, or what the draw failed with: whatever it was, the charge is recorded first."""
+    try:
+        with event.drawing() if isinstance(event, Permit) else nullcontext():
+            return canonical(draw()), None
+    except BaseException as error:
+        return None, error
 
 
 def _lineage_of(transaction: Transaction, dataset: str) -> Facts | None:
