@@ -132,7 +132,7 @@ def reference(expression: object) -> int | None:
 def table_of(node: Node) -> tuple[str, str, str] | None:
     """Return the database, schema and name of the table that a scan reads; None for a scan of anything else."""
     data = node.get("function_data")
-    if _function(node) != "seq_scan":
+    if function_of(node) != "seq_scan":
         return None
     parts = [str(data.get(part) or "") for part in ("catalog", "schema", "table")] if isinstance(data, dict) else []
     if len(parts) != 3 or not all(parts):
@@ -141,12 +141,7 @@ def table_of(node: Node) -> tuple[str, str, str] | None:
 
 
 def function_of(node: Node) -> str:
-    """Return the table function that a scan calls."""
-    return _function(node)
-
-
-def _function(node: Node) -> str:
-    """Return the name of a scan's function: ``name`` on DuckDB 1.5, the end of ``qname.path`` since 2.0."""
+    """Return the table function that a scan calls: ``name`` on DuckDB 1.5, the end of ``qname.path`` since 2.0."""
     found, qname = node.get("name"), node.get("qname")
     if found is None and isinstance(qname, dict):
         path = qname.get("path")
@@ -233,7 +228,7 @@ def _text(node: Node, *, whole_tables: bool) -> str:
         if field in _NUMBERED and isinstance(value, int):
             return numbers.setdefault(value, len(numbers))
         if isinstance(value, dict):
-            if not whole_tables and value.get("type") == "LOGICAL_GET" and _function(value) == "seq_scan":
+            if not whole_tables and value.get("type") == "LOGICAL_GET" and function_of(value) == "seq_scan":
                 return [plain(value.get("table_index", 0), "table_index"), table_of(value), scanned_columns(value)]
             return {name: plain(part, name) for name, part in sorted(value.items()) if name not in _FORGOTTEN}
         if isinstance(value, list):
