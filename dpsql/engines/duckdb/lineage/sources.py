@@ -59,6 +59,20 @@ def _refuse_sniffed(dataset: str, texts: Iterable[str]) -> None:
             )
 
 
+def _refuse_alike(name: str, columns: set[str], declarations: Declarations) -> None:
+    """Raise if a table has the columns of a protected one."""
+    for one in declarations.listed:
+        theirs = set(map(fold, one.columns))
+        alike = (one.unit is not None and fold(one.unit) in columns) or (theirs and theirs <= columns)
+        if one.kind == PROTECT and alike:
+            raise BudgetError(
+                "B009",
+                f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
+                f"SELECT dp_derive('{name}', '{one.dataset}', ...). If it tells of nobody: "
+                f"SELECT dp_public('{name}', force := true).",
+            )
+
+
 class Sources:
     """The declarations about the tables that calls read.
 
@@ -314,17 +328,8 @@ class Sources:
                     "B009",
                     f"{show(name)} reads {show(catalog.display(protected[0]))}, which has a budget: it is not public.",
                 )
-        columns = set(map(fold, facts["columns"]))
-        for one in declarations.listed:
-            theirs = set(map(fold, one.columns))
-            alike = (one.unit is not None and fold(one.unit) in columns) or (theirs and theirs <= columns)
-            if one.kind == PROTECT and alike and not force:
-                raise BudgetError(
-                    "B009",
-                    f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
-                    f"SELECT dp_derive('{name}', '{one.dataset}', ...). If it tells of nobody: "
-                    f"SELECT dp_public('{name}', force := true).",
-                )
+        if not force:
+            _refuse_alike(name, set(map(fold, facts["columns"])), declarations)
         return name, own, facts
 
     def derive(
