@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import dpsql
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import ParameterError
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
-from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.tukey import (
     DepthBoxes,
     draw_depth,

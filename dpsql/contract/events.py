@@ -14,8 +14,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from dpsql.contract.cost import Cost, zcdp_epsilon
+from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu
 from dpsql.errors import ParameterError
-from dpsql.ledger.accountant import Cost, zcdp_epsilon
 
 
 @dataclass(frozen=True)
@@ -239,16 +240,12 @@ class GaussianDP(Event):
 
     def _loss(self) -> Cost:
         """Return the loss; mu-GDP is mu²/2-zCDP."""
-        from dpsql.mechanisms.gaussian import gaussian_covers
-
         if not gaussian_covers(self.mu, self.epsilon, self.delta):
             raise _malformed(self.mechanism, "a mu that epsilon and delta cover")
         return Cost(self.epsilon, self.delta, self.mu**2 / 2)
 
     def scaled(self, factor: Fraction) -> GaussianDP:
         """Return the event of `factor` times epsilon, with the mu that this and delta cover."""
-        from dpsql.mechanisms.gaussian import gaussian_mu
-
         epsilon = self.epsilon * factor
         return GaussianDP(gaussian_mu(epsilon, self.delta), epsilon, self.delta)
 

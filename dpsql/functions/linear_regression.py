@@ -23,6 +23,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.gaussian_profile import gaussian_mu, share_of_mu, usable_mu
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
@@ -32,7 +33,7 @@ from dpsql.functions import least_squares, tukey
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.mechanisms.choices import QuantileSelection
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, gaussian_mu, share_of_mu, usable_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.progress import Progress

@@ -29,12 +29,13 @@ from dpsql.contract.arguments import (
     flag,
     share,
 )
+from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.feature_counts import PRESENCE, Counts, FeatureCountsCall, FeatureCountsPlan
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, share_of_mu, usable_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress

@@ -48,6 +48,7 @@ from dpsql.contract.arguments import (
     share,
     word,
 )
+from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -61,7 +62,6 @@ from dpsql.functions.score_histogram import (
     ScorePlan,
 )
 from dpsql.mechanisms.choices import QuantileSelection
-from dpsql.mechanisms.gaussian import usable_mu
 from dpsql.mechanisms.parts import CumulativeCounts, SmoothNoise
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,

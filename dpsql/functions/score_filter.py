@@ -31,6 +31,7 @@ from dpsql.contract.arguments import (
     share,
     word,
 )
+from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
 from dpsql.contract.plan import Quantity, refuse_large_k
@@ -38,7 +39,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import PRESENCE, Counts, FeatureCountsCall, FeatureCountsPlan
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
 from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, usable_mu
+from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.partition_selection import (
     PartitionSelection,
     laplace_tail,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.contract import parameters
+from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_down, units_text, units_up
 from dpsql.contract.events import Composed
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, units_down, units_text, units_up
 from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin
 
 BOUND_NAMES = ("lower", "upper", "target_lower", "target_upper")

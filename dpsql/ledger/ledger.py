@@ -12,10 +12,10 @@ from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, TypeVar
 
+from dpsql.contract.cost import Cost
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
-from dpsql.ledger.accountant import Cost
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import Draft, VerifyReport, canonical
 from dpsql.ledger.opening import OpenLedger

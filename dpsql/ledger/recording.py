@@ -8,9 +8,9 @@ from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.contract.cost import Cost, loss_text, units_up
 from dpsql.contract.events import Event, cost_of
 from dpsql.errors import ParameterError
-from dpsql.ledger.accountant import Cost, loss_text, units_up
 from dpsql.ledger.chain import Draft, canonical
 from dpsql.ledger.rows import Entry
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypedDict
 
-from dpsql.ledger.accountant import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
+from dpsql.contract.cost import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import Row
 from dpsql.ledger.composition import Composition

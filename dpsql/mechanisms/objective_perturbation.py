@@ -74,10 +74,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.events import Approximate, Event, ObjectivePerturbation
+from dpsql.contract.gaussian_profile import EPSILON_MARGIN, LARGEST_EPSILON, SMALLEST_DELTA, gaussian_mu
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.logistic import SignedRows, minimise
-from dpsql.mechanisms.gaussian import EPSILON_MARGIN, LARGEST_EPSILON, SMALLEST_DELTA, gaussian_mu
 from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource

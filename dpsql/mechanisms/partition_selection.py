@@ -37,9 +37,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.gaussian_profile import SMALLEST_DELTA, usable_mu
 from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms.gaussian import SMALLEST_DELTA, counting_unit, gaussian_release, usable_mu
+from dpsql.mechanisms.gaussian import counting_unit, gaussian_release
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.noise.exact import exp_bounds, log_bounds

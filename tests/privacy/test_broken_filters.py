@@ -149,7 +149,7 @@ def test_norms_that_are_too_small() -> None:
     real = broken.underestimated_delta(ONE, SMALL, true_square=true, used_square=used)
     assert 1e-4 < real < 1e-3
     # The same by its epsilon: 1.455 at delta 1e-6.
-    from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
+    from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 
     mu = float(gaussian_mu(ONE, SMALL)) * math.sqrt(2)
     assert gaussian_delta(Fraction(mu), Fraction("1.46")) < SMALL < gaussian_delta(Fraction(mu), Fraction("1.45"))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.functions import naive_bayes
-from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit
 from support.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes

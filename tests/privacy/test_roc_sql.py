@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.contract.gaussian_profile import gaussian_covers
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.mechanisms.gaussian import gaussian_covers
 from dpsql.testing import audit_sql
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.sql import load

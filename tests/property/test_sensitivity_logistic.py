@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
+from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.mechanisms.objective_perturbation import calibrate, exponential_rate, objective_epsilon
 from support.laws.logistic import (
     Perturbation,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.cost import Cost, zcdp_epsilon
 from dpsql.contract.events import cost_of
-from dpsql.ledger.accountant import Cost, zcdp_epsilon
-from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
+from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 
 pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms import ada_ssp as module
 from dpsql.mechanisms.ada_ssp import ada_ssp, boosted_ada_ssp, release_least_eigenvalue
-from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_mu, gaussian_release
+from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_release
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import row_radius
 from dpsql.testing.bits import SeededBits

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.partition_selection import (
     NOISES,
     PartitionSelection,

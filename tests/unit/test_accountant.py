@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
+from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_down, units_text, units_up, zcdp_epsilon
 from dpsql.contract.events import cost_of
 from dpsql.errors import ParameterError
-from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, loss_text, units_down, units_text, units_up, zcdp_epsilon
 
 amounts = st.fractions(min_value=0, max_value=10**6, max_denominator=10**25)
 
@@ -126,9 +126,7 @@ def test_a_wrong_calibration_has_no_cost(mu: str, epsilon: str, delta: str) -> N
 
 
 def test_the_accountant_stays_light() -> None:
-    code = (
-        "import sys, dpsql.ledger.accountant; print('numpy' in sys.modules, 'dpsql.mechanisms.gaussian' in sys.modules)"
-    )
+    code = "import sys, dpsql.contract.cost; print('numpy' in sys.modules, 'dpsql.mechanisms.gaussian' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert loaded == ["False", "False"]
 

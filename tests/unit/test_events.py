@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dpsql.contract.cost import units_up
 from dpsql.contract.events import (
     Approximate,
     CanonicalLipschitz,
@@ -29,7 +30,6 @@ from dpsql.contract.events import (
     event_from_json,
 )
 from dpsql.errors import ParameterError
-from dpsql.ledger.accountant import units_up
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 THIRD = Fraction(1, 3)

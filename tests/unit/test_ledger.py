@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from dpsql.contract.cost import UNITS_PER_ONE
 from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError, InternalError, LedgerError, ParameterError
-from dpsql.ledger.accountant import UNITS_PER_ONE
 from dpsql.ledger.ledger import Budget, Entry, Ledger
 
 

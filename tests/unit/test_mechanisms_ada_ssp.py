@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
 from dpsql.kernels.gram import gram_products
@@ -20,7 +21,7 @@ from dpsql.mechanisms.ada_ssp import (
     gram_noise_covariance,
     release_gram,
 )
-from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_mu
+from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, row_radius
 from dpsql.testing.bits import SeededBits

@@ -9,21 +9,18 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms import gaussian
-from dpsql.mechanisms.gaussian import (
+from dpsql.contract.gaussian_profile import (
     DELTA_MARGIN,
     EPSILON_MARGIN,
     LARGEST_EPSILON,
-    LEAST_VARIANCE,
-    MOST_COORDINATES,
     SMALLEST_DELTA,
     gaussian_covers,
     gaussian_delta,
     gaussian_mu,
-    gaussian_noise,
-    gaussian_release,
 )
+from dpsql.errors import InternalError, ParameterError
+from dpsql.mechanisms import gaussian
+from dpsql.mechanisms.gaussian import LEAST_VARIANCE, MOST_COORDINATES, gaussian_noise, gaussian_release
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.testing.bits import SeededBits
 

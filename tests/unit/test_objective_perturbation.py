@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.contract.gaussian_profile import gaussian_delta
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels import logistic as kernel
 from dpsql.kernels.logistic import SignedRows, minimise
-from dpsql.mechanisms.gaussian import gaussian_delta
 from dpsql.mechanisms.objective_perturbation import (
     OUTPUT_SHARE,
     calibrate,

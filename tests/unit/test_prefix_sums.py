@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import ParameterError
-from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
     gaussian_deviation,

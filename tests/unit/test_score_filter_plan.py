@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.measurement import draw_once
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.estimate import estimate
@@ -23,7 +24,6 @@ from dpsql.functions.score_filter import (
     point_scores,
     released_counts,
 )
-from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
 

@@ -160,7 +160,7 @@ ENTRIES = (
     Code(
         "P048",
         "An event of privacy loss is unknown or incomplete, or holds a number out of range.",
-        "Give an event as `dpsql.ledger.accountant` documents it.",
+        "Give an event as `dpsql.contract.cost` documents it.",
     ),
     Code("P049", "The arguments of a call cannot be written as JSON.", "Give numbers, texts, booleans and lists."),
     Code(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from dpsql.contract.cost import loss_text
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import protection, row_text
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import Statement
-from dpsql.ledger.accountant import loss_text
 from dpsql.ledger.recording import guarantee_text
 from dpsql.rendering import call, readable, text
 

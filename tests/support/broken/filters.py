@@ -14,10 +14,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter
 from dpsql.mechanisms import choices
 from dpsql.mechanisms import partition_selection as keys
-from dpsql.mechanisms.gaussian import gaussian_delta, gaussian_mu
 from dpsql.statistics import feature_counts, presence
 from support.broken.planting import Fault, planted
 from support.laws.filters import Bits, Noise, comparison_chance, comparison_law, product_law

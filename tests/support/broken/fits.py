@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import linear_regression
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions.linear_regression import RegressionPlan
@@ -18,7 +19,6 @@ from dpsql.functions.pipeline import PipelinePlan
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms import ada_ssp, bounds, choices, parts, quantile, tukey
-from dpsql.mechanisms.gaussian import MU_UNIT, gaussian_mu
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics import block_sums, counts, regression

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.functions import logistic_regression as model
 from dpsql.functions.logistic_regression import Scaling
 from dpsql.kernels.logistic import SignedRows, minimise
 from dpsql.mechanisms import objective_perturbation as mechanism
-from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
 from dpsql.noise.ball import ball_error, exponential_norm
 from dpsql.noise.entropy import SYSTEM, BitSource
