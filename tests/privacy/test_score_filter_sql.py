@@ -14,7 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.feature_counts import Counts
-from dpsql.functions.score_filter import ScoreFilterPlan
+from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.mechanisms.gaussian import gaussian_mu
 from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit, runs_needed
