@@ -6,15 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
-from dpsql.contract.parameters import bounds_by_feature, fold, show
+from dpsql.contract.parameters import Level, bounds_by_feature, fold, show
 from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector, to_doubles, to_texts
@@ -65,7 +66,7 @@ class TargetCode:
     """How a target column becomes numbers: by bounds or two public levels integers in ``[-S, S]``; else as it is."""
 
     affine: tuple[float, float] | None = None
-    levels: tuple[Any, Any] | None = None
+    levels: tuple[Level, Level] | None = None
 
     @classmethod
     def resolve(cls, plan: Plan, kind: pa.DataType, column: str) -> TargetCode:
@@ -132,7 +133,7 @@ class TargetCode:
         return out
 
 
-def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: str) -> tuple[Any, Any]:
+def _levels(levels: tuple[Level, Level], kind: pa.DataType, is_text: bool, column: str) -> tuple[Level, Level]:
     """Return the two levels in the form in which `TargetCode.code` compares them."""
     if is_boolean(kind):
         texts = tuple(str(level).lower() for level in levels)
@@ -143,7 +144,8 @@ def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: s
     if not all(isinstance(level, needed) for level in levels):
         raise ParameterError("P012", f"target_levels of target {show(column)} must be two {words}, as its type is.")
     if pa.types.is_float32(kind):  # as near to them as the column can be
-        return tuple(float(np.float32(level)) for level in levels)  # type: ignore[return-value]
+        first, second = levels
+        return float(np.float32(first)), float(np.float32(second))
     return levels
 
 
@@ -165,7 +167,7 @@ class Call(ABC):
         Where the call takes every column that it can: which it cannot, and why; else empty.
     """
 
-    plan: Any
+    plan: Plan
     features: tuple[str, ...]
     target: TargetCode
     positions: tuple[int, ...]
@@ -173,7 +175,7 @@ class Call(ABC):
     left_out: str = ""
 
     @classmethod
-    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Any:
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Self:
         """Join a plan to the types of its source.
 
         Parameters
@@ -240,10 +242,10 @@ class Call(ABC):
     @cached_property
     def intervals(self) -> list[tuple[float, float]] | None:
         """Public bounds of the features, one pair each; None where there are none."""
-        plan = self.plan
-        if plan.lower is None or plan.upper is None:
+        lower, upper = (getattr(self.plan, side, None) for side in ("lower", "upper"))
+        if lower is None or upper is None:
             return None
-        return bounds_by_feature(plan.lower, plan.upper, self.features, fold_case=plan.layout.kind == "wide")
+        return bounds_by_feature(lower, upper, self.features, fold_case=self.plan.layout.kind == "wide")
 
     def start(self) -> Collector | None:
         """Return what is to collect the rows; None where the statistic is summed in SQL."""
@@ -277,7 +279,7 @@ class Call(ABC):
         return following
 
     @abstractmethod
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Json] | Draw:
         """Return the function that draws, after all work that is too long for the ledger's transaction.
 
         Parameters
@@ -293,7 +295,7 @@ class Call(ABC):
         """
 
     @property
-    def levels(self) -> tuple[Any, Any]:
+    def levels(self) -> tuple[Level, Level]:
         """The two levels of a label, as the result of a call names them: the negative one first."""
         levels = self.target.levels
         if levels is None:

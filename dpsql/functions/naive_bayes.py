@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from dpsql.contract.arguments import (
     flag,
     share,
 )
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -40,11 +41,12 @@ from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 from dpsql.statistics.feature_counts import Norms, released_norms
+from dpsql.statistics.presence import FeatureCounts
 
 _MOST_SMOOTHING = 1e9
 
 
-def _smoothing(value: Any) -> float:
+def _smoothing(value: object) -> float:
     found = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
     parameters.within("smoothing", found, None, _MOST_SMOOTHING, hint="1 is usual.")
     return found
@@ -96,7 +98,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
     names_after: ClassVar[str | None] = "delta"
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         return {
             **super()._own(given, layout),
             **cls._read(given, "delta", "count_share", "smoothing", "shrink"),
@@ -182,12 +184,14 @@ class NaiveBayesPlan(FeatureCountsPlan):
 class NaiveBayesCall(FeatureCountsCall):
     """A dp_naive_bayes call joined to its source's types."""
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    plan: NaiveBayesPlan
+
+    def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the model."""
         counts = self.counts(statistic)
         return lambda: self.draw(counts)
 
-    def draw(self, counts: Counts) -> dict[str, Any]:
+    def draw(self, counts: Counts) -> dict[str, Json]:
         """Draw the counts and derive the model.
 
         Notes
@@ -199,7 +203,7 @@ class NaiveBayesCall(FeatureCountsCall):
           are those of `dpsql.statistics.feature_counts`.
         - **Assumes**: at most `max_features_per_row` features of a row were counted, each once.
         """
-        plan: NaiveBayesPlan = self.plan
+        plan = self.plan
         rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
         features = np.concatenate([counts.negative, counts.positive])
         norms = plan.norms(len(self.features))

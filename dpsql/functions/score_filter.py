@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.json import Json
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import Counts, FeatureCountsCall
 from dpsql.functions.feature_scores import Floats, best_cluster, point_scores
@@ -32,6 +32,8 @@ _NUMBERS = {"totals": 1, "differences": 1, "differences_and_labels": 2, "counts"
 
 class ScoreFilterCall(FeatureCountsCall):
     """A dp_score_filter call joined to its source's types."""
+
+    plan: ScoreFilterPlan
 
     def check(self) -> None:
         """Raise when the arguments do not fit the features, or names cannot be private."""
@@ -62,14 +64,14 @@ class ScoreFilterCall(FeatureCountsCall):
         vocabulary.release(released)
         return FeatureCounts(len(released), collector.most, vocabulary=vocabulary)
 
-    def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Any]:
+    def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the features."""
         counts, vocabulary = self.counts(statistic), statistic.vocabulary
         names = self.features if vocabulary is None else vocabulary.released
         return lambda: draw_features(self.plan, counts, names)
 
 
-def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Any]:
+def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
     """Draw the features that are reported.
 
     Parameters
@@ -99,7 +101,7 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
       ``information_gain`` at most `n_max` rows.
     - **Does not protect**: running time.
     """
-    result: dict[str, Any] = {
+    result: dict[str, Json] = {
         "kind": "score_filter",
         "method": plan.chosen,
         "names": [],
@@ -130,8 +132,9 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
     elif plan.k is not None:
         best = best[: plan.k]
     else:
-        result["threshold"] = plan.applied_threshold(count)
-        best = best[scored[best] >= result["threshold"]]
+        applied = plan.applied_threshold(count)
+        result["threshold"] = applied
+        best = best[scored[best] >= applied]
     linear = plan.score != "information_gain"
     return result | {
         "names": [names[position] for position in best.tolist()],
@@ -156,7 +159,7 @@ def released_counts(released: str, counts: Counts) -> NDArray[np.int64]:
     """Return the exact numbers that noise is added to, features first; see `dpsql.statistics.feature_counts`."""
     positive, negative = counts.positive, counts.negative
     labels = [counts.positive_rows, counts.negative_rows]
-    parts: dict[str, list[Any]] = {
+    parts: dict[str, list[Sequence[int] | NDArray[np.int64]]] = {
         "totals": [positive + negative],
         "differences": [positive - negative],
         "differences_and_labels": [positive - negative, [labels[0] - labels[1]]],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
@@ -94,17 +94,18 @@ SIGNATURE = Signature(
 )
 
 
-def refuse_contradictions(own: Mapping[str, Any], layout: Layout) -> None:
+def refuse_contradictions(own: Mapping[str, object], layout: Layout) -> None:
     """Raise when arguments that are right by themselves do not go together."""
     _check_method(own)
-    parameters.within("false_positives", own["false_positives"], _LEAST_FALSE, 1 / _LEAST_FALSE, hint="1 is usual.")
-    parameters.within("clusters", own["clusters"], 2, None, hint="2 is usual.")
+    false = parameters.known(Fraction, own["false_positives"])
+    parameters.within("false_positives", false, _LEAST_FALSE, 1 / _LEAST_FALSE, hint="1 is usual.")
+    parameters.within("clusters", parameters.known(int, own["clusters"]), 2, None, hint="2 is usual.")
     exact = own["method"] == "svt" or own["method"] in MECHANISMS
     _check_most_rows(own, exact)
     _check_delta(own, exact, layout)
 
 
-def _check_method(own: Mapping[str, Any]) -> None:
+def _check_method(own: Mapping[str, object]) -> None:
     """Raise unless the method has what it looks for: a threshold, or a number of features."""
     method, k, threshold = own["method"], own["k"], own["threshold"]
     if method == "cluster":
@@ -124,7 +125,7 @@ def _check_method(own: Mapping[str, Any]) -> None:
         _refuse("cutoff is for method 'svt'. Leave it out.")
 
 
-def _check_most_rows(own: Mapping[str, Any], exact: bool) -> None:
+def _check_most_rows(own: Mapping[str, object], exact: bool) -> None:
     """Raise unless a limit of the rows is given where exact information gain needs it, and nowhere else."""
     method, of_information = own["method"], own["score"] == "information_gain"
     if of_information and exact and own["n_max"] is None:
@@ -137,7 +138,7 @@ def _check_most_rows(own: Mapping[str, Any], exact: bool) -> None:
         _refuse("n_max is for information_gain with methods that look at exact scores. Leave it out.")
 
 
-def _check_delta(own: Mapping[str, Any], exact: bool, layout: Layout) -> None:
+def _check_delta(own: Mapping[str, object], exact: bool, layout: Layout) -> None:
     """Raise unless delta is given where a private vocabulary or Gaussian noise needs it, and nowhere else."""
     method, delta = own["method"], own["delta"]
     if own["vocabulary"] == "private":

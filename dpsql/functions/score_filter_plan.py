@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from dpsql.contract.arguments import Signature
 from dpsql.contract.layout import Layout
@@ -88,7 +88,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
     names_after: ClassVar[str | None] = "method"
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
             **super()._own(given, layout),
             **cls._read(given, "score", "threshold", "k", "n_max", "cutoff", "delta", "method"),
