@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
@@ -274,10 +274,10 @@ class Plan(ABC):
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
+    def from_record(cls, record: Mapping[str, Json]) -> Self:
         """Read back what `to_json` wrote."""
         place: Callable[..., Layout] = Layout
-        layout = place(**{name: as_tuple(value) for name, value in record["layout"].items()})
+        layout = place(**{name: as_tuple(value) for name, value in known(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
         for field in fields(cls):
             stored = record[field.name]
@@ -285,9 +285,10 @@ class Plan(ABC):
                 rest[field.name] = cls.arguments[field.name].restore(stored)
             elif field.name not in ("layout", "placement"):
                 rest[field.name] = as_tuple(stored)
-        placement = record["placement"]
+        stored = record["placement"]
+        placement = None if stored is None else Placement.from_json(known(dict, stored))
         build: Callable[..., Self] = cls
-        return build(layout=layout, placement=None if placement is None else Placement.from_json(placement), **rest)
+        return build(layout=layout, placement=placement, **rest)
 
     @property
     def charged(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
@@ -261,7 +261,7 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
         tick=tick,
     )
     part: SubsetSelection = plan.measurement["subset"]
-    common: dict[str, Any] = {
+    common: dict[str, object] = {
         "n_candidates": features,
         "utility_range": spread / SCORE_UNIT,
         "progress": lambda rounds: tick(),

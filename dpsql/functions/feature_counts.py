@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector, to_doubles
 from dpsql.statistics.fold import Batch, Collector
-from dpsql.statistics.presence import FeatureCounts
+from dpsql.statistics.presence import FeatureCounts, NameCounts
 
 # DuckDB keeps at most so many values per row.
 _MOST_PER_ROW = 999_999
@@ -124,7 +124,7 @@ class FeatureCountsCall(Call):
         """Return empty counts."""
         return FeatureCounts(len(self.features), self.plan.max_features_per_row, above=self.plan.present_above)
 
-    def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
+    def collect(self, collector: FeatureCounts | NameCounts, rows: pa.StructArray, batch: Batch) -> None:
         """Hand a batch of rows to a collector."""
         if self.plan.layout.kind != "long":
             super().collect(collector, rows, batch)

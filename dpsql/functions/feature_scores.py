@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,5 +89,5 @@ def best_cluster(points: Floats, scores: Floats, clusters: int) -> NDArray[np.bo
     return np.asarray(member == int(np.argmax(means)), dtype=np.bool_)
 
 
-def _n_log_n(values: Any) -> Any:
-    return np.asarray(values) * np.log(np.where(np.asarray(values) > 0.0, values, 1.0))
+def _n_log_n(values: Floats | np.float64) -> Floats:
+    return np.asarray(values * np.log(np.where(values > 0.0, values, 1.0)))

@@ -15,6 +15,8 @@ from dpsql.contract.plan import Quantity
 from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.mechanisms.ada_ssp import LinearFit
+from dpsql.mechanisms.choices import QuantileSelection
+from dpsql.mechanisms.parts import GaussianNoise
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.statistics.fold import Collector, Pass
@@ -65,7 +67,8 @@ class Magnitudes(Pass[MagnitudeHistogram]):
         features, target = self._features, self._target
         counts = self.inner.cells.counts
         if len(counts):
-            drawn = plan.measurement["fit"].draw_bounds(
+            part: GaussianNoise = plan.measurement["fit"]
+            drawn = part.draw_bounds(
                 "bounds",
                 counts,
                 neighbours=plan.neighbours,
@@ -120,7 +123,8 @@ class Products(_Fit[RowProducts]):
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the noisy products and solve."""
         plan = self._call.plan
-        fit = plan.measurement["fit"].draw_fit(
+        part: GaussianNoise = plan.measurement["fit"]
+        fit = part.draw_fit(
             "fit",
             self.inner.products(),
             radius=self._radius,
@@ -146,7 +150,8 @@ class Boosted(_Fit[StoredRows]):
                 moved = (values - scales.target_middle) * scales.target_scale
             np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
             rows.add(matrix, np.nan_to_num(np.floor(moved + 0.5)))
-        fit = plan.measurement["fit"].draw_boosted(
+        part: GaussianNoise = plan.measurement["fit"]
+        fit = part.draw_boosted(
             "fit",
             rows,
             self.inner.products(),
@@ -169,7 +174,8 @@ class Boosted(_Fit[StoredRows]):
         plan = self._call.plan
         if self._call.target.levels is not None:
             return self._scales
-        found = plan.measurement["scale"].draw_tied(self.inner.cells.counts)
+        part: QuantileSelection = plan.measurement["scale"]
+        found = part.draw_tied(self.inner.cells.counts)
         first, median, third = (self.inner.cells.middle(cell) for cell in found)
         if not third > first:
             return self._scales

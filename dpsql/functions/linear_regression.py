@@ -190,7 +190,10 @@ class RegressionPlan(Plan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private number of rows."""
-        return (self.measurement["count"].scale(),) if self.draws_count else ()
+        if not self.draws_count:
+            return ()
+        part: LaplaceNoise = self.measurement["count"]
+        return (part.scale(),)
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the parts of mu of the private bounds and of the least of the releases of the fit."""

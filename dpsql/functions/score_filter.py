@@ -18,7 +18,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import Counts, FeatureCountsCall
 from dpsql.functions.feature_scores import Floats, best_cluster, point_scores
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
-from dpsql.mechanisms.choices import OneShotSelection
+from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
 from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
@@ -60,7 +60,8 @@ class ScoreFilterCall(FeatureCountsCall):
         vocabulary = collector.vocabulary
         counted = np.flatnonzero(collector.counts)  # every row that has a name may keep others
         names = [vocabulary.names[number].decode() for number in counted.tolist()]
-        released = self.plan.measurement["vocabulary"].draw(names, collector.counts[counted])
+        part: PrivateNames = self.plan.measurement["vocabulary"]
+        released = part.draw(names, collector.counts[counted])
         vocabulary.release(released)
         return FeatureCounts(len(released), collector.most, vocabulary=vocabulary)
 
@@ -110,20 +111,27 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
         "threshold": None,
         "stopped_at": None,
     }
-    count = len(names)
-    if plan.noise_law is None:
-        if plan.most_rows is not None and counts.positive_rows + counts.negative_rows > plan.most_rows:
-            raise InternalError("I033", "more rows were counted than n_max allows. Report it.")
-        scores = exact_scores(plan.score, counts.positive, counts.negative, counts.positive_rows, counts.negative_rows)
-        if plan.chosen == "svt":
-            applied = plan.applied_threshold(count)
-            level = plan.sparse_vector.level(Fraction(applied) * plan.unit)
-            run = plan.measurement["scores"].draw(scores, level=level)
-            found: Sequence[int] = run.above
-            result |= {"threshold": applied, "stopped_at": run.stopped_at}
-        else:
-            found = select_best(plan, scores) if count else []
-        return result | {"names": [names[position] for position in found]}
+    return result | (_found(plan, counts, names) if plan.noise_law is None else _scored(plan, counts, names))
+
+
+def _found(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
+    """Compare exact scores, with a threshold or with each other; guarantees as of `draw_features`."""
+    if plan.most_rows is not None and counts.positive_rows + counts.negative_rows > plan.most_rows:
+        raise InternalError("I033", "more rows were counted than n_max allows. Report it.")
+    scores = exact_scores(plan.score, counts.positive, counts.negative, counts.positive_rows, counts.negative_rows)
+    if plan.chosen != "svt":
+        best = select_best(plan, scores) if len(names) else []
+        return {"names": [names[position] for position in best]}
+    applied = plan.applied_threshold(len(names))
+    part: ScoresAbove = plan.measurement["scores"]
+    run = part.draw(scores, level=plan.sparse_vector.level(Fraction(applied) * plan.unit))
+    above = [names[position] for position in run.above]
+    return {"names": above, "threshold": applied, "stopped_at": run.stopped_at}
+
+
+def _scored(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
+    """Add noise to the counts and take the best features by them; guarantees as of `draw_features`."""
+    count, applied = len(names), None
     noisy, deviation = noisy_counts(plan, counts)
     scored = noisy_scores(plan, noisy, count)
     best = np.argsort(-scored, kind="stable")
@@ -133,13 +141,13 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
         best = best[: plan.k]
     else:
         applied = plan.applied_threshold(count)
-        result["threshold"] = applied
         best = best[scored[best] >= applied]
     linear = plan.score != "information_gain"
-    return result | {
+    return {
         "names": [names[position] for position in best.tolist()],
         "scores": scored[best].tolist(),
         "std_error": deviation * math.sqrt(_NUMBERS[plan.released]) if linear else None,
+        "threshold": applied,
     }
 
 

@@ -288,35 +288,39 @@ class ScoreFilterPlan(FeatureCountsPlan):
                 ("vocabulary_threshold", found.threshold, "noisy number of rows from which a name is released"),
                 ("vocabulary_std_error", found.deviation, "standard deviation of the noise on that number"),
             ]
-        if self.noise_law is not None:
-            norms = self.norms(n_features)
-            out += [
-                ("count_sensitivity_l1", float(norms.l1), "most that one privacy unit moves all counts, added up"),
-                ("count_sensitivity_l2", math.sqrt(norms.squared_l2), "the same as the root of the sum of squares"),
-                ("count_std_error", self.deviation(n_features), "standard deviation of the noise on a released count"),
-            ]
-        elif self.chosen == "svt":
-            run = self.sparse_vector
-            scales = (float(run.score_scale) / self.unit, float(run.threshold_scale) / self.unit)
-            out += [
-                ("score_sensitivity", run.sensitivity / self.unit, "most that one privacy unit can move one score"),
-                ("noise_scale", scales[0], "scale of the noise on each score"),
-                ("threshold_noise_scale", scales[1], "scale of the noise on the threshold"),
-            ]
-        else:
-            spread = self.score_range(n_features) / self.unit
-            out += one_shot_noise(
-                mechanism=self.chosen,
-                gamma=_GAMMA,
-                spread=spread,
-                epsilon=self.score_epsilon,
-                k=_given(self.k),
-                count=n_features,
-            )
+        out += self._count_noise(n_features) if self.noise_law is not None else self._choice_noise(n_features)
         if self.threshold is not None:
             applied = self.applied_threshold(n_features)
             out.append(("applied_threshold", applied, "score with noise from which a feature is reported"))
         return out
+
+    def _count_noise(self, n_features: int) -> list[Quantity]:
+        """Return how noisy released counts would be."""
+        norms = self.norms(n_features)
+        return [
+            ("count_sensitivity_l1", float(norms.l1), "most that one privacy unit moves all counts, added up"),
+            ("count_sensitivity_l2", math.sqrt(norms.squared_l2), "the same as the root of the sum of squares"),
+            ("count_std_error", self.deviation(n_features), "standard deviation of the noise on a released count"),
+        ]
+
+    def _choice_noise(self, n_features: int) -> list[Quantity]:
+        """Return how noisy a comparison of exact scores would be."""
+        if self.chosen == "svt":
+            run = self.sparse_vector
+            scales = (float(run.score_scale) / self.unit, float(run.threshold_scale) / self.unit)
+            return [
+                ("score_sensitivity", run.sensitivity / self.unit, "most that one privacy unit can move one score"),
+                ("noise_scale", scales[0], "scale of the noise on each score"),
+                ("threshold_noise_scale", scales[1], "scale of the noise on the threshold"),
+            ]
+        return one_shot_noise(
+            mechanism=self.chosen,
+            gamma=_GAMMA,
+            spread=self.score_range(n_features) / self.unit,
+            epsilon=self.score_epsilon,
+            k=_given(self.k),
+            count=n_features,
+        )
 
     def _score_delta(self, noise: str | None) -> Fraction | None:
         if self.delta is None or noise != "gaussian":

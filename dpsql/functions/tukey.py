@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
+from dpsql.mechanisms.parts import DeepModel, LaplaceNoise
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import RowCount
 from dpsql.statistics.fixed_point import affine_map, affine_maps
@@ -71,7 +72,8 @@ class Counted(Pass[RowCount]):
         """
         plan = self._call.plan
         epsilon = plan.count_epsilon / plan.max_rows_per_unit
-        [noisy] = plan.measurement["count"].draw([self.inner.rows])
+        part: LaplaceNoise = plan.measurement["count"]
+        [noisy] = part.draw([self.inner.rows])
         rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
         if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
             return Refused(self._call)
@@ -152,7 +154,8 @@ class Products(Pass[BlockProducts]):
         """
         models = self.inner.models(progress)
         models[:] /= self._call.target_unit
-        point = self._call.plan.measurement["model"].draw(models)
+        part: DeepModel = self._call.plan.measurement["model"]
+        point = part.draw(models)
         reason = "" if point is not None else "the models of the blocks differ too much, or are too few"
         result = self._call.result(point, bounds=self._bounds, reason=reason)
         return lambda: result

@@ -149,7 +149,10 @@ class TwoStagePlan(SelectionPlan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private count."""
-        return () if self.blocks is not None else (self.measurement["count"].scale(),)
+        if self.blocks is not None:
+            return ()
+        part: LaplaceNoise = self.measurement["count"]
+        return (part.scale(),)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be; scores are votes, at most the number of blocks."""
