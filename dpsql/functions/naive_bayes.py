@@ -204,21 +204,7 @@ class NaiveBayesCall(FeatureCountsCall):
         - **Assumes**: at most `max_features_per_row` features of a row were counted, each once.
         """
         plan = self.plan
-        rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
-        features = np.concatenate([counts.negative, counts.positive])
-        norms = plan.norms(len(self.features))
-        if plan.delta is None:
-            noisy_rows, noisy = (
-                part.draw_counts(counted, norm.l1).astype(np.float64)
-                for part, counted, norm in zip(plan._laplace, (rows, features), norms, strict=True)
-            )
-        else:
-            noise: GaussianNoise = plan.measurement["counts"]
-            noisy_rows, noisy = (
-                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2).values
-                for name, counted, norm in zip(("rows", "features"), (rows, features), norms, strict=True)
-            )
-        noisy = noisy.reshape(2, -1)
+        noisy_rows, noisy = self._noisy(counts)
         if plan.shrink:
             noisy = shrunk(noisy, noisy_rows, plan.deviations(len(self.features))[1])
         weights = log_odds(noisy, noisy_rows, plan.smoothing)
@@ -234,6 +220,25 @@ class NaiveBayesCall(FeatureCountsCall):
             "binary": True,
             "present_above": plan.present_above,
         }
+
+    def _noisy(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the rows of each level and, shape (2, d), those that have a feature, with noise; as of `draw`."""
+        plan = self.plan
+        rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
+        features = np.concatenate([counts.negative, counts.positive])
+        norms = plan.norms(len(self.features))
+        if plan.delta is None:
+            noisy_rows, noisy = (
+                part.draw_counts(counted, norm.l1).astype(np.float64)
+                for part, counted, norm in zip(plan._laplace, (rows, features), norms, strict=True)
+            )
+        else:
+            noise: GaussianNoise = plan.measurement["counts"]
+            noisy_rows, noisy = (
+                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2).values
+                for name, counted, norm in zip(("rows", "features"), (rows, features), norms, strict=True)
+            )
+        return noisy_rows, noisy.reshape(2, -1)
 
 
 def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
