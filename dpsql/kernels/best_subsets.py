@@ -47,6 +47,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.kernels import best_subsets_numpy
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, pair_gains
@@ -65,7 +66,6 @@ _TIES = 4
 # Counted in numbers that NumPy computes: some tenths of a second.
 _WORTH_COMPILING = 12_000_000
 
-Doubles = NDArray[np.float64]
 Sets = NDArray[np.int32]
 
 compiled_kernels = Compiled("dpsql.kernels.best_subsets_compiled", _WORTH_COMPILING)

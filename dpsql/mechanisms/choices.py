@@ -8,9 +8,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Longs
 from dpsql.contract.events import (
     Approximate,
     CanonicalLipschitz,
@@ -28,8 +28,6 @@ from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles,
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun, sparse_vector
 from dpsql.noise.race import Noise
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -187,12 +185,12 @@ class QuantileSelection(Part):
         return {"epsilon": self.epsilon, **unit}
 
     @sampled
-    def draw(self, counts: Integers) -> list[int]:
+    def draw(self, counts: Longs) -> list[int]:
         """Return the cell of each; see `dpsql.mechanisms.quantile.quantiles`."""
         return quantiles(counts, quantiles=self.at, **self._given)
 
     @sampled
-    def draw_tied(self, counts: Integers) -> list[int]:
+    def draw_tied(self, counts: Longs) -> list[int]:
         """Return the cell of each where many rows may share one; see `dpsql.mechanisms.quantile.tied_quantiles`."""
         return tied_quantiles(counts, at=self.at, **self._given)
 
@@ -237,7 +235,7 @@ class PrivateNames(Part):
         return min(laplace, gaussian, key=lambda selection: selection.threshold)
 
     @sampled
-    def draw(self, names: Sequence[str], counts: Integers) -> list[str]:
+    def draw(self, names: Sequence[str], counts: Longs) -> list[str]:
         """Return the names that are released."""
         return select_partitions(names, counts, self.selection)
 
@@ -254,6 +252,6 @@ class ScoresAbove(Part):
         return SparseVectorTechnique(self.run.epsilon, self.run.cutoff)
 
     @sampled
-    def draw(self, scores: Integers, *, level: int) -> SparseVectorRun:
+    def draw(self, scores: Longs, *, level: int) -> SparseVectorRun:
         """Return which scores are above."""
         return sparse_vector(scores, self.run, level=level)

@@ -41,11 +41,11 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.contract.events import GaussianDP
 from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.discrete import discrete_gaussian
@@ -295,7 +295,7 @@ class GaussianRelease:
 
 
 def gaussian_release(
-    values: NDArray[Any],
+    values: Integers,
     *,
     sensitivity: int,
     squared_mu: Fraction,
@@ -356,7 +356,7 @@ def gaussian_release(
 
 
 def gaussian_counts(
-    counts: NDArray[Any], *, squared_sensitivity: int, squared_mu: Fraction, source: BitSource = SYSTEM
+    counts: Integers, *, squared_sensitivity: int, squared_mu: Fraction, source: BitSource = SYSTEM
 ) -> GaussianRelease:
     """Add Gaussian noise to counts of rows, in units so fine that the noise is practically continuous.
 
