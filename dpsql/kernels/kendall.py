@@ -288,9 +288,7 @@ def _counting(
     def job(number: int, thread: int, signals: Signals) -> None:
         column = columns[number]
         if 0 < len(base.starts) <= _FEW and 0 < len(column.starts) <= _FEW:
-            table = np.zeros((len(base.starts), len(column.starts)), dtype=np.int64)
-            kernels.tabulate(base.codes, column.codes, table)
-            concordant[number], discordant[number] = _pairs(table), _pairs(table[:, ::-1])
+            concordant[number], discordant[number] = _tabulated(kernels, base, column)
             signals.done[thread] += len(base.codes)
             return
         if thread not in workspaces:
@@ -312,6 +310,13 @@ def _counting(
         )
 
     return job
+
+
+def _tabulated(kernels: ModuleType, base: RankedColumn, column: RankedColumn) -> tuple[int, int]:
+    """Return the concordant and the discordant pairs of two columns of few values."""
+    table = np.zeros((len(base.starts), len(column.starts)), dtype=np.int64)
+    kernels.tabulate(base.codes, column.codes, table)
+    return _pairs(table), _pairs(table[:, ::-1])
 
 
 def _pairs(table: NDArray[np.int64]) -> int:

@@ -46,7 +46,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
-from dpsql.contract.events import GaussianDP
 from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -191,11 +190,6 @@ def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
             "P038", "epsilon and delta leave noise of more than a million rows. Raise epsilon or delta."
         )
     return mu
-
-
-def gaussian_event(mu: Fraction, epsilon: Fraction, delta: Fraction) -> GaussianDP:
-    """Return what the ledger records of mu-GDP: mu, with the (epsilon, delta) that it was calibrated for."""
-    return GaussianDP(mu, epsilon, delta)
 
 
 def counting_unit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -87,24 +87,7 @@ class LinearModel:
                 f"release {show(stored.name or stored.sequence)} holds no model: its test failed. "
                 "Fit again under another name, with more rows, fewer features or another method.",
             )
-        intercept, *coefficients = result["coefficients"]
-        layout = stored.arguments["layout"]
-        model = LinearModel(
-            kind=result["kind"],
-            name=stored.name,
-            ledger_id=stored.sequence,
-            dataset=stored.dataset,
-            target=layout["target"],
-            method=result["method"],
-            guarantee=stored.guarantee,
-            feature_names_in_=tuple(result["terms"][1:]),
-            coef_=np.array(coefficients, dtype=np.float64),
-            intercept_=float(intercept),
-            feature_bounds_=_pairs(result["bounds"]),
-            vector=layout["features"] if layout["kind"] == "array" else None,
-            elements=None if result["elements"] is None else tuple(result["elements"]),
-            long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
-        )
+        model = _linear(stored, result, result["coefficients"])
         if "levels" not in result:
             return model
         negative, positive = result["levels"]
@@ -346,6 +329,28 @@ _KINDS: dict[str, type[LinearModel]] = {
     "naive_bayes": LinearClassifier,
     "logistic_regression": LinearClassifier,
 }
+
+
+def _linear(stored: StoredRelease, result: Fitted, coefficients: Sequence[float]) -> LinearModel:
+    """Return the linear form of a release, the intercept first."""
+    intercept, *slopes = coefficients
+    layout = stored.arguments["layout"]
+    return LinearModel(
+        kind=result["kind"],
+        name=stored.name,
+        ledger_id=stored.sequence,
+        dataset=stored.dataset,
+        target=layout["target"],
+        method=result["method"],
+        guarantee=stored.guarantee,
+        feature_names_in_=tuple(result["terms"][1:]),
+        coef_=np.array(slopes, dtype=np.float64),
+        intercept_=float(intercept),
+        feature_bounds_=_pairs(result["bounds"]),
+        vector=layout["features"] if layout["kind"] == "array" else None,
+        elements=None if result["elements"] is None else tuple(result["elements"]),
+        long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
+    )
 
 
 def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.events import cost_of
+from dpsql.contract.events import GaussianDP, cost_of
 from dpsql.ledger import composition
 from dpsql.ledger.accountant import UNITS_PER_ONE, renyi_conversion
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.composition import Composition
-from dpsql.mechanisms.gaussian import gaussian_event, gaussian_mu
+from dpsql.mechanisms.gaussian import gaussian_mu
 
 pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
 
@@ -54,7 +54,7 @@ def laplace(epsilon: str) -> tuple[Event, Worst]:
 
 def gaussian(epsilon: str, delta: str) -> tuple[Event, Worst]:
     mu = gaussian_mu(Fraction(epsilon), Fraction(delta))
-    event = gaussian_event(mu, Fraction(epsilon), Fraction(delta)).to_json()
+    event = GaussianDP(mu, Fraction(epsilon), Fraction(delta)).to_json()
     return event, lambda pessimistic: distribution.from_gaussian_mechanism(
         1 / float(mu),
         pessimistic_estimate=pessimistic,

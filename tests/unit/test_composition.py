@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.contract.events import cost_of
+from dpsql.contract.events import GaussianDP, cost_of
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.accountant import UNITS_PER_ONE, Cost, renyi_conversion, zcdp_epsilon
 from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 from dpsql.ledger.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
 from dpsql.ledger.ledger import Ledger
-from dpsql.mechanisms.gaussian import gaussian_event, gaussian_mu
+from dpsql.mechanisms.gaussian import gaussian_mu
 
 RDP = {"epsilon": 3, "delta": 1e-6, "accountant": "rdp"}
 
@@ -34,7 +34,7 @@ def chosen(epsilon: object, rounds: int = 1) -> dict[str, Any]:
 
 
 def gaussian(epsilon: str, delta: str) -> dict[str, Any]:
-    return gaussian_event(gaussian_mu(Fraction(epsilon), Fraction(delta)), Fraction(epsilon), Fraction(delta)).to_json()
+    return GaussianDP(gaussian_mu(Fraction(epsilon), Fraction(delta)), Fraction(epsilon), Fraction(delta)).to_json()
 
 
 FAILING = {"mechanism": "approximate", "epsilon": "0.1", "delta": "1e-8"}
