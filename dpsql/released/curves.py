@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsql.arrays import Doubles
+from dpsql.contract.json import Json
 from dpsql.released.results import Bin, ConfusionRow, Curve, PrecisionRow, RocRow
 
 
@@ -58,7 +59,7 @@ class RocCounts:
             upper=float(record["upper"]),
         )
 
-    def to_record(self) -> Curve:
+    def to_record(self) -> dict[str, Json]:
         """Return the curve as JSON values."""
         return {
             "thresholds": list(self.thresholds),

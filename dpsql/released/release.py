@@ -46,7 +46,7 @@ class Release:
     function: str
     dataset: str
     guarantee: str
-    event: Mapping[str, Json]
+    event: Mapping[str, object]
     ledger_id: int
     replayed: bool
     replay: str
