@@ -40,8 +40,8 @@ from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
 from dpsql.contract.measurement import draw_once
+from dpsql.functions.feature_scores import best_cluster, point_scores
 from dpsql.functions.roc import RocPlan, draw_roc
-from dpsql.functions.score_filter import best_cluster, point_scores
 from dpsql.kernels.blas import one_thread
 from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
 from dpsql.mechanisms.smooth import smooth_area

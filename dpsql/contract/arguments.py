@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from dpsql.contract import parameters
+from dpsql.contract.json import Json
 from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.relation import NEIGHBOURS
 
@@ -28,7 +28,7 @@ class Argument:
     name : str
     doc : str
         One or more sentences for users: the meaning, with unit and interval.
-    default : Any
+    default : object
         What it is where a call leaves it out.
     shown : str
         How help shows a default that is not a constant, such as `REQUIRED`.
@@ -46,22 +46,22 @@ class Argument:
         Its value is the name of a column of the table, or several.
     table_only : bool
         It says something about the columns of a table, so the aggregate form does not take it.
-    stand_in : Any
+    stand_in : object
         What `dp_estimate` takes in its place where the noise does not depend on it.
     """
 
     name: str
     doc: str
-    default: Any = None
+    default: object = None
     shown: str = ""
-    check: Callable[[Any], Any] | None = None
+    check: Callable[[object], object] | None = None
     choices: tuple[str, ...] = ()
     exact: bool = False
     statistic: bool = False
     column: str = ""
     names_column: bool = False
     table_only: bool = False
-    stand_in: Any = None
+    stand_in: object = None
 
     @property
     def required(self) -> bool:
@@ -82,7 +82,7 @@ class Argument:
         """What help says: the meaning, and the words that it may be."""
         return f"{self.doc} One of {', '.join(map(repr, self.choices))}." if self.choices else self.doc
 
-    def read(self, given: Mapping[str, Any]) -> Any:
+    def read(self, given: Mapping[str, object]) -> object:
         """Return the checked value of a call; None where an optional argument was left out.
 
         Raises
@@ -95,9 +95,11 @@ class Argument:
             return value
         return self.check(value)
 
-    def restore(self, stored: Any) -> Any:
+    def restore(self, stored: Json) -> object:
         """Return the checked value that a plan's JSON holds."""
-        return Fraction(stored) if self.exact and stored is not None else as_tuple(stored)
+        if not self.exact or stored is None:
+            return as_tuple(stored)
+        return Fraction(parameters.known(str, stored))
 
 
 class Signature(Mapping[str, Argument]):
@@ -123,21 +125,21 @@ class Signature(Mapping[str, Argument]):
         return len(self._arguments)
 
     @property
-    def stand_ins(self) -> dict[str, Any]:
+    def stand_ins(self) -> dict[str, object]:
         """What stands for the arguments that a call needs but its noise does not depend on."""
         return {name: argument.stand_in for name, argument in self.items() if argument.stand_in is not None}
 
-    def fill(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def fill(self, given: Mapping[str, object]) -> dict[str, object]:
         """Return every argument by its name: what was given, else the default."""
         return {name: argument.default if given.get(name) is None else given[name] for name, argument in self.items()}
 
 
-def as_tuple(value: Any) -> Any:
+def as_tuple(value: object) -> object:
     """Return a list of JSON as the tuple that was written."""
     return tuple(value) if isinstance(value, list) else value
 
 
-# The kinds of arguments that many functions have; `more` are further fields of `Argument`.
+# The kinds of arguments that many functions have.
 
 
 def word(name: str, doc: str, options: tuple[str, ...], default: str) -> Argument:
@@ -152,11 +154,18 @@ def share(name: str, doc: str, default: float, *, hint: str) -> Argument:
 
 
 def integer(
-    name: str, doc: str, default: int | None = None, *, hint: str, most: int = parameters.MOST, **more: Any
+    name: str,
+    doc: str,
+    default: int | None = None,
+    *,
+    hint: str,
+    most: int = parameters.MOST,
+    shown: str = "",
+    table_only: bool = False,
 ) -> Argument:
     """Return an argument that is an integer from 1 to `most`."""
     check = partial(parameters.positive_integer, name, hint=hint, most=most)
-    return Argument(name, doc, default, check=check, **more)
+    return Argument(name, doc, default, check=check, shown=shown, table_only=table_only)
 
 
 def rational(name: str, doc: str, default: float | None = None, *, hint: str) -> Argument:
@@ -164,9 +173,9 @@ def rational(name: str, doc: str, default: float | None = None, *, hint: str) ->
     return Argument(name, doc, default, check=partial(parameters.positive_number, name, hint=hint), exact=True)
 
 
-def double(name: str, doc: str, default: float | None = None, *, hint: str, **more: Any) -> Argument:
+def double(name: str, doc: str, default: float | None = None, *, hint: str, shown: str = "") -> Argument:
     """Return an argument that is a finite double above 0."""
-    return Argument(name, doc, default, check=partial(parameters.positive_float, name, hint=hint), **more)
+    return Argument(name, doc, default, check=partial(parameters.positive_float, name, hint=hint), shown=shown)
 
 
 def flag(name: str, doc: str, default: bool) -> Argument:

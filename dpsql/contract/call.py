@@ -6,19 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpsql.contract.feature_columns import check_ids, column_of, features_of, refuse_lossless
+from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
-from dpsql.contract.parameters import bounds_by_feature, fold, show
+from dpsql.contract.parameters import Level, bounds_by_feature, fold, show
 from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
-from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector, to_doubles, to_texts
-from dpsql.kernels.identity import has_identity, is_name
+from dpsql.kernels.columns import is_boolean, is_numeric, is_text, to_doubles, to_texts
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.progress import Progress
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
@@ -26,38 +27,8 @@ from dpsql.statistics.fold import Batch, Collector
 
 # Numbers of a dense copy of rows: 256 MB.
 _MOST_CELLS = 1 << 25
-# Elements of a vector at most, as many as those of an array have in DuckDB.
-MOST_ELEMENTS = 100_000
-
-# The type that a column has in the probe when the source does not have that column (statements.py).
-_MISSING = "dpsql_missing"
 # Fields of a row of the long layout once its cells are gathered (statements.py).
 LONG_TARGET, LONG_POSITIONS, LONG_VALUES = "dpsql_target", "dpsql_j", "dpsql_values"
-
-
-def _is_missing(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == _MISSING)
-
-
-# So many columns that were left out are named.
-_MOST_NAMED = 20
-
-
-def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
-    """Return the column's type, or say that the source has no such column."""
-    if kind is None or _is_missing(kind):
-        raise SourceError("S002", f"{part} {show(column)} is not a column of the source. Check the name.")
-    return kind
-
-
-def _refuse_lossless(row: pa.StructType) -> None:
-    """Raise when a session setting makes DuckDB hand booleans and HUGEINT over in a form of its own."""
-    for field in row:
-        kind = getattr(field.type, "value_type", field.type)
-        if getattr(kind, "extension_name", None) in ("arrow.bool8", "arrow.opaque"):
-            raise SourceError(
-                "S008", f"column {show(field.name)} has no plain Arrow type. Run SET arrow_lossless_conversion = false."
-            )
 
 
 @dataclass(frozen=True)
@@ -65,7 +36,7 @@ class TargetCode:
     """How a target column becomes numbers: by bounds or two public levels integers in ``[-S, S]``; else as it is."""
 
     affine: tuple[float, float] | None = None
-    levels: tuple[Any, Any] | None = None
+    levels: tuple[Level, Level] | None = None
 
     @classmethod
     def resolve(cls, plan: Plan, kind: pa.DataType, column: str) -> TargetCode:
@@ -132,7 +103,7 @@ class TargetCode:
         return out
 
 
-def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: str) -> tuple[Any, Any]:
+def _levels(levels: tuple[Level, Level], kind: pa.DataType, is_text: bool, column: str) -> tuple[Level, Level]:
     """Return the two levels in the form in which `TargetCode.code` compares them."""
     if is_boolean(kind):
         texts = tuple(str(level).lower() for level in levels)
@@ -143,7 +114,8 @@ def _levels(levels: tuple[Any, Any], kind: pa.DataType, is_text: bool, column: s
     if not all(isinstance(level, needed) for level in levels):
         raise ParameterError("P012", f"target_levels of target {show(column)} must be two {words}, as its type is.")
     if pa.types.is_float32(kind):  # as near to them as the column can be
-        return tuple(float(np.float32(level)) for level in levels)  # type: ignore[return-value]
+        first, second = levels
+        return float(np.float32(first)), float(np.float32(second))
     return levels
 
 
@@ -165,7 +137,7 @@ class Call(ABC):
         Where the call takes every column that it can: which it cannot, and why; else empty.
     """
 
-    plan: Any
+    plan: Plan
     features: tuple[str, ...]
     target: TargetCode
     positions: tuple[int, ...]
@@ -173,7 +145,7 @@ class Call(ABC):
     left_out: str = ""
 
     @classmethod
-    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Any:
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Self:
         """Join a plan to the types of its source.
 
         Parameters
@@ -189,43 +161,14 @@ class Call(ABC):
         SourceError, ParameterError
             A column that is absent or of the wrong type, or arguments that do not fit the types.
         """
-        _refuse_lossless(row)
+        refuse_lossless(row)
         layout = plan.layout
         kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
-        target_position, target_kind = _column(kinds, "target", layout.target)
-        target = TargetCode.resolve(plan, target_kind, layout.target)
-        for part in ("privacy_unit", "row_id", "value"):
-            column = getattr(layout, part)
-            if column is not None and part in others:
-                kind = _require(others[part], part, column)
-                if part != "value" and not has_identity(kind):
-                    raise SourceError(
-                        "S003", f"{part} {show(column)} has a type that identifies nobody. Cast it to text in a view."
-                    )
-                if part == "value" and not (is_numeric(kind) or is_boolean(kind)):
-                    raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
-        names: Sequence[str] = layout.names or ()
-        positions: Sequence[int] = ()
-        elements = None
-        left_out = ""
-        if layout.kind == "long":
-            kind = _require(others["features"], "features", str(layout.features))
-            if not is_name(kind):
-                raise SourceError(
-                    "S003", f"features {show(layout.features)} holds no names. Cast the column to text in a view."
-                )
-        elif layout.kind == "array":
-            position, kind = _column(kinds, "features", str(layout.features))
-            names = _vector_names(str(layout.features), kind, layout.names, layout.n_features)
-            positions = (position,)
-            if layout.chosen is not None:
-                elements = _elements(layout.chosen, names)
-                names = layout.chosen
-        else:
-            names, positions = _wide_columns(plan, kinds)
-            if layout.features is None:
-                left_out = _left_out(plan, kinds, set(positions))
-        call = cls(plan, tuple(names), target, (target_position, *positions), elements, left_out)
+        position, kind = column_of(kinds, "target", layout.target)
+        target = TargetCode.resolve(plan, kind, layout.target)
+        check_ids(layout, others)
+        found = features_of(plan, kinds, others)
+        call = cls(plan, found.names, target, (position, *found.positions), found.elements, found.left_out)
         call.check()
         return call
 
@@ -240,10 +183,10 @@ class Call(ABC):
     @cached_property
     def intervals(self) -> list[tuple[float, float]] | None:
         """Public bounds of the features, one pair each; None where there are none."""
-        plan = self.plan
-        if plan.lower is None or plan.upper is None:
+        lower, upper = (getattr(self.plan, side, None) for side in ("lower", "upper"))
+        if lower is None or upper is None:
             return None
-        return bounds_by_feature(plan.lower, plan.upper, self.features, fold_case=plan.layout.kind == "wide")
+        return bounds_by_feature(lower, upper, self.features, fold_case=self.plan.layout.kind == "wide")
 
     def start(self) -> Collector | None:
         """Return what is to collect the rows; None where the statistic is summed in SQL."""
@@ -277,7 +220,7 @@ class Call(ABC):
         return following
 
     @abstractmethod
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Json] | Draw:
         """Return the function that draws, after all work that is too long for the ledger's transaction.
 
         Parameters
@@ -293,7 +236,7 @@ class Call(ABC):
         """
 
     @property
-    def levels(self) -> tuple[Any, Any]:
+    def levels(self) -> tuple[Level, Level]:
         """The two levels of a label, as the result of a call names them: the negative one first."""
         levels = self.target.levels
         if levels is None:
@@ -371,110 +314,3 @@ def _gathered(rows: pa.StructArray, width: int) -> NDArray[np.float64]:
     values = to_doubles(rows.field(LONG_VALUES).flatten())
     features[positions.flatten().to_numpy(zero_copy_only=False) - 1, row] = values
     return features
-
-
-def _column(kinds: dict[str, tuple[int, pa.Field]], part: str, column: str) -> tuple[int, pa.DataType]:
-    """Return position and type of a column of the row, by its name in any case."""
-    position, field = kinds.get(fold(column), (-1, None))
-    return position, _require(None if field is None else field.type, part, column)
-
-
-def _wide_columns(plan: Plan, kinds: dict[str, tuple[int, pa.Field]]) -> tuple[list[str], list[int]]:
-    """Return names and positions of the features of a wide source."""
-    layout = plan.layout
-    names, positions = [], []
-    if layout.features is not None:
-        for column in layout.features:
-            position, kind = _column(kinds, "feature", column)
-            if not (is_numeric(kind) or is_boolean(kind)):
-                hint = (
-                    "Give features := as that column's name alone."
-                    if is_vector(kind)
-                    else "Leave it out, or cast it in a view."
-                )
-                raise SourceError("S003", f"feature {show(column)} is not numeric. {hint}")
-            names.append(column)
-            positions.append(position)
-        return names, positions
-    apart = _apart(plan)
-    for column, (position, field) in kinds.items():
-        if column not in apart and (is_numeric(field.type) or (plan.target_is_label and is_boolean(field.type))):
-            names.append(field.name)
-            positions.append(position)
-    if not names:
-        raise SourceError("S007", "the source has no numeric column besides target and ids. Give features := [...].")
-    return names, positions
-
-
-def _left_out(plan: Plan, kinds: dict[str, tuple[int, pa.Field]], taken: set[int]) -> str:
-    """Say which columns are no features where every numeric column is one, and why; empty when there is none."""
-    apart = _apart(plan)
-    others = [field for column, (place, field) in kinds.items() if column not in apart and place not in taken]
-    if not others:
-        return ""
-    shown = [f"{field.name} ({_why_not(field.type)})" for field in others[:_MOST_NAMED]]
-    more = f", and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
-    columns = "1 column" if len(others) == 1 else f"{len(others)} columns"
-    return f"left out {columns}: {', '.join(shown)}{more}"
-
-
-def _why_not(kind: pa.DataType) -> str:
-    """Return a word on why a column of this type is not taken for a feature unless it is named."""
-    if is_boolean(kind):
-        return "boolean: cast it to integer, or name it in features"
-    if is_text(kind):
-        return "text"
-    if is_vector(kind):
-        return "vector: give features := its name"
-    return "date or time" if pa.types.is_temporal(kind) else "not a number"
-
-
-def _apart(plan: Plan) -> set[str]:
-    """Return the folded names of the columns that are target or ids."""
-    layout = plan.layout
-    return {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
-
-
-def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
-    """Return where the chosen features stand among all names of a vector."""
-    places = {name: position for position, name in enumerate(names)}
-    for name in chosen:
-        if name not in places:
-            raise ParameterError("P040", f"{show(name)} is not one of the vector's features. Check the release's name.")
-    return tuple(places[name] for name in chosen)
-
-
-def _vector_names(
-    column: str, kind: pa.DataType, names: Sequence[str] | None, n_features: int | None
-) -> tuple[str, ...]:
-    """Return the features' names of a vector column: by `names`, or ``x[1]``, ``x[2]``, and so on."""
-    if (
-        pa.types.is_struct(kind)
-        and kind.num_fields
-        and all(is_numeric(field.type) or is_boolean(field.type) for field in kind)
-    ):
-        return tuple(field.name for field in kind)
-    if not is_vector(kind):
-        raise SourceError(
-            "S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns."
-        )
-    length = len(names) if names is not None else n_features
-    if length is not None and length > MOST_ELEMENTS:
-        raise ParameterError(
-            "P026", f"vectors have at most {MOST_ELEMENTS} elements; got {length}. Give long rows, or fewer elements."
-        )
-    if pa.types.is_fixed_size_list(kind):
-        if length is not None and length != kind.list_size:
-            raise ParameterError(
-                "P041",
-                f"the arrays of {show(column)} have {kind.list_size} elements by type; the arguments say {length}. "
-                "Leave n_features out.",
-            )
-        length = kind.list_size
-    if length is None:
-        raise SourceError(
-            "S006",
-            f"features {show(column)} is a list, and the length of a private list is private. "
-            "Give n_features := or names := [...].",
-        )
-    return tuple(names) if names is not None else tuple(f"{column}[{position}]" for position in range(1, length + 1))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from inspect import Parameter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dpsql.contract.arguments import REQUIRED, Argument, Signature
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., object])
 # What the parameters mean that stand before the arguments.
 _LEADING = {
     "source": (

@@ -8,14 +8,17 @@ to add a class.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from numbers import Rational
+from typing import ClassVar, Self
 
 from dpsql.contract.cost import Cost, zcdp_epsilon
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu
+from dpsql.contract.json import Json
 from dpsql.errors import ParameterError
 
 
@@ -64,21 +67,22 @@ class Event(ABC):
         changed = {name: value * factor ** powers[name] for name, value in given.items() if value is not None}
         return replace(self, **changed)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return the record that the ledger stores; `event_from_json` reads it back."""
         written = {field.name: getattr(self, field.name) for field in fields(self)}
         texts = {name: str(value) if isinstance(value, Fraction) else value for name, value in written.items()}
         return {"mechanism": self.mechanism} | {name: value for name, value in texts.items() if value is not None}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, object]) -> Self:
         """Read back what `to_json` wrote, of this class."""
         given = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
         optional = {field.name for field in fields(cls) if field.default is None}
         for name in cls.numbers:
             if name in given or name not in optional:
                 given[name] = _number(record, name)
-        return cls(**given)
+        build: Callable[..., Self] = cls
+        return build(**given)
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class _Pure(Event):
     rounds: int | None = field(default=None, kw_only=True)
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, object]) -> Self:
         """Read back what `to_json` wrote, of this class."""
         if record.get("rounds", 1) is None:
             raise _malformed(cls.mechanism, "an integer rounds >= 1")
@@ -297,12 +301,12 @@ class Composed(Event):
         """Return every event with `factor` times its epsilon."""
         return Composed(tuple(event.scaled(factor) for event in self.events))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return the record that the ledger stores."""
         return {"mechanism": self.mechanism, "events": [event.to_json() for event in self.events]}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, object]) -> Self:
         """Read back what `to_json` wrote."""
         parts = record.get("events")
         if not isinstance(parts, (list, tuple)) or not parts:
@@ -329,7 +333,7 @@ _EVENTS: dict[str, type[Event]] = {
 }
 
 
-def event_from_json(record: Mapping[str, Any]) -> Event:
+def event_from_json(record: Mapping[str, object]) -> Event:
     """Read the record of an event, as this version or an earlier one wrote it.
 
     Parameters
@@ -344,14 +348,14 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
         P048: the mechanism is unknown, or a parameter is missing or out of range.
     """
     mechanism = record.get("mechanism")
-    if mechanism not in _EVENTS:
+    if not isinstance(mechanism, str) or mechanism not in _EVENTS:
         raise ParameterError(
             "P048", f"the mechanism of the event is unknown; got {mechanism!r}. Known: {', '.join(_EVENTS)}."
         )
     return _EVENTS[mechanism].from_json(record)
 
 
-def cost_of(record: Mapping[str, Any]) -> Cost:
+def cost_of(record: Mapping[str, object]) -> Cost:
     """Return the privacy loss of the record of an event; errors as of `event_from_json`."""
     return event_from_json(record).cost
 
@@ -361,11 +365,13 @@ def composed(events: Sequence[Event]) -> Event:
     return events[0] if len(events) == 1 else Composed(tuple(events))
 
 
-def _number(record: Mapping[str, Any], name: str) -> Fraction:
-    mechanism = record["mechanism"]
+def _number(record: Mapping[str, object], name: str) -> Fraction:
+    mechanism, given = str(record["mechanism"]), record.get(name)
+    if not isinstance(given, (str, Rational, float, Decimal)):
+        raise _malformed(mechanism, f"a number {name}")
     try:
-        number = Fraction(record[name])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        number = Fraction(given)
+    except (ValueError, ZeroDivisionError):
         raise _malformed(mechanism, f"a number {name}") from None
     if not number > 0:
         raise _malformed(mechanism, f"{name} > 0")

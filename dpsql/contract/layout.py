@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dpsql.contract.parameters import MOST_ITEMS, fold, positive_integer, refuse_duplicates, show, text, text_list
 from dpsql.errors import ParameterError
@@ -55,7 +54,7 @@ class Layout:
     chosen: tuple[str, ...] | None = None
 
     @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any]) -> Layout:
+    def from_arguments(cls, arguments: Mapping[str, object]) -> Layout:
         """Read the layout from the arguments of a call.
 
         Raises
@@ -63,41 +62,23 @@ class Layout:
         ParameterError
             When the arguments fit no layout, or contradict each other.
         """
-        get = arguments.get
-        target = text("target", get("target"), hint="Give the name of the target's column.")
-        features, value, row_id = get("features"), get("value"), get("row_id")
-        names, n_features = get("names"), get("n_features")
-        unit = get("privacy_unit")
-        if unit is not None:
-            text("privacy_unit", unit, hint="Give the name of the id's column.")
-        for name, column in (("value", value), ("row_id", row_id)):
-            if column is not None:
-                text(name, column, hint="Give the name of a column.")
-        if names is not None:
-            names = text_list("names", names, hint="Give one name per feature.")
-            refuse_duplicates("names", names, fold_case=False)
-        if n_features is not None:
-            n_features = positive_integer(
-                "n_features", n_features, hint="Give the vectors' length.", most=MOST_FEATURES
-            )
-
-        if features is None or not isinstance(features, str):
-            kind = "wide"
-            if features is not None:
-                features = text_list("features", features, hint="Give the names of the columns.")
-                refuse_duplicates("features", features, fold_case=True)
+        target = text("target", arguments.get("target"), hint="Give the name of the target's column.")
+        unit = _column(arguments, "privacy_unit", "Give the name of the id's column.")
+        value, row_id = (_column(arguments, name, "Give the name of a column.") for name in ("value", "row_id"))
+        names, n_features = _vector(arguments)
+        kind, features = _features(arguments.get("features"))
+        if kind == "wide":
             if names is not None or n_features is not None or value is not None:
                 raise ParameterError(
                     "P010",
                     "names, n_features and value belong to a vector column or to long rows. "
                     "Give features as the name of one column, or leave these arguments out.",
                 )
-        else:
-            text("features", features, hint="Give the name of a column.")
-            kind = "long" if row_id is not None and (value is not None or n_features is None) else "array"
-            if kind == "array" and row_id is None and value is not None:
-                raise ParameterError("P046", "value needs row_id. Name the column that says which row a value is of.")
-        if kind == "long" and names is None and get("vocabulary") != "private":
+        elif row_id is not None and (value is not None or n_features is None):
+            kind = "long"
+        elif row_id is None and value is not None:
+            raise ParameterError("P046", "value needs row_id. Name the column that says which row a value is of.")
+        if kind == "long" and names is None and arguments.get("vocabulary") != "private":
             paid = " Or pay for a private one: vocabulary := 'private'." if "vocabulary" in arguments else ""
             raise ParameterError(
                 "P042",
@@ -108,8 +89,9 @@ class Layout:
             raise ParameterError(
                 "P041", f"names has {len(names)} names and n_features is {n_features}. Give only one of them."
             )
-        chosen = get("chosen")
-        layout = cls(kind, target, features, names, n_features, value, row_id, unit, chosen and tuple(chosen))
+        listed = arguments.get("chosen")
+        chosen = tuple(listed) if isinstance(listed, (list, tuple)) else None
+        layout = cls(kind, target, features, names, n_features, value, row_id, unit, chosen)
         layout._refuse_overlap()
         return layout
 
@@ -132,3 +114,31 @@ class Layout:
                 raise ParameterError(
                     "P011", f"column {show(column)} is a feature and the {part_of}. Leave it out of features."
                 )
+
+
+def _column(arguments: Mapping[str, object], name: str, hint: str) -> str | None:
+    """Return the name of a column that a call may name."""
+    column = arguments.get(name)
+    return None if column is None else text(name, column, hint=hint)
+
+
+def _vector(arguments: Mapping[str, object]) -> tuple[tuple[str, ...] | None, int | None]:
+    """Return the names and the number of features, where they are given."""
+    names, length = arguments.get("names"), arguments.get("n_features")
+    listed = None if names is None else text_list("names", names, hint="Give one name per feature.")
+    if listed is not None:
+        refuse_duplicates("names", listed, fold_case=False)
+    if length is None:
+        return listed, None
+    return listed, positive_integer("n_features", length, hint="Give the vectors' length.", most=MOST_FEATURES)
+
+
+def _features(given: object) -> tuple[str, tuple[str, ...] | str | None]:
+    """Return the layout that the features tell of, ``'array'`` where it may be long too, and their columns."""
+    if given is None:
+        return "wide", None
+    if isinstance(given, str):
+        return "array", text("features", given, hint="Give the name of a column.")
+    features = text_list("features", given, hint="Give the names of the columns.")
+    refuse_duplicates("features", features, fold_case=True)
+    return "wide", features

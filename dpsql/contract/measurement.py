@@ -18,6 +18,7 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dpsql.contract.events import Event, composed
+from dpsql.contract.json import Json
 from dpsql.errors import InternalError
 
 Given = ParamSpec("Given")
@@ -130,7 +131,7 @@ class Draw:
     """
 
     measurement: Measurement
-    run: Callable[[], Any]
+    run: Callable[[], Json]
 
 
 class Permit:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import numbers
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from typing import Any, TypeVar
 
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 
-_Checked = TypeVar("_Checked")
+_Kind = TypeVar("_Kind")
 # Whole numbers below this are shown digit by digit.
 _MOST_DIGITS = 10**16
 # What an integer argument may be at most where its function states nothing smaller.
@@ -32,6 +32,8 @@ _MOST_SHOWN = 5
 
 # One side of the bounds of features: one number for all, one per feature in their order, or one by name.
 Side = float | tuple[float, ...] | dict[str, float]
+# A public value that rows may have: a level of a target, or a key.
+Level = str | bool | float
 
 
 def fold(name: str) -> str:
@@ -41,7 +43,7 @@ def fold(name: str) -> str:
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a short public rendering of an argument for an error message.
 
     A number is shown as it was given, and every terminal can hold the text.
@@ -54,7 +56,7 @@ def show(value: Any) -> str:
     return shown.encode(errors="backslashreplace").decode()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, str):
         return repr(value)
     if value is None or isinstance(value, bool):
@@ -75,7 +77,7 @@ def _decimal(number: Fraction) -> str:
     return repr(as_float)
 
 
-def _as_fraction(value: Any) -> Fraction | None:
+def _as_fraction(value: object) -> Fraction | None:
     """Return the exact rational that `value` stands for, or None when it is not a number that a double can hold."""
     if isinstance(value, bool):
         return None
@@ -109,7 +111,7 @@ def list_items(value: Any, most: int = MOST_ITEMS) -> tuple[Any, ...] | None:
         return None
 
 
-def positive_number(name: str, value: Any, *, hint: str) -> Fraction:
+def positive_number(name: str, value: object, *, hint: str) -> Fraction:
     """Return `value` as an exact rational > 0.
 
     Raises
@@ -123,7 +125,7 @@ def positive_number(name: str, value: Any, *, hint: str) -> Fraction:
     return number
 
 
-def number_from_zero(name: str, value: Any, *, hint: str) -> Fraction:
+def number_from_zero(name: str, value: object, *, hint: str) -> Fraction:
     """Return `value` as an exact rational >= 0."""
     number = _as_fraction(value)
     if number is None or not number >= 0:
@@ -131,14 +133,14 @@ def number_from_zero(name: str, value: Any, *, hint: str) -> Fraction:
     return number
 
 
-def boolean(name: str, value: Any) -> bool:
+def boolean(name: str, value: object) -> bool:
     """Return `value` when it is true or false."""
     if isinstance(value, bool):
         return value
     raise ParameterError("P023", f"{name} must be true or false; got {show(value)}.")
 
 
-def open_unit_interval(name: str, value: Any, *, hint: str) -> Fraction:
+def open_unit_interval(name: str, value: object, *, hint: str) -> Fraction:
     """Return `value` as an exact rational strictly between 0 and 1."""
     number = _as_fraction(value)
     if number is None or not 0 < number < 1:
@@ -146,12 +148,14 @@ def open_unit_interval(name: str, value: Any, *, hint: str) -> Fraction:
     return number
 
 
-def optional(check: Callable[..., _Checked], *arguments: Any, **how: Any) -> _Checked | None:
-    """Return what `check` makes of its arguments, or None where the last one, the value, is None."""
-    return None if arguments[-1] is None else check(*arguments, **how)
+def known(kind: type[_Kind], value: object) -> _Kind:
+    """Return a checked value of an argument, which is of this kind."""
+    if isinstance(value, kind):
+        return value
+    raise InternalError("I032", f"an argument was checked, and is no {kind.__name__} now. Report it.")
 
 
-def epsilon(value: Any) -> Fraction:
+def epsilon(value: object) -> Fraction:
     """Return an epsilon, in [1e-15, 1e12]: less leaves nothing but noise, and more is no privacy at all."""
     found = _as_fraction(value)
     if found is None or not Fraction(1, 10**15) <= found <= 10**12:
@@ -161,7 +165,7 @@ def epsilon(value: Any) -> Fraction:
     return found
 
 
-def delta(value: Any) -> Fraction:
+def delta(value: object) -> Fraction:
     """Return a delta, in [1e-300, 0.1]: it is the chance that the guarantee fails."""
     found = _as_fraction(value)
     if found is None or not Fraction(1, 10**300) <= found <= Fraction(1, 10):
@@ -169,7 +173,7 @@ def delta(value: Any) -> Fraction:
     return found
 
 
-def positive_integer(name: str, value: Any, *, hint: str, most: int = MOST) -> int:
+def positive_integer(name: str, value: object, *, hint: str, most: int = MOST) -> int:
     """Return `value` as an integer in [1, `most`]."""
     number = _as_fraction(value)
     if number is None or number.denominator != 1 or number < 1:
@@ -178,7 +182,14 @@ def positive_integer(name: str, value: Any, *, hint: str, most: int = MOST) -> i
     return int(number)
 
 
-def within(name: str, value: Any, least: Any, most: Any, *, hint: str) -> None:
+def within(
+    name: str,
+    value: Fraction | float | None,
+    least: Fraction | float | None,
+    most: Fraction | float | None,
+    *,
+    hint: str,
+) -> None:
     """Raise when a number is beyond its argument's limits; None is no limit, or no number."""
     if value is None or ((least is None or value >= least) and (most is None or value <= most)):
         return
@@ -191,7 +202,7 @@ def within(name: str, value: Any, least: Any, most: Any, *, hint: str) -> None:
     raise ParameterError("P050", f"{name} must be {limits}; got {show(value)}. {hint}")
 
 
-def choice(name: str, value: Any, options: Sequence[str]) -> str:
+def choice(name: str, value: object, options: Sequence[str]) -> str:
     """Return `value` when it is one of `options` (text, any case)."""
     if isinstance(value, str) and value.strip().lower() in options:
         return value.strip().lower()
@@ -199,7 +210,7 @@ def choice(name: str, value: Any, options: Sequence[str]) -> str:
     raise ParameterError("P005", f"{name} must be one of {legal}; got {show(value)}.")
 
 
-def text(name: str, value: Any, *, hint: str) -> str:
+def text(name: str, value: object, *, hint: str) -> str:
     """Return `value` when it is text that SQL can hold: not empty, no NUL, no lone surrogate."""
     if isinstance(value, str) and value:
         if _is_storable(value):
@@ -216,7 +227,7 @@ def _is_storable(value: str) -> bool:
     return "\x00" not in value
 
 
-def text_list(name: str, value: Any, *, hint: str) -> tuple[str, ...]:
+def text_list(name: str, value: object, *, hint: str) -> tuple[str, ...]:
     """Return `value` as a tuple of one or more texts."""
     items = list_items(value)
     if items is None:
@@ -243,7 +254,7 @@ def refuse_duplicates(name: str, items: Iterable[str], *, fold_case: bool) -> No
         seen.add(key)
 
 
-def finite_float(name: str, value: Any, *, hint: str) -> float:
+def finite_float(name: str, value: object, *, hint: str) -> float:
     """Return `value` as a finite double."""
     number = as_double(value)
     if number is None:
@@ -251,7 +262,7 @@ def finite_float(name: str, value: Any, *, hint: str) -> float:
     return number
 
 
-def as_double(value: Any) -> float | None:
+def as_double(value: object) -> float | None:
     """Return a number as a finite double, or None when it is none."""
     number = _as_fraction(value)
     try:
@@ -260,14 +271,14 @@ def as_double(value: Any) -> float | None:
         return None
 
 
-def _bound(name: str, value: Any, hint: str) -> float:
+def _bound(name: str, value: object, hint: str) -> float:
     number = as_double(value)
     if number is None:
         raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}")
     return number
 
 
-def positive_float(name: str, value: Any, *, hint: str) -> float:
+def positive_float(name: str, value: object, *, hint: str) -> float:
     """Return `value` as a finite double > 0."""
     number = finite_float(name, value, hint=hint)
     if not number > 0:
@@ -275,7 +286,7 @@ def positive_float(name: str, value: Any, *, hint: str) -> float:
     return number
 
 
-def bounds(lower: Any, upper: Any, *, names: tuple[str, str], hint: str) -> tuple[Side, Side]:
+def bounds(lower: object, upper: object, *, names: tuple[str, str], hint: str) -> tuple[Side, Side]:
     """Read public bounds: two numbers, or on either side a list or a struct with one number per feature.
 
     Parameters
@@ -307,7 +318,7 @@ def bounds(lower: Any, upper: Any, *, names: tuple[str, str], hint: str) -> tupl
     return low, high
 
 
-def _side(name: str, side: Any, hint: str) -> Side:
+def _side(name: str, side: object, hint: str) -> Side:
     """Return one side of public bounds."""
     if side is None:
         raise ParameterError("P003", f"{name} is missing. {hint}")
@@ -322,7 +333,7 @@ def _side(name: str, side: Any, hint: str) -> Side:
     return tuple(_bound(name, item, hint) for item in items)
 
 
-def _named(name: str, side: Mapping[Any, Any], hint: str) -> dict[str, float]:
+def _named(name: str, side: Mapping[str, object], hint: str) -> dict[str, float]:
     """Return bounds by name, in the order of the names."""
     if not side:
         raise ParameterError("P003", f"{name} names no feature. {hint}")
@@ -395,7 +406,7 @@ def _of_features(name: str, side: Side, features: Sequence[str], fold_case: bool
     return [bound for bound in found if bound is not None]
 
 
-def levels(value: Any) -> tuple[Any, Any]:
+def levels(value: object) -> tuple[Level, Level]:
     """Read the two public levels of a target.
 
     Raises
@@ -412,7 +423,7 @@ def levels(value: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _level(level: Any) -> str | bool | float:
+def _level(level: object) -> Level:
     if isinstance(level, bool):
         return level
     if isinstance(level, str):
@@ -423,7 +434,7 @@ def _level(level: Any) -> str | bool | float:
     return number
 
 
-def keys(value: Any) -> dict[str, list[Any]]:
+def keys(value: object) -> dict[str, list[Level]]:
     """Read the public levels of columns, by name.
 
     Raises
@@ -434,7 +445,7 @@ def keys(value: Any) -> dict[str, list[Any]]:
     hint = "Give the values that a column may have, by its name: keys := {'ward': ['A', 'B', 'C']}."
     if not isinstance(value, Mapping) or not value:
         raise ParameterError("P063", f"keys must name columns; got {show(value)}. {hint}")
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[Level]] = {}
     for column, listed in value.items():
         items = list_items(listed)
         levels = [] if items is None else [_level(item) for item in items]

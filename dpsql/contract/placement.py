@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from dpsql.contract.json import Json
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,13 @@ class Placement:
     governed: bool = True
     views: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return the placement as JSON values."""
         return dict(vars(self))
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Placement:
+    def from_json(cls, record: Mapping[str, object]) -> Placement:
         """Read back what `to_json` wrote."""
-        plain: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
-        }
-        return cls(**plain)
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+        build: Callable[..., Placement] = cls
+        return build(**plain)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
 from dpsql.contract.events import Event
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX
-from dpsql.contract.parameters import Side, list_items
+from dpsql.contract.parameters import Level, Side, known, list_items
 from dpsql.contract.placement import Placement
 from dpsql.contract.relation import Relation, relation_of
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.discrete import LARGEST_SCALE
 
 # Name, value and meaning of one line of dp_estimate.
@@ -74,7 +75,7 @@ class Plan(ABC):
     layout: Layout
     epsilon: Fraction
     target_bounds: tuple[float, float] | None
-    target_levels: tuple[Any, Any] | None
+    target_levels: tuple[Level, Level] | None
     neighbours: str
     max_rows_per_unit: int
     dataset: str
@@ -94,7 +95,9 @@ class Plan(ABC):
     stated_as: ClassVar[Mapping[str, str | None]] = {}
 
     @classmethod
-    def from_arguments(cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> Any:
+    def from_arguments(
+        cls, source: str, arguments: Mapping[str, object], stated: Mapping[str, object] | None = None
+    ) -> Self:
         """Check the arguments of a call.
 
         Parameters
@@ -114,24 +117,17 @@ class Plan(ABC):
             With the code and the legal form of the argument that does not fit.
         """
         given = cls.arguments.fill(arguments)
-        stated = dict(stated or {})
-        levels = stated.pop("keys", {}).get(parameters.fold(str(given.get("target")))) if source else None
-        if levels is not None and len(levels) == 2 and _has_no_target_code(given):
-            given["target_levels"] = levels
-            stated = {name: value for name, value in stated.items() if not name.startswith("target_")}
-        for stated_name, value in stated.items():
-            name = cls.stated_as.get(stated_name, stated_name)
-            if value is not None and name in given and given[name] is None:
-                given[name] = value
+        cls._fill(given, dict(stated or {}), of_table=bool(source))
         layout = cls._layout({**given, "chosen": arguments.get("chosen")})
         own = cls._own(given, layout)
         target_bounds, target_levels = _target(given)
         release = given["release"]
         if release is not None:
-            parameters.text("release", release, hint="Give the release a name, or leave it out.")
+            release = parameters.text("release", release, hint="Give the release a name, or leave it out.")
         dataset = given["dataset"] if given["dataset"] is not None else source or "default"
-        parameters.text("dataset", dataset, hint="Give the name of the budget to charge.")
-        return cls(
+        dataset = parameters.text("dataset", dataset, hint="Give the name of the budget to charge.")
+        build: Callable[..., Self] = cls  # each function has fields of its own
+        return build(
             source=source,
             layout=layout,
             epsilon=EPSILON.read(given),
@@ -144,23 +140,36 @@ class Plan(ABC):
             **own,
         )
 
+    @classmethod
+    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+        """Give what the data's owner stated where a call gives nothing."""
+        keys = stated.pop("keys", {})
+        levels = known(dict, keys).get(parameters.fold(str(given.get("target")))) if of_table else None
+        if levels is not None and len(levels) == 2 and _has_no_target_code(given):
+            given["target_levels"] = levels
+            stated = {name: value for name, value in stated.items() if not name.startswith("target_")}
+        for stated_name, value in stated.items():
+            name = cls.stated_as.get(stated_name, stated_name)
+            if value is not None and name in given and given[name] is None:
+                given[name] = value
+
     @property
     def relation(self) -> Relation:
         """Which tables must look alike."""
         return relation_of(self.neighbours, self.max_rows_per_unit)
 
     @classmethod
-    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+    def _layout(cls, given: Mapping[str, object]) -> Layout:
         """Return which columns hold what."""
         return Layout.from_arguments(given)
 
     @classmethod
     @abstractmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         """Return the checked fields that this function has and others have not."""
 
     @classmethod
-    def _read(cls, given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    def _read(cls, given: Mapping[str, object], *names: str) -> dict[str, object]:
         """Return the checked values of some arguments, which are checked in this order."""
         return {name: cls.arguments[name].read(given) for name in names}
 
@@ -242,21 +251,21 @@ class Plan(ABC):
         """
 
     @cached_property
-    def public_arguments(self) -> dict[str, Any]:
+    def public_arguments(self) -> dict[str, Json]:
         """What the call asked for, as JSON values: stored with the charge, and compared on a replay."""
         record = self._record()
-        placement = record.pop("placement")
-        if placement is not None and placement.content:
-            record["content"] = placement.content  # what the source means, which its name may lose
+        del record["placement"]
+        if self.placement is not None and self.placement.content:
+            record["content"] = self.placement.content  # what the source means, which its name may lose
         if self.source.startswith(FRAME_PREFIX):
             record["source"] = "frame"  # the same call again must replay under its release's name
-        record["layout"] = {name: value for name, value in record["layout"].items() if value is not None}
+        record["layout"] = {name: value for name, value in vars(self.layout).items() if value is not None}
         return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 
-    def _record(self) -> dict[str, Any]:
+    def _record(self) -> dict[str, object]:
         """Return the fields by name, those of the layout too."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**record, "layout": {field.name: getattr(self.layout, field.name) for field in fields(self.layout)}}
+        return {**record, "layout": dict(vars(self.layout))}
 
     def to_json(self) -> str:
         """Return the plan as text; `dpsql.functions.registry.plan_from_json` reads it back."""
@@ -265,18 +274,21 @@ class Plan(ABC):
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Any:
+    def from_record(cls, record: Mapping[str, Json]) -> Self:
         """Read back what `to_json` wrote."""
-        layout = Layout(**{name: as_tuple(value) for name, value in record["layout"].items()})
-        rest: dict[str, Any] = {}
+        place: Callable[..., Layout] = Layout
+        layout = place(**{name: as_tuple(value) for name, value in known(dict, record["layout"]).items()})
+        rest: dict[str, object] = {}
         for field in fields(cls):
             stored = record[field.name]
             if field.name in cls.arguments:
                 rest[field.name] = cls.arguments[field.name].restore(stored)
             elif field.name not in ("layout", "placement"):
                 rest[field.name] = as_tuple(stored)
-        placement = record["placement"]
-        return cls(layout=layout, placement=None if placement is None else Placement.from_json(placement), **rest)
+        stored = record["placement"]
+        placement = None if stored is None else Placement.from_json(known(dict, stored))
+        build: Callable[..., Self] = cls
+        return build(layout=layout, placement=placement, **rest)
 
     @property
     def charged(self) -> tuple[str, ...]:
@@ -289,19 +301,22 @@ class Plan(ABC):
         return self.placement is not None and self.placement.unit is not None and not self.placement.claimed
 
     @property
-    def lineage(self) -> dict[str, Any] | None:
+    def lineage(self) -> dict[str, Json] | None:
         """What the ledger keeps of where the rows come from."""
         placement = self.placement
         if placement is None:
             return None
-        record = {
+        record: dict[str, Json] = {
             "source": placement.written,
             "read": placement.source,
             "tables": list(placement.tables),
             "charged": list(placement.charged),
         }
-        more = {"claimed": True} if placement.claimed else {}
-        return record | more | ({"views": placement.views} if placement.views else {})
+        if placement.claimed:
+            record["claimed"] = True
+        if placement.views:
+            record["views"] = placement.views
+        return record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,8 +332,8 @@ class SelectionPlan(Plan):
     k: int
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        k = K.read(given)
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        k = known(int, K.read(given))
         count = (
             len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
         )
@@ -351,13 +366,13 @@ def refuse_small_part(part: Fraction) -> None:
         )
 
 
-def feature_bounds(given: Mapping[str, Any]) -> dict[str, Side]:
+def feature_bounds(given: Mapping[str, object]) -> dict[str, Side]:
     """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``."""
     lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=_bounds_hint)
     return {"lower": lower, "upper": upper}
 
 
-def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
+def _rows_per_unit(given: Mapping[str, object], layout: Layout) -> int:
     rows = given["max_rows_per_unit"]
     if (layout.privacy_unit is None) != (rows is None):
         raise ParameterError(
@@ -372,12 +387,12 @@ def _rows_per_unit(given: Mapping[str, Any], layout: Layout) -> int:
     )
 
 
-def _has_no_target_code(given: Mapping[str, Any]) -> bool:
+def _has_no_target_code(given: Mapping[str, object]) -> bool:
     names = ("target_levels", "target_lower", "target_upper")
     return "target_levels" in given and all(given.get(name) is None for name in names)
 
 
-def _target(given: Mapping[str, Any]) -> tuple[tuple[float, float] | None, tuple[Any, Any] | None]:
+def _target(given: Mapping[str, object]) -> tuple[tuple[float, float] | None, tuple[Level, Level] | None]:
     levels = given.get("target_levels")
     has_bounds = given.get("target_lower") is not None or given.get("target_upper") is not None
     if levels is None:
@@ -388,13 +403,16 @@ def _target(given: Mapping[str, Any]) -> tuple[tuple[float, float] | None, tuple
             if isinstance(given[name], Mapping) or list_items(given[name]) is not None:
                 raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
         low, high = parameters.bounds(given["target_lower"], given["target_upper"], names=names, hint=_target_hint)
-        return (low, high), None  # type: ignore[return-value]  # lists were refused above
+        return (known(float, low), known(float, high)), None  # lists were refused above
     if has_bounds:
         raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
     return None, parameters.levels(levels)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Json:
+    """Return a value of a plan as JSON holds it."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, Fraction):
         return str(value)
     if isinstance(value, (tuple, list)):
@@ -403,4 +421,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
-    return value
+    raise InternalError("I032", f"a plan holds a {type(value).__name__}, which JSON does not. Report it.")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, Signature
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -16,6 +17,7 @@ from dpsql.functions.roc import CELLS
 from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
+    Counted,
     EvenCells,
     ScoreCall,
     ScoreCells,
@@ -42,7 +44,7 @@ class AucPlan(ScorePlan):
     arguments: ClassVar[Signature] = Signature(*SCORED, EPSILON, CELLS, *SCORE_BOUNDS, *COLUMN_PROTECTION)
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         return {**super()._own(given, layout), "grid": CELLS.read(given)}
 
     @cached_property
@@ -76,12 +78,14 @@ class AucPlan(ScorePlan):
 class AucCall(ScoreCall):
     """A dp_auc call joined to its source's types."""
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    plan: AucPlan
+
+    def prepare(self, statistic: Counted, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the area."""
-        plan: AucPlan = self.plan
+        plan = self.plan
         negative, positive = self.counts(statistic)
 
-        def draw() -> dict[str, Any]:
+        def draw() -> dict[str, Json]:
             part: SmoothNoise = plan.measurement["area"]
             area = part.draw_area(negative, positive)
             return {"auc": float(area), "levels": list(self.levels)}

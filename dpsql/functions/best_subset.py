@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
-
-from numpy.typing import NDArray
+from typing import ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
@@ -34,6 +32,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.mechanisms.choices import SubsetSelection
 from dpsql.progress import Progress
+from dpsql.statistics.fixed_point import Integers
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
 
@@ -47,13 +46,13 @@ _RADII = (Fraction(1, 10**6), Fraction(10**6))
 _LARGEST_RIDGE = 10**12
 
 
-def _radius(given: Any) -> Fraction:
+def _radius(given: object) -> Fraction:
     found = parameters.positive_number("radius", given, hint="1.1 is usual.")
     parameters.within("radius", found, *_RADII, hint="1.1 is usual.")
     return found
 
 
-def _ridge(given: Any) -> Fraction:
+def _ridge(given: object) -> Fraction:
     found = parameters.number_from_zero("ridge", given, hint="0 is the usual value.")
     parameters.within("ridge", found, None, _LARGEST_RIDGE, hint="0 is the usual value.")
     return found
@@ -140,7 +139,7 @@ class BestSubsetPlan(SelectionPlan):
     names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
             **super()._own(given, layout),
             **feature_bounds(given),
@@ -194,6 +193,8 @@ class BestSubsetPlan(SelectionPlan):
 class BestSubsetCall(BoundedCall):
     """A dp_best_subset call joined to its source's types."""
 
+    plan: BestSubsetPlan
+
     def check(self) -> None:
         """Raise when there are too many features, too."""
         super().check()
@@ -208,13 +209,13 @@ class BestSubsetCall(BoundedCall):
         """Return an empty Gram matrix."""
         return Gram(self.maps, intercept=self.plan.intercept)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: Gram, progress: Progress) -> Callable[[], list[str]]:
         """Draw a subset; the search and the rejections are too long for the ledger's transaction."""
         names = [self.features[position] for position in draw_subset(self.plan, statistic.total(), progress.tick)]
         return lambda: names
 
 
-def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], tick: Callable[[], object]) -> tuple[int, ...]:
+def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], object]) -> tuple[int, ...]:
     """Draw a subset's positions, ascending.
 
     Parameters
@@ -260,7 +261,7 @@ def draw_subset(plan: BestSubsetPlan, products: NDArray[Any], tick: Callable[[],
         tick=tick,
     )
     part: SubsetSelection = plan.measurement["subset"]
-    common: dict[str, Any] = {
+    common: dict[str, object] = {
         "n_candidates": features,
         "utility_range": spread / SCORE_UNIT,
         "progress": lambda rounds: tick(),

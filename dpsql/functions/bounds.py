@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, TARGET, Signature, share
 from dpsql.contract.call import Call
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -48,7 +49,7 @@ class BoundsPlan(ColumnPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         return cls._read(given, "failure")
 
     @cached_property
@@ -79,12 +80,14 @@ class BoundsPlan(ColumnPlan):
 class BoundsCall(Call):
     """A dp_bounds call joined to its source's types."""
 
+    plan: BoundsPlan
+
     def start(self) -> Collector:
         """Return empty cells."""
         return MagnitudeHistogram(0, target=True)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    def prepare(self, statistic: MagnitudeHistogram, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the interval."""
-        plan: BoundsPlan = self.plan
+        plan = self.plan
         interval: LaplaceBounds = plan.measurement["interval"]
         return lambda: list(interval.draw(statistic.cells.counts[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import NOT_STATED, Plan
@@ -18,6 +18,6 @@ class ColumnPlan(Plan):
     stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
 
     @classmethod
-    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+    def _layout(cls, given: Mapping[str, object]) -> Layout:
         """Return the layout of a table of which one column counts."""
         return replace(Layout.from_arguments({**given, "features": None}), features=())

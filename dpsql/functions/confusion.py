@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, OPTIONAL_DELTA, Argument, Signature
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -22,6 +23,7 @@ from dpsql.functions.roc import CURVE, CurvePlan
 from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
+    Counted,
     CutCells,
     ScoreCall,
     ScoreCells,
@@ -59,9 +61,10 @@ class ConfusionPlan(CurvePlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = super()._own(given, layout)
-        return {**own, "thresholds": _thresholds(given["thresholds"], own["lower"], own["upper"])}
+        lower, upper = (parameters.known(float, own[side]) for side in ("lower", "upper"))
+        return {**own, "thresholds": _thresholds(given["thresholds"], lower, upper)}
 
     @cached_property
     def cells(self) -> ScoreCells:
@@ -86,9 +89,11 @@ class ConfusionPlan(CurvePlan):
 class ConfusionCall(ScoreCall):
     """A dp_confusion call joined to its source's types."""
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    plan: ConfusionPlan
+
+    def prepare(self, statistic: Counted, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the counts."""
-        plan: ConfusionPlan = self.plan
+        plan = self.plan
         negative, positive = self.counts(statistic)
         return lambda: {
             **plan.draw_counts(negative, positive, plan.cells.edges).to_record(),
@@ -96,7 +101,7 @@ class ConfusionCall(ScoreCall):
         }
 
 
-def _thresholds(given: Any, lower: float, upper: float) -> tuple[float, ...]:
+def _thresholds(given: object, lower: float, upper: float) -> tuple[float, ...]:
     hint = "Give ascending numbers between lower and upper, such as [0.25, 0.5, 0.75]."
     items = parameters.list_items(given, most=_MOST_THRESHOLDS)
     items = (given,) if items is None else items

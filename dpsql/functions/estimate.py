@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.layout import MOST_FEATURES
-from dpsql.contract.parameters import choice, optional, positive_integer
+from dpsql.contract.parameters import choice, positive_integer
 from dpsql.contract.plan import MOST_ROWS
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
@@ -77,7 +74,9 @@ def _estimated(name: str) -> Argument:
 ESTIMATE = Signature(*map(_estimated, _ORDER))
 
 
-def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **arguments: Any) -> list[dict[str, Any]]:
+def estimate(
+    function: object, n_features: object = None, n_rows: object = None, **arguments: object
+) -> list[dict[str, str | float]]:
     """Return cost and noise of a call.
 
     Parameters
@@ -104,8 +103,10 @@ def estimate(function: Any, n_features: Any = None, n_rows: Any = None, **argume
     if "features" not in kind.arguments and n_features is None:
         n_features = 1
     count = positive_integer("n_features", n_features, hint="Give the number of features.", most=MOST_FEATURES)
-    rows = optional(partial(positive_integer, most=MOST_ROWS), "n_rows", n_rows, hint="Give a public number of rows.")
-    given: dict[str, Any] = kind.arguments.stand_ins
+    rows = None
+    if n_rows is not None:
+        rows = positive_integer("n_rows", n_rows, hint="Give a public number of rows.", most=MOST_ROWS)
+    given = kind.arguments.stand_ins
     if arguments.get("max_rows_per_unit") is not None:
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:

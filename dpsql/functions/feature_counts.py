@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector, to_doubles
 from dpsql.statistics.fold import Batch, Collector
-from dpsql.statistics.presence import FeatureCounts
+from dpsql.statistics.presence import FeatureCounts, NameCounts
 
 # DuckDB keeps at most so many values per row.
 _MOST_PER_ROW = 999_999
@@ -74,7 +74,7 @@ class FeatureCountsPlan(Plan):
     stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = cls._read(given, "max_features_per_row", "present_above")
         if own["present_above"] is not None and layout.kind == "long":
             raise ParameterError(
@@ -109,8 +109,10 @@ class Counts:
 class FeatureCountsCall(Call):
     """A call of binary features and a label joined to its source's types."""
 
+    plan: FeatureCountsPlan
+
     @classmethod
-    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Any:
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Self:
         """Join a plan to the types of its source, as `Call.resolve`; refuse features that are not binary."""
         call = super().resolve(plan, row, others)
         if call.plan.layout.kind != "long":
@@ -122,7 +124,7 @@ class FeatureCountsCall(Call):
         """Return empty counts."""
         return FeatureCounts(len(self.features), self.plan.max_features_per_row, above=self.plan.present_above)
 
-    def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
+    def collect(self, collector: FeatureCounts | NameCounts, rows: pa.StructArray, batch: Batch) -> None:
         """Hand a batch of rows to a collector."""
         if self.plan.layout.kind != "long":
             super().collect(collector, rows, batch)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.progress import Progress
+from dpsql.statistics.fixed_point import Integers
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.kendall import exact_utilities, utility_range
 from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable
@@ -68,7 +69,7 @@ class KendallPlan(SelectionPlan):
     names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         blocks = cls._read(given, "blocks")
         if blocks["blocks"] is not None and layout.row_id is None and layout.privacy_unit is None:
             raise ParameterError(
@@ -154,12 +155,14 @@ class KendallPlan(SelectionPlan):
 class KendallCall(Call):
     """A dp_kendall call joined to its source's types."""
 
+    plan: KendallPlan
+
     def start(self) -> Collector:
         """Return an empty collection of rows."""
         width = len(self.features) + 1
         return WholeTable(width) if self.plan.blocks is None else BlockScores(width)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: WholeTable | BlockScores, progress: Progress) -> Callable[[], list[str]]:
         """Peel off one feature a round; counting for a round needs the choice of the one before."""
         names = [self.features[position] for position in peel(self.plan, statistic.pairs(progress), progress)]
         return lambda: names
@@ -168,7 +171,7 @@ class KendallCall(Call):
 class Round(Protocol):
     """What draws a round."""
 
-    def draw(self, utility: NDArray[Any], *, utility_range: int) -> int:
+    def draw(self, utility: Integers, *, utility_range: int) -> int:
         """Return the position of the winner."""
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.json import Json
 from dpsql.contract.plan import Quantity
 from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.mechanisms.ada_ssp import LinearFit
+from dpsql.mechanisms.choices import QuantileSelection
+from dpsql.mechanisms.parts import GaussianNoise
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.statistics.fold import Collector, Pass
 from dpsql.statistics.regression import RowMap, RowProducts, Scales, StoredRows, cross_sensitivity, gram_sensitivity
+
+if TYPE_CHECKING:
+    from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 
 QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 # Boosting works on residuals of at most so many interquartile ranges of the target.
@@ -28,9 +34,10 @@ _FAILURE = Fraction(1, 1000)
 _FARTHEST_TARGET = 256 * FIXED_POINT_ONE
 
 Interval = tuple[float, float]
+Kept = TypeVar("Kept", bound=Collector)
 
 
-def start(call: Any) -> Collector:
+def start(call: RegressionCall) -> Collector:
     """Return the collector of the first pass."""
     features, target = call.intervals, call.bounded_target
     if call.plan.draws_bounds or features is None or target is None:
@@ -38,15 +45,15 @@ def start(call: Any) -> Collector:
     return _fitting(call, features, target)
 
 
-def _fitting(call: Any, features: list[Interval], target: Interval) -> Collector:
+def _fitting(call: RegressionCall, features: list[Interval], target: Interval) -> Collector:
     """Return the collector of the last pass."""
     return (Boosted if call.plan.method == "boosted_ada_ssp" else Products)(call, features, target)
 
 
-class Magnitudes(Pass):
+class Magnitudes(Pass[MagnitudeHistogram]):
     """Rows per magnitude, of every column without public bounds."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: RegressionCall) -> None:
         self._call = call
         self._features: list[Interval] | None = call.intervals
         self._target: Interval | None = call.bounded_target
@@ -60,7 +67,8 @@ class Magnitudes(Pass):
         features, target = self._features, self._target
         counts = self.inner.cells.counts
         if len(counts):
-            drawn = plan.measurement["fit"].draw_bounds(
+            part: GaussianNoise = plan.measurement["fit"]
+            drawn = part.draw_bounds(
                 "bounds",
                 counts,
                 neighbours=plan.neighbours,
@@ -74,11 +82,11 @@ class Magnitudes(Pass):
         return _fitting(self._call, features or [], target or (-1.0, 1.0))
 
 
-class _Fit(Pass):
+class _Fit(Pass[Kept]):
     """What both methods do: map columns to [-1, 1], clip rows that are too long, and map the model back."""
 
     def __init__(
-        self, call: Any, features: list[Interval], target: Interval, kind: type[RowProducts | StoredRows]
+        self, call: RegressionCall, features: list[Interval], target: Interval, kind: Callable[[RowMap, Interval], Kept]
     ) -> None:
         self._call = call
         self._bounds = features
@@ -87,7 +95,7 @@ class _Fit(Pass):
         longest, self._radius = call.plan.radii(len(features))
         super().__init__(kind(RowMap(self._scales, longest), target))
 
-    def result(self, fit: LinearFit, scales: Scales) -> Callable[[], Any]:
+    def result(self, fit: LinearFit, scales: Scales) -> Callable[[], Json]:
         """Return the released model in the units of the columns."""
         unit = self._call.target_unit
         matrix = _unmapping(scales, unit)
@@ -106,16 +114,17 @@ def _unmapping(scales: Scales, unit: float) -> NDArray[np.float64]:
     return matrix
 
 
-class Products(_Fit):
+class Products(_Fit[RowProducts]):
     """AdaSSP: exact products of all columns."""
 
-    def __init__(self, call: Any, features: list[Interval], target: Interval) -> None:
+    def __init__(self, call: RegressionCall, features: list[Interval], target: Interval) -> None:
         super().__init__(call, features, target, RowProducts)
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the noisy products and solve."""
         plan = self._call.plan
-        fit = plan.measurement["fit"].draw_fit(
+        part: GaussianNoise = plan.measurement["fit"]
+        fit = part.draw_fit(
             "fit",
             self.inner.products(),
             radius=self._radius,
@@ -125,13 +134,13 @@ class Products(_Fit):
         return self.result(fit, self._scales)
 
 
-class Boosted(_Fit):
+class Boosted(_Fit[StoredRows]):
     """Boosted AdaSSP: the rows themselves, which every round reads again."""
 
-    def __init__(self, call: Any, features: list[Interval], target: Interval) -> None:
+    def __init__(self, call: RegressionCall, features: list[Interval], target: Interval) -> None:
         super().__init__(call, features, target, StoredRows)
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the target's scale and the noisy products, and boost."""
         plan = self._call.plan
         scales = self._scaled()
@@ -141,7 +150,8 @@ class Boosted(_Fit):
                 moved = (values - scales.target_middle) * scales.target_scale
             np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
             rows.add(matrix, np.nan_to_num(np.floor(moved + 0.5)))
-        fit = plan.measurement["fit"].draw_boosted(
+        part: GaussianNoise = plan.measurement["fit"]
+        fit = part.draw_boosted(
             "fit",
             rows,
             self.inner.products(),
@@ -164,21 +174,22 @@ class Boosted(_Fit):
         plan = self._call.plan
         if self._call.target.levels is not None:
             return self._scales
-        found = plan.measurement["scale"].draw_tied(self.inner.cells.counts)
+        part: QuantileSelection = plan.measurement["scale"]
+        found = part.draw_tied(self.inner.cells.counts)
         first, median, third = (self.inner.cells.middle(cell) for cell in found)
         if not third > first:
             return self._scales
         return replace(self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first)))
 
 
-def least_share(plan: Any) -> Fraction:
+def least_share(plan: RegressionPlan) -> Fraction:
     """Return the least share of mu squared that a release of the fit gets; see `dpsql.mechanisms.ada_ssp`."""
     if plan.method != "boosted_ada_ssp":
         return Fraction(1, 3)
     return Fraction(1, plan.rounds + 2) if plan.split == "even" else Fraction(1, 3 * plan.rounds)
 
 
-def released_numbers(plan: Any, n_features: int) -> int:
+def released_numbers(plan: RegressionPlan, n_features: int) -> int:
     """Return how many numbers with Gaussian noise a call releases, at most."""
     columns = n_features + 1
     bounds = (COARSE_CELLS + FINE_CELLS) * columns if plan.draws_bounds else 0
@@ -186,7 +197,7 @@ def released_numbers(plan: Any, n_features: int) -> int:
     return bounds + columns * (columns + 1) // 2 + 1 + rounds * columns
 
 
-def noise(plan: Any, n_features: int, n_rows: int | None) -> list[Quantity]:
+def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Quantity]:
     """Return how noisy a call would be; columns are in half widths of their bounds."""
     radius = plan.radii(n_features)[1]
     boosted = plan.method == "boosted_ada_ssp"

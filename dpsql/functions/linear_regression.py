@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.contract.arguments import (
     COLUMNS,
@@ -24,9 +27,10 @@ from dpsql.contract.arguments import (
 )
 from dpsql.contract.call import Call
 from dpsql.contract.gaussian_profile import gaussian_mu, share_of_mu, usable_mu
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.parameters import Side
+from dpsql.contract.parameters import Side, known
 from dpsql.contract.plan import MOST_ROWS, Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions import least_squares, tukey
@@ -43,6 +47,7 @@ from dpsql.statistics.regression import CELLS, row_radius
 from dpsql.statistics.tukey import models_needed, row_budget
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
+Floats = NDArray[np.float64]
 _public_hint = "Give a public number, not one from the table."
 # Products of this many columns are held at once, several times.
 MOST_FEATURES = 2000
@@ -139,7 +144,7 @@ class RegressionPlan(Plan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
             **cls._read(given, "delta", "method", "rounds", "split", "blocks", "n_rows"),
             **cls._read(given, "bounds_share", "scale_share", "count_share", "count_failure"),
@@ -150,20 +155,16 @@ class RegressionPlan(Plan):
             own |= feature_bounds(given)
         own |= cls._read(given, "row_norm")
         if own["method"] == "auto":
-            own["method"] = automatic(
-                cls._columns(given, layout),
-                own["blocks"],
-                own["n_rows"],
-                EPSILON.read(given),
-                own["delta"],
-            )
+            blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
+            budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
+            own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
         return own
 
     @classmethod
-    def _columns(cls, given: Mapping[str, Any], layout: Layout) -> int | None:
+    def _columns(cls, given: Mapping[str, object], layout: Layout) -> int | None:
         """Return how many features the call is known to fit before the types are; None where only they tell."""
         if "n_fitted" in given:  # a pipeline says how many it will have selected
-            return int(given["n_fitted"])
+            return known(int, given["n_fitted"])
         listed = layout.features if isinstance(layout.features, tuple) else layout.chosen or layout.names
         return len(listed) if listed else layout.n_features
 
@@ -190,7 +191,10 @@ class RegressionPlan(Plan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private number of rows."""
-        return (self.measurement["count"].scale(),) if self.draws_count else ()
+        if not self.draws_count:
+            return ()
+        part: LaplaceNoise = self.measurement["count"]
+        return (part.scale(),)
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the parts of mu of the private bounds and of the least of the releases of the fit."""
@@ -322,8 +326,17 @@ def automatic(
     return "boosted_ada_ssp"
 
 
+class Fitting(Protocol):
+    """The last pass of a fit."""
+
+    def draw(self, progress: Progress) -> Callable[[], Json] | Draw:
+        """Draw the model."""
+
+
 class RegressionCall(Call):
     """A dp_linear_regression call joined to its source's types."""
+
+    plan: RegressionPlan
 
     def check(self) -> None:
         """Raise when a feature has no bounds, too, where some have."""
@@ -335,19 +348,23 @@ class RegressionCall(Call):
         start = tukey.start if self.plan.method == "tukey" else least_squares.start
         return start(self)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+    def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model; the work is too long for the ledger's transaction."""
-        drawn: Callable[[], Any] | Draw = statistic.draw(progress)
-        return drawn
+        return statistic.draw(progress)
 
     @property
     def bounded_target(self) -> tuple[float, float] | None:
         """Between what public bounds the target lies as this call reads it; None when they are not known."""
         levels = (-float(FIXED_POINT_ONE), float(FIXED_POINT_ONE))
-        bounds: tuple[float, float] | None = self.plan.target_bounds
-        return levels if self.target.levels is not None else bounds
+        return levels if self.target.levels is not None else self.plan.target_bounds
 
-    def result(self, coefficients: Any, std_errors: Any = None, bounds: Any = None, **more: Any) -> dict[str, Any]:
+    def result(
+        self,
+        coefficients: Floats | None,
+        std_errors: Floats | None = None,
+        bounds: list[tuple[float, float]] | None = None,
+        reason: str = "",
+    ) -> dict[str, Json]:
         """Return what the ledger keeps of a fit, as JSON values: a model that `dpsql.released.model` reads back.
 
         Parameters
@@ -356,8 +373,10 @@ class RegressionCall(Call):
             The intercept first.
         bounds : list of pairs, optional
             Public or private bounds of the features: values outside count as the bound, here and in predictions.
+        reason : str
+            Why there is no model, where there is none.
         """
-        plan: RegressionPlan = self.plan
+        plan = self.plan
         return {
             "kind": "linear_regression",
             "method": plan.method,
@@ -367,7 +386,7 @@ class RegressionCall(Call):
             # What overflowed says nothing: its error is as large as can be.
             "std_errors": None if std_errors is None else _finite(std_errors, unknown=sys.float_info.max),
             "bounds": None if bounds is None else [[float(low), float(high)] for low, high in bounds],
-            **more,
+            **({"reason": reason} if reason else {}),
         }
 
     @property
@@ -376,7 +395,5 @@ class RegressionCall(Call):
         return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
 
 
-def _finite(values: Any, unknown: float = 0.0) -> list[float]:
-    import numpy as np
-
+def _finite(values: Floats, unknown: float = 0.0) -> list[float]:
     return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64), nan=unknown)]

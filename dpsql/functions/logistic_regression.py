@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from dpsql.contract.arguments import (
     double,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side
@@ -54,7 +55,7 @@ _norm_hint = "Give the longest row of features that is to count in full, or leav
 _ridge_hint = "Give a public number, or leave it out for the usual value."
 
 
-def _row_norm(given: Any) -> float:
+def _row_norm(given: object) -> float:
     norm = parameters.positive_float("row_norm", given, hint=_norm_hint)
     parameters.within("row_norm", norm, _LEAST_NORM, None, hint=_norm_hint)
     return norm
@@ -111,7 +112,7 @@ class LogisticPlan(Plan):
     names_after: ClassVar[str | None] = "delta"
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = cls._read(given, "row_norm", "delta")
         return {**own, **feature_bounds(given), **cls._read(given, "regularization")}
 
@@ -281,6 +282,8 @@ def _around_zero(pair: tuple[float, float]) -> tuple[float, float]:
 class LogisticCall(Call):
     """A dp_logistic_regression call joined to its source's types."""
 
+    plan: LogisticPlan
+
     def check(self) -> None:
         """Raise when a feature has no bounds, too, or bounds too narrow."""
         super().check()
@@ -295,21 +298,20 @@ class LogisticCall(Call):
         """Return what keeps the rows."""
         return LabelledRows(self.scaling)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+    def prepare(self, statistic: LabelledRows, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model; the work is too long for the ledger's transaction."""
-        plan: LogisticPlan = self.plan
+        plan = self.plan
         noise = plan.calibrated(len(self.features))
-        rows: LabelledRows = statistic
         part: PerturbedObjective = plan.measurement["coefficients"]
-        coefficients = rows.scaling.unmapped(part.draw(rows.signed, noise, tick=progress.tick))
-        result = {
+        coefficients = statistic.scaling.unmapped(part.draw(statistic.signed, noise, tick=progress.tick))
+        result: dict[str, Json] = {
             "kind": "logistic_regression",
             "method": "objective_perturbation",
             "terms": ["intercept", *self.features],
             "elements": None if self.elements is None else list(self.elements),
             "coefficients": coefficients.tolist(),
             "std_errors": None,
-            "bounds": np.column_stack((rows.scaling.low, rows.scaling.high)).tolist(),
+            "bounds": np.column_stack((statistic.scaling.low, statistic.scaling.high)).tolist(),
             "levels": list(self.levels),
             "regularization": float(noise.regularization),
         }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from dpsql.contract.arguments import (
     share,
 )
 from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -41,11 +42,12 @@ from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
 from dpsql.statistics.feature_counts import Norms, released_norms
+from dpsql.statistics.presence import FeatureCounts
 
 _MOST_SMOOTHING = 1e9
 
 
-def _smoothing(value: Any) -> float:
+def _smoothing(value: object) -> float:
     found = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
     parameters.within("smoothing", found, None, _MOST_SMOOTHING, hint="1 is usual.")
     return found
@@ -97,7 +99,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
     names_after: ClassVar[str | None] = "delta"
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         return {
             **super()._own(given, layout),
             **cls._read(given, "delta", "count_share", "smoothing", "shrink"),
@@ -183,12 +185,14 @@ class NaiveBayesPlan(FeatureCountsPlan):
 class NaiveBayesCall(FeatureCountsCall):
     """A dp_naive_bayes call joined to its source's types."""
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    plan: NaiveBayesPlan
+
+    def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the model."""
         counts = self.counts(statistic)
         return lambda: self.draw(counts)
 
-    def draw(self, counts: Counts) -> dict[str, Any]:
+    def draw(self, counts: Counts) -> dict[str, Json]:
         """Draw the counts and derive the model.
 
         Notes
@@ -200,22 +204,8 @@ class NaiveBayesCall(FeatureCountsCall):
           are those of `dpsql.statistics.feature_counts`.
         - **Assumes**: at most `max_features_per_row` features of a row were counted, each once.
         """
-        plan: NaiveBayesPlan = self.plan
-        rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
-        features = np.concatenate([counts.negative, counts.positive])
-        norms = plan.norms(len(self.features))
-        if plan.delta is None:
-            noisy_rows, noisy = (
-                part.draw_counts(counted, norm.l1).astype(np.float64)
-                for part, counted, norm in zip(plan._laplace, (rows, features), norms, strict=True)
-            )
-        else:
-            noise: GaussianNoise = plan.measurement["counts"]
-            noisy_rows, noisy = (
-                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2).values
-                for name, counted, norm in zip(("rows", "features"), (rows, features), norms, strict=True)
-            )
-        noisy = noisy.reshape(2, -1)
+        plan = self.plan
+        noisy_rows, noisy = self._noisy(counts)
         if plan.shrink:
             noisy = shrunk(noisy, noisy_rows, plan.deviations(len(self.features))[1])
         weights = log_odds(noisy, noisy_rows, plan.smoothing)
@@ -231,6 +221,25 @@ class NaiveBayesCall(FeatureCountsCall):
             "binary": True,
             "present_above": plan.present_above,
         }
+
+    def _noisy(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the rows of each level and, shape (2, d), those that have a feature, with noise; as of `draw`."""
+        plan = self.plan
+        rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
+        features = np.concatenate([counts.negative, counts.positive])
+        norms = plan.norms(len(self.features))
+        if plan.delta is None:
+            noisy_rows, noisy = (
+                part.draw_counts(counted, norm.l1).astype(np.float64)
+                for part, counted, norm in zip(plan._laplace, (rows, features), norms, strict=True)
+            )
+        else:
+            noise: GaussianNoise = plan.measurement["counts"]
+            noisy_rows, noisy = (
+                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2).values
+                for name, counted, norm in zip(("rows", "features"), (rows, features), norms, strict=True)
+            )
+        return noisy_rows, noisy.reshape(2, -1)
 
 
 def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:

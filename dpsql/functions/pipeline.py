@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,15 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call, TargetCode
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.parameters import Side
+from dpsql.contract.parameters import Side, known
 from dpsql.contract.plan import Plan, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
+from dpsql.functions.linear_regression import Fitting, RegressionCall, RegressionPlan
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.progress import Progress
@@ -39,11 +40,31 @@ from dpsql.statistics.fixed_point import affine_maps, quantise
 from dpsql.statistics.fold import Batch, Collector, Pass
 
 
+class _SelectorCall(Protocol):
+    """A call that selects features by their names."""
+
+    @property
+    def target(self) -> TargetCode:
+        """How it reads the target."""
+
+    def check(self) -> None:
+        """Raise when the arguments do not fit the features."""
+
+    def start(self) -> Collector | None:
+        """Return the collector of the first pass."""
+
+    def turn(self, collector: Any, progress: Progress) -> Collector:
+        """Return the collector of the next pass."""
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+        """Return the draw of the names."""
+
+
 @dataclass(frozen=True)
 class _Selector:
     plan: type[SelectionPlan]
-    call: type[Call]
-    fixed: Mapping[str, Any]
+    call: Callable[..., _SelectorCall]
+    fixed: Mapping[str, object]
 
 
 SELECTORS: dict[str, _Selector] = {
@@ -84,7 +105,7 @@ class PipelinePlan(Plan):
     selection_blocks: int
     lower: Side | None
     upper: Side | None
-    fitting: dict[str, Any]
+    fitting: dict[str, str | float | None]
 
     function: ClassVar[str] = "dp_pipeline"
     target_needs_bounds: ClassVar[bool] = False
@@ -114,14 +135,16 @@ class PipelinePlan(Plan):
     )
 
     @classmethod
-    def from_arguments(cls, source: Any, arguments: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> Any:
+    def from_arguments(
+        cls, source: str, arguments: Mapping[str, object], stated: Mapping[str, object] | None = None
+    ) -> Self:
         """Check the arguments of a call, those of both parts too; see `Plan.from_arguments`."""
         plan = super().from_arguments(source, arguments, stated)
         _ = plan.selection, plan.regression
         return plan
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         selection = SelectionPlan._own(given, layout)
         fit = RegressionPlan._own({**given, "n_fitted": selection["k"]}, layout)
         return {
@@ -135,7 +158,7 @@ class PipelinePlan(Plan):
         }
 
     @cached_property
-    def _shared(self) -> dict[str, Any]:
+    def _shared(self) -> dict[str, object]:
         """What both parts are given."""
         layout = self.layout
         bounds = self.target_bounds or (None, None)
@@ -157,23 +180,22 @@ class PipelinePlan(Plan):
         given = {**self._shared, **own, **selector.fixed}
         if self.selector == "kendall":
             del given["blocks"]
-        plan: SelectionPlan = selector.plan.from_arguments(self.source, given)
-        return plan
+        return selector.plan.from_arguments(self.source, given)
 
     @cached_property
     def regression(self) -> RegressionPlan:
         """The plan of the fit; its shares are of the whole epsilon, as those of the call."""
         rest = 1 - self.selection_share
-        given = {name: value for name, value in self.fitting.items() if value is not None}
+        given: dict[str, object] = {name: value for name, value in self.fitting.items() if value is not None}
         for name in ("count_share", "scale_share"):
-            given[name] = Fraction(given[name]) / rest
-            if not given[name] < 1:
+            share_of_rest = Fraction(known(str, given[name])) / rest
+            if not share_of_rest < 1:
                 raise ParameterError("P051", f"{name} and selection_share must be below 1 together. Lower one of them.")
+            given[name] = share_of_rest
         for name in ("bounds_share", "count_failure"):
-            given[name] = Fraction(given[name])
+            given[name] = Fraction(known(str, given[name]))
         own = {"epsilon": self.epsilon * rest, "delta": self.delta, "method": self.method}
-        plan: RegressionPlan = RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
-        return plan
+        return RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
 
     @property
     def passes(self) -> int:
@@ -208,10 +230,12 @@ class PipelinePlan(Plan):
 class PipelineCall(Call):
     """A dp_pipeline call joined to its source's types."""
 
+    plan: PipelinePlan
+
     @cached_property
-    def selection(self) -> Call:
+    def selection(self) -> _SelectorCall:
         """The selection joined to the same types."""
-        plan: PipelinePlan = self.plan
+        plan = self.plan
         target = self.target
         if plan.selection.target_needs_bounds and target.levels is None:
             target = TargetCode.of_bounds(plan.selection, plan.layout.target)
@@ -229,30 +253,29 @@ class PipelineCall(Call):
         assert collector is not None  # noqa: S101
         return _Selecting(self, collector, 1)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any] | Draw:
+    def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model to the selected features."""
         draw = statistic.draw(progress)
         if isinstance(draw, Draw):  # the fit was not worth its price, but the selection was paid for
             return Draw(measurement_of(self.plan.selection.measurement, draw.measurement), draw.run)
-        return draw  # type: ignore[no-any-return]
+        return draw
 
     def fit(self, names: list[str]) -> tuple[list[int], RegressionCall]:
         """Return the places of the selected features, and the fit to them."""
         places = {name: place for place, name in enumerate(self.features)}
         picks = [places[name] for name in names]
         plan = self.plan.regression
-        sides = {
-            side: tuple(bounds[pick] for pick in picks)
-            for side in ("lower", "upper")
-            if isinstance(bounds := getattr(plan, side), tuple)
-        }
+        lower, upper = (
+            tuple(bounds[pick] for pick in picks) if isinstance(bounds, tuple) else bounds
+            for bounds in (plan.lower, plan.upper)
+        )
         elements = None
         if self.plan.layout.kind == "array":
             elements = tuple(pick if self.elements is None else self.elements[pick] for pick in picks)
-        return picks, RegressionCall(replace(plan, **sides), tuple(names), self.target, (), elements)
+        return picks, RegressionCall(replace(plan, lower=lower, upper=upper), tuple(names), self.target, (), elements)
 
 
-class _Selecting(Pass):
+class _Selecting(Pass[Collector]):
     """A pass of the selection."""
 
     def __init__(self, call: PipelineCall, collector: Collector, number: int) -> None:
@@ -272,16 +295,14 @@ class _Selecting(Pass):
         if self._number < self._call.plan.selection.passes:
             return _Selecting(self._call, selection.turn(self.inner, progress), self._number + 1)
         draw = selection.prepare(self.inner, progress)
-        names = draw.run() if isinstance(draw, Draw) else draw()
-        picks, fit = self._call.fit(names)
-        collector = fit.start()
-        return _Fitting(picks, collector)
+        picks, fit = self._call.fit(draw())
+        return _Fitting(picks, fit.start())
 
 
-class _Fitting(Pass):
+class _Fitting(Pass[Any]):
     """A pass of the fit, over the selected features alone."""
 
-    def __init__(self, picks: list[int], collector: Any) -> None:
+    def __init__(self, picks: list[int], collector: Collector) -> None:
         super().__init__(collector)
         self._picks = picks
 
@@ -289,11 +310,11 @@ class _Fitting(Pass):
         """Take in a batch of rows."""
         self.inner.add(target, features[self._picks], batch)
 
-    def turn(self, progress: Callable[[float], None]) -> Collector:
+    def turn(self, progress: Progress) -> Collector:
         """Go on with the fit."""
         return _Fitting(self._picks, self.inner.turn(progress))
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Any] | Draw:
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
         """Draw the model."""
-        drawn: Callable[[], Any] | Draw = self.inner.draw(progress)
+        drawn: Callable[[], Json] | Draw = self.inner.draw(progress)
         return drawn

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
@@ -22,6 +22,7 @@ from dpsql.contract.arguments import (
     integer,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
@@ -38,7 +39,7 @@ _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
 
 
-def _quantiles(given: Any) -> tuple[str, ...]:
+def _quantiles(given: object) -> tuple[str, ...]:
     """Return the quantiles as exact decimals, ascending."""
     items = parameters.list_items(given, most=_MOST_QUANTILES)
     items = (given,) if items is None else items
@@ -90,7 +91,7 @@ class QuantilePlan(ColumnPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         bounds = feature_bounds(given)
         if not all(isinstance(side, float) for side in bounds.values()):
             raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
@@ -127,13 +128,15 @@ class QuantilePlan(ColumnPlan):
 class QuantileCall(Call):
     """A dp_quantile call joined to its source's types."""
 
+    plan: QuantilePlan
+
     def start(self) -> Collector:
         """Return empty cells."""
         return GridHistogram(GridCounts(self.plan.lower, self.plan.upper, self.plan.cells))
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    def prepare(self, statistic: GridHistogram, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the quantiles."""
-        plan: QuantilePlan = self.plan
+        plan = self.plan
         return lambda: draw_quantiles(plan, statistic.cells)
 
 

@@ -20,7 +20,8 @@ from dpsql.functions.pipeline import PipelineCall, PipelinePlan
 from dpsql.functions.quantile import QuantileCall, QuantilePlan
 from dpsql.functions.regression_metrics import MetricsCall, MetricsPlan
 from dpsql.functions.roc import RocCall, RocPlan
-from dpsql.functions.score_filter import ScoreFilterCall, ScoreFilterPlan
+from dpsql.functions.score_filter import ScoreFilterCall
+from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.functions.sis import SisCall, SisPlan
 from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.released.shapes import (

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
@@ -40,6 +40,7 @@ from dpsql.contract.arguments import (
     double,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
@@ -107,13 +108,13 @@ class MetricsPlan(Plan):
     )
 
     @classmethod
-    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+    def _layout(cls, given: Mapping[str, object]) -> Layout:
         """Return the layout: the prediction is the one feature."""
         prediction = PREDICTION.read(given)
         return Layout.from_arguments({**given, "features": [prediction]})
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = feature_bounds(given)
         if not all(isinstance(side, float) for side in own.values()):
             raise ParameterError("P037", "lower and upper must be one number each: they bound target and prediction.")
@@ -147,11 +148,15 @@ class MetricsPlan(Plan):
         sums = zip(SUMS, SHARES, self.sensitivities, strict=True)
         return measurement_of(*(SumWithNoise(name, self.epsilon * share, moved) for name, share, moved in sums))
 
+    @property
+    def sums(self) -> list[SumWithNoise]:
+        """What draws each sum."""
+        return [part for part in self.measurement.leaves if isinstance(part, SumWithNoise)]
+
     @cached_property
     def scales(self) -> tuple[Fraction, ...]:
         """Scales of the Laplace noise on the five sums."""
-        sums: Any = self.measurement.leaves
-        return tuple(part.scale() for part in sums)
+        return tuple(part.scale() for part in self.sums)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, in the unit where the bounds are 2 wide."""
@@ -165,18 +170,20 @@ class MetricsPlan(Plan):
 class MetricsCall(Call):
     """A dp_regression_metrics call joined to its source's types."""
 
+    plan: MetricsPlan
+
     def start(self) -> Collector:
         """Return empty sums."""
         return ErrorSums(self.plan.lower, self.plan.upper, self.plan.largest_error)
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    def prepare(self, statistic: ErrorSums, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the metrics."""
-        plan: MetricsPlan = self.plan
+        plan = self.plan
         sums = statistic.sums()
         return lambda: draw_metrics(plan, sums)
 
 
-def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
+def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[str | float | None]]:
     """Draw the sums and derive the metrics; rows of name, value, lower and upper end of an interval.
 
     Notes
@@ -189,7 +196,7 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
       metrics at once: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
       nothing about other rows.
     """
-    noisy = [_noisy(part, total) for part, total in zip(plan.measurement.leaves, sums, strict=True)]
+    noisy = [_noisy(part, total) for part, total in zip(plan.sums, sums, strict=True)]
     units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
     middle = [value / unit for (value, _), unit in zip(noisy, units, strict=True)]
     reach = [by / unit for (_, by), unit in zip(noisy, units, strict=True)]
@@ -197,23 +204,19 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Any]]:
     high = [value + by for value, by in zip(middle, reach, strict=True)]
     bound = plan.largest_error / FIXED_POINT_ONE
     rows, fewest, most = (max(1.0, side[0]) for side in (middle, low, high))
-    return [
-        ["r2", *_share_explained(middle, low, high, (rows, fewest, most))],
-        *(
-            [
-                name,
-                *(
-                    plan.half_width * form(min(bound**power, max(0.0, total / count)))
-                    for total, count in ((middle[at], rows), (low[at], most), (high[at], fewest))
-                ),
-            ]
-            for name, at, power, form in (("rmse", 3, 2, math.sqrt), ("mae", 4, 1, float))
-        ),
-        ["rows", max(0.0, middle[0]), max(0.0, low[0]), max(0.0, high[0])],
-    ]
+    forms: tuple[tuple[str, int, int, Callable[[float], float]], ...] = (
+        ("rmse", 3, 2, math.sqrt),
+        ("mae", 4, 1, float),
+    )
+    drawn: list[list[str | float | None]] = [["r2", *_share_explained(middle, low, high, (rows, fewest, most))]]
+    for name, at, power, form in forms:
+        pairs = ((middle[at], rows), (low[at], most), (high[at], fewest))
+        means = [plan.half_width * form(min(bound**power, max(0.0, total / count))) for total, count in pairs]
+        drawn.append([name, *means])
+    return [*drawn, ["rows", max(0.0, middle[0]), max(0.0, low[0]), max(0.0, high[0])]]
 
 
-def _noisy(part: Any, total: int) -> tuple[int, float]:
+def _noisy(part: SumWithNoise, total: int) -> tuple[int, float]:
     """Return a sum with its part's noise, and how far it is off, but for a chance of 1 %."""
     reach = 1 + float(part.unit_scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
     return part.draw_sum(total), reach * part.unit + (part.unit - 1)

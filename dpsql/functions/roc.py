@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.gaussian_profile import usable_mu
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -56,6 +57,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
+    Counted,
     EvenCells,
     ScoreCall,
     ScoreCells,
@@ -85,7 +87,7 @@ _CANDIDATES = 256
 CURVE = word("curve", "How the counts of rows from each threshold on share the noise.", CURVES, "auto")
 
 
-def _cells(given: Any) -> int:
+def _cells(given: object) -> int:
     cells = parameters.positive_integer("cells", given, hint="4096 is the usual value.")
     parameters.within("cells", cells, None, _MOST_CELLS, hint="4096 is the usual value.")
     return cells
@@ -115,7 +117,7 @@ class CurvePlan(ScorePlan):
     curve: str
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = cls._read(given, "delta", "curve")
         if own["curve"] == "toeplitz" and own["delta"] is None:
             raise ParameterError("P046", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
@@ -248,8 +250,9 @@ class RocPlan(CurvePlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        thresholds, count, grid = cls._read(given, "thresholds", "n_thresholds", "cells").values()
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        thresholds, *sizes = cls._read(given, "thresholds", "n_thresholds", "cells").values()
+        count, grid = (parameters.known(int, size) for size in sizes)
         most = min(_MOST_THRESHOLDS, grid - 1)
         parameters.within("n_thresholds", count, None, most, hint="Give fewer thresholds than cells.")
         if thresholds == "smooth_medians" and count & (count + 1):
@@ -316,9 +319,11 @@ class RocPlan(CurvePlan):
 class RocCall(ScoreCall):
     """A dp_roc call joined to its source's types."""
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
+    plan: RocPlan
+
+    def prepare(self, statistic: Counted, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the curve."""
-        plan: RocPlan = self.plan
+        plan = self.plan
         negative, positive = self.counts(statistic)
         return lambda: {**draw_roc(plan, negative, positive).to_record(), "levels": list(self.levels)}
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,13 +176,13 @@ class ScorePlan(Plan):
     stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
 
     @classmethod
-    def _layout(cls, given: Mapping[str, Any]) -> Layout:
+    def _layout(cls, given: Mapping[str, object]) -> Layout:
         """Return the layout: the label is the target, the score the one feature."""
         label, score = (one.read(given) for one in SCORED)
         return Layout.from_arguments({**given, "target": label, "features": [score]})
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = feature_bounds(given)
         if not all(isinstance(side, float) for side in own.values()):
             raise ParameterError("P037", "lower and upper must be one number each: they bound the score.")
@@ -204,15 +204,21 @@ class ScorePlan(Plan):
         return self.lower / 2 + self.upper / 2
 
 
+# What was counted: by a collector, or in SQL.
+Counted = ScoreCounts | NDArray[np.int64]
+
+
 class ScoreCall(Call):
     """A call of a label and a score joined to its source's types.
 
     `prepare` gets the counts as int64, shape (2 * cells,): the negative level's cells, then the positive level's.
     """
 
+    plan: ScorePlan
+
     def start(self) -> Collector | None:
         """Return empty counts, where SQL does not count."""
-        plan: ScorePlan = self.plan
+        plan = self.plan
         if plan.statistic != COLLECTED:
             return None
         return ScoreCounts(plan.cells, plan.lower, plan.upper, plan.missing_score)
@@ -222,7 +228,7 @@ class ScoreCall(Call):
         """How many counts there are."""
         return 2 * int(self.plan.cells.count)
 
-    def counts(self, statistic: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def counts(self, statistic: Counted) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the counts of the negative and of the positive level, each of shape (cells,)."""
         counted = statistic.counts if isinstance(statistic, ScoreCounts) else np.asarray(statistic, dtype=np.int64)
         negative, positive = counted.reshape(2, -1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.xty import (
     CrossProducts,
@@ -89,7 +89,7 @@ class SisPlan(SelectionPlan):
         return XTY
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         return {
             **super()._own(given, layout),
             **feature_bounds(given),
@@ -152,6 +152,8 @@ class SisPlan(SelectionPlan):
 class SisCall(BoundedCall):
     """A dp_sis call joined to its source's types."""
 
+    plan: SisPlan
+
     def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
         """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
         return target_sums(self.coded_target(rows))
@@ -165,10 +167,10 @@ class SisCall(BoundedCall):
             if not pa.types.is_struct(column.type):
                 for part in self.parts(rows):
                     products.add_rows(target[part], vectors_to_matrix(column[part], len(self.features)))
-                return products.total(np.int64)
+                return products.short_total()
             rows, positions = column, range(column.type.num_fields)
         products.add_columns(target, rows, positions)
-        return products.total(np.int64)
+        return products.short_total()
 
     @cached_property
     def absent(self) -> NDArray[np.int64]:
@@ -181,9 +183,9 @@ class SisCall(BoundedCall):
         """Return what cells of long rows add to the products of absent ones, in units of ``S**2``, shape (cells,)."""
         return cell_products(self.maps, self.absent, features, values, target)
 
-    def prepare(self, statistic: NDArray[Any], progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: Integers | CrossProducts, progress: Progress) -> Callable[[], list[str]]:
         """Return the draw of the selection from ``s_j`` in units of ``S**2``."""
-        utility = np.abs(statistic)
+        utility = np.abs(statistic.total() if isinstance(statistic, CrossProducts) else statistic)
         return lambda: draw_selection(self.plan, utility, self.features)
 
 
@@ -194,16 +196,12 @@ class CollectedSisCall(SisCall):
         """Return empty sums of the target, or of the products where the centre is public."""
         return TargetSums() if self.plan.center == "target" else CrossProducts(self.maps)
 
-    def turn(self, collector: Any, progress: Progress) -> Collector:
+    def turn(self, collector: TargetSums, progress: Progress) -> Collector:
         """Draw the private centre of the target."""
         return CrossProducts(self.maps, draw_center(self.plan, *collector.sums))
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
-        """Return the draw of the selection."""
-        return super().prepare(statistic.total(), progress)
 
-
-def draw_selection(plan: SisPlan, utility: np.ndarray[Any, Any], features: Sequence[str]) -> list[str]:
+def draw_selection(plan: SisPlan, utility: Integers, features: Sequence[str]) -> list[str]:
     """Draw the selected features' names, in the order of their rank.
 
     Parameters

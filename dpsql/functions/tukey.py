@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
+from dpsql.mechanisms.parts import DeepModel, LaplaceNoise
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import RowCount
 from dpsql.statistics.fixed_point import affine_map, affine_maps
@@ -17,25 +19,28 @@ from dpsql.statistics.fold import Batch, Collector, Pass
 from dpsql.statistics.tukey import models_needed
 from dpsql.statistics.votes import blocks_from_count
 
+if TYPE_CHECKING:
+    from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
+
 # Fewer rows than this per coefficient are refused after the count: the test could hardly pass.
 _FEWEST_MODELS = 500
 
 
-def start(call: Any) -> Collector:
+def start(call: RegressionCall) -> Collector:
     """Return the collector of the first pass."""
     plan = call.plan
-    if plan.draws_count:
-        return Counted(call)
-    return _blocks(call, plan.blocks if plan.blocks is not None else blocks_for(call, plan.n_rows))
+    if plan.blocks is not None:
+        return _blocks(call, plan.blocks)
+    return Counted(call) if plan.n_rows is None else _blocks(call, blocks_for(call, plan.n_rows))
 
 
-def blocks_for(call: Any, rows: int) -> int:
+def blocks_for(call: RegressionCall, rows: int) -> int:
     """Return the number of blocks for at least so many rows: what the test needs, and no block too small to fit."""
     columns = len(call.features) + 1
     return max(1, min(models_needed(columns, *call.plan.model_budget), rows // columns))
 
 
-def _blocks(call: Any, blocks: int) -> Collector:
+def _blocks(call: RegressionCall, blocks: int) -> Collector:
     plan, count = call.plan, len(call.features)
     intervals = call.intervals
     if intervals is None or call.bounded_target is None:
@@ -50,10 +55,10 @@ def _blocks(call: Any, blocks: int) -> Collector:
     return products if plan.target_is_bounded else Waiting(products)
 
 
-class Counted(Pass):
+class Counted(Pass[RowCount]):
     """The number of rows."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: RegressionCall) -> None:
         super().__init__(RowCount())
         self._call = call
 
@@ -67,7 +72,8 @@ class Counted(Pass):
         """
         plan = self._call.plan
         epsilon = plan.count_epsilon / plan.max_rows_per_unit
-        [noisy] = plan.measurement["count"].draw([self.inner.rows])
+        part: LaplaceNoise = plan.measurement["count"]
+        [noisy] = part.draw([self.inner.rows])
         rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
         if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
             return Refused(self._call)
@@ -91,7 +97,7 @@ class _Ignoring(Collector):
 class Refused(_Ignoring):
     """There are too few rows, and only their number was paid for."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: RegressionCall) -> None:
         self._call = call
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
@@ -115,10 +121,10 @@ class Waiting(_Ignoring):
         return self._following
 
 
-class Ranges(Pass):
+class Ranges(Pass[ColumnRanges]):
     """The range of every column in every block."""
 
-    def __init__(self, call: Any, blocks: int) -> None:
+    def __init__(self, call: RegressionCall, blocks: int) -> None:
         super().__init__(ColumnRanges(blocks, len(call.features) + 1))
         self._call = call
 
@@ -127,15 +133,17 @@ class Ranges(Pass):
         return Products(self._call, BlockProducts(*self.inner.maps()))
 
 
-class Products(Pass):
+class Products(Pass[BlockProducts]):
     """The products of the columns in every block."""
 
-    def __init__(self, call: Any, products: BlockProducts, bounds: list[tuple[float, float]] | None = None) -> None:
+    def __init__(
+        self, call: RegressionCall, products: BlockProducts, bounds: list[tuple[float, float]] | None = None
+    ) -> None:
         super().__init__(products)
         self._call = call
         self._bounds = bounds
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Any]:
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Fit every block, and draw a point that is deep among the models.
 
         Notes
@@ -146,13 +154,14 @@ class Products(Pass):
         """
         models = self.inner.models(progress)
         models[:] /= self._call.target_unit
-        point = self._call.plan.measurement["model"].draw(models)
-        more = {} if point is not None else {"reason": "the models of the blocks differ too much, or are too few"}
-        result = self._call.result(point, bounds=self._bounds, **more)
+        part: DeepModel = self._call.plan.measurement["model"]
+        point = part.draw(models)
+        reason = "" if point is not None else "the models of the blocks differ too much, or are too few"
+        result = self._call.result(point, bounds=self._bounds, reason=reason)
         return lambda: result
 
 
-def noise(plan: Any, n_features: int, n_rows: int | None) -> list[Quantity]:
+def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Quantity]:
     """Return what a call would need."""
     needed = models_needed(n_features + 1, *plan.model_budget)
     out: list[Quantity] = [

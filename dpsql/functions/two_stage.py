@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +120,7 @@ class TwoStagePlan(SelectionPlan):
     names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         blocks, rows = given["blocks"], given["rows_per_block"]
         if (blocks is None) == (rows is None):
             raise ParameterError(
@@ -149,7 +149,10 @@ class TwoStagePlan(SelectionPlan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private count."""
-        return () if self.blocks is not None else (self.measurement["count"].scale(),)
+        if self.blocks is not None:
+            return ()
+        part: LaplaceNoise = self.measurement["count"]
+        return (part.scale(),)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be; scores are votes, at most the number of blocks."""
@@ -175,13 +178,15 @@ class TwoStagePlan(SelectionPlan):
 class TwoStageCall(Call):
     """A dp_two_stage call joined to its source's types."""
 
+    plan: TwoStagePlan
+
     def start(self) -> Collector:
         """Return an empty collection of rows."""
         return KeyedRows(len(self.features))
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: KeyedRows, progress: Progress) -> Callable[[], list[str]]:
         """Fit every block and count the votes; return the draw of the selection."""
-        plan: TwoStagePlan = self.plan
+        plan = self.plan
         votes = count_votes(plan, statistic, draw_blocks(plan, statistic.rows), progress)
         return lambda: [self.features[position] for position in draw_votes(plan, votes)]
 

@@ -31,11 +31,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 SCORE_UNIT = Fraction(1, 1 << 24)
@@ -49,8 +49,7 @@ _TINY = 2.0**-90
 _NEWTON_STEPS = 40
 _isqrt = np.frompyfunc(math.isqrt, 1, 1)
 
-Doubles = NDArray[np.float64]
-Objects = NDArray[Any]
+Objects = NDArray[np.object_]
 
 
 class BallLeastSquares:
@@ -151,7 +150,7 @@ class _Exact:
         self.vector: Objects = problem.cross[columns].astype(object) * denominator
         self.total = problem.total * denominator
 
-    def part(self, keep: Any) -> _Exact:
+    def part(self, keep: slice | NDArray[np.bool_] | NDArray[np.intp]) -> _Exact:
         part = object.__new__(_Exact)
         part.radius, part.scale, part.total = self.radius, self.scale, self.total
         part.matrix, part.vector = self.matrix[:, :, keep], self.vector[:, keep]
@@ -236,7 +235,7 @@ class _Proposal:
         self.solution: Doubles = _backward(factor, self.image)
         self._approach()
 
-    def part(self, keep: Any) -> _Proposal:
+    def part(self, keep: slice | NDArray[np.bool_] | NDArray[np.intp]) -> _Proposal:
         part = object.__new__(_Proposal)
         part.radius, part.constant = self.radius, self.constant
         for name in ("matrix", "vector", "shift", "multiplier", "image", "solution"):

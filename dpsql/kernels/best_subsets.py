@@ -42,11 +42,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.kernels import best_subsets_numpy
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, pair_gains
@@ -65,7 +66,6 @@ _TIES = 4
 # Counted in numbers that NumPy computes: some tenths of a second.
 _WORTH_COMPILING = 12_000_000
 
-Doubles = NDArray[np.float64]
 Sets = NDArray[np.int32]
 
 compiled_kernels = Compiled("dpsql.kernels.best_subsets_compiled", _WORTH_COMPILING)
@@ -182,19 +182,32 @@ def _search(
         pool.widen(int(best.scores[-1]))
 
 
+class _Search(Protocol):
+    """A search that runs in pieces, in NumPy or compiled; see `best_subsets_numpy.Search`."""
+
+    nodes: int
+
+    @property
+    def done(self) -> bool: ...
+
+    def open_bound(self) -> float: ...
+
+    def run(self, limit: float, nodes: float) -> Sets: ...
+
+
 def _explore(
     space: SearchSpace, size: int, pool: _Pool, most: float, tick: Callable[[], object] | None
 ) -> tuple[bool, float, int]:
     """Search until no node is open, or for `most` nodes; return (whether all was searched, lower bound, nodes)."""
     kernels = compiled_kernels(0) if size > 1 else None
-    search: Any = (kernels or best_subsets_numpy).Search(space, size)
+    search: _Search = (kernels or best_subsets_numpy).Search(space, size)
     nodes = 0
     while not search.done and nodes + search.nodes < most:
         pool.add(space.subsets(search.run(pool.limit, most - nodes - search.nodes)))
         if tick is not None:
             tick()
         if kernels is None and size > 1:
-            kernels = compiled_kernels(search.cells_per_run)
+            kernels = compiled_kernels(best_subsets_numpy.Search.cells_per_run)
             if kernels is not None and not search.done:
                 nodes, search = nodes + search.nodes, kernels.Search(space, size)
     return search.done, search.open_bound(), nodes + search.nodes

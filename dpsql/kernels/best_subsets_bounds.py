@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.kernels.ball_least_squares import BallLeastSquares
-
-Doubles = NDArray[np.float64]
 
 # The least multiplier, as a part of the largest diagonal entry: keeps factors of singular matrices real in doubles.
 _SHIFT = 2.0**-33

@@ -5,12 +5,11 @@ The same bounds as in `best_subsets_numpy`, node by node instead of in blocks.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles, Longs
 from dpsql.kernels.best_subsets_bounds import SearchSpace
 
 _LEAVES = 4096
@@ -20,7 +19,7 @@ _CELLS_PER_NODE = 64
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _largest(values: Any, count: int) -> Any:
+def _largest(values: Doubles, count: int) -> float:
     """Return the sum of the `count` largest of non-negative values."""
     top = np.zeros(count)
     for value in values:
@@ -37,7 +36,7 @@ def _largest(values: Any, count: int) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _sort(keys: Any, order: Any) -> None:
+def _sort(keys: Doubles, order: Longs) -> None:
     """Sort keys in descending order, and `order` with them: Shell's sort."""
     gap = 1
     while 3 * gap < len(keys):
@@ -53,33 +52,34 @@ def _sort(keys: Any, order: Any) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _kappa(kappas: Any, left: int, lost: Any) -> Any:
+def _kappa(kappas: Doubles, left: int, lost: Doubles) -> float:
     """Return a lower bound on the least eigenvalue of `left` columns that lost so much of their diagonal."""
-    least = kappas[len(kappas) - 1]
+    least: float = kappas[len(kappas) - 1]
     if kappas[left - 1] <= least:
         return least
-    return max(least, kappas[left - 1] - _largest(lost, left))
+    reached: float = kappas[left - 1] - _largest(lost, left)
+    return max(least, reached)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def descend(
-    gram: Any,
-    conflicts: Any,
-    kappas: Any,
+    gram: Doubles,
+    conflicts: NDArray[np.bool_],
+    kappas: Doubles,
     limit: float,
     cells: int,
     most: int,
     level: int,
-    chosen: Any,
-    counts: Any,
-    places: Any,
-    values: Any,
-    kappa: Any,
-    columns: Any,
-    products: Any,
-    diagonal: Any,
-    rows: Any,
-    out: Any,
+    chosen: Longs,
+    counts: Longs,
+    places: Longs,
+    values: Doubles,
+    kappa: Doubles,
+    columns: Longs,
+    products: Doubles,
+    diagonal: Doubles,
+    rows: Doubles,
+    out: NDArray[np.int32],
 ) -> tuple[int, int, int]:
     """Continue from a level until about `cells` numbers are computed, `most` nodes are seen, or `out` is full.
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.kernels.best_subsets_bounds import SearchSpace
-
-Doubles = NDArray[np.float64]
 
 _LEAVES = 4096
 # Children of a node that are looked at together.
@@ -28,7 +26,7 @@ class _Node:
     rows: Doubles  # of the Cholesky factor, shape (len(chosen), len(columns))
     value: float
     bound: float  # on the relaxed scores of all subsets below that the search has not met
-    bounds: Any = None  # the same from each child on, ascending, once the columns are in order
+    bounds: Doubles | None = None  # the same from each child on, ascending, once the columns are in order
     place: int = 0
 
 
@@ -80,7 +78,7 @@ class Search:
                 self._stack.pop()
                 found.append(self._sets(node, np.arange(len(node.columns))[:, None]))
             else:
-                found.append(self._expand(node, limit))
+                found.append(self._expand(node, node.bounds, limit))
             count += len(found[-1])
         return np.concatenate(found)
 
@@ -98,12 +96,15 @@ class Search:
         node.columns, node.products, node.diagonal = node.columns[order], node.products[order], node.diagonal[order]
         node.rows = node.rows[:, order]
 
-    def _expand(self, node: _Node, limit: float) -> NDArray[np.int32]:
-        """Process some children of a node: push them on the stack, or return the subsets that two columns complete."""
+    def _expand(self, node: _Node, ends: Doubles, limit: float) -> NDArray[np.int32]:
+        """Process some children of a node: push them on the stack, or return the subsets that two columns complete.
+
+        `ends` are the node's bounds from each child on.
+        """
         left = self._size - len(node.chosen) - 1
         first = node.place
-        last = min(first + _BLOCK, int(np.searchsorted(node.bounds, limit)))
-        node.place, node.bound = last, float(node.bounds[last])
+        last = min(first + _BLOCK, int(np.searchsorted(ends, limit)))
+        node.place, node.bound = last, float(ends[last])
         self.nodes += last - first
         # Elimination of each child's column in the columns after the block's first; those not after it gain nothing.
         own = slice(first, last)

@@ -6,13 +6,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 _lock = threading.Lock()
 _users = 0
 _limits = ExitStack()
 _limited: frozenset[str] = frozenset()
-_controllers: dict[frozenset[str], Any] = {}
+_controllers: dict[frozenset[str], ThreadpoolController] = {}
 # Each brings a BLAS of its own, which can be limited once it is loaded.
 _BRINGERS = ("numpy", "scipy.linalg")
 
@@ -40,7 +43,7 @@ def one_thread() -> Iterator[None]:
                 _limited = frozenset()
 
 
-def _controller(loaded: frozenset[str]) -> Any:
+def _controller(loaded: frozenset[str]) -> ThreadpoolController:
     """Return the controller of what is loaded: it knows the libraries of the moment it was made."""
     if loaded not in _controllers:
         from threadpoolctl import ThreadpoolController

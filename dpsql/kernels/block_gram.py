@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles, Longs
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.loading import Compiled
 from dpsql.kernels.wide_sums import wide_column, wide_parts
@@ -41,8 +43,7 @@ _TILE_ROWS = 128  # that the compiled kernel has at hand as doubles
 
 compiled_kernels = Compiled("dpsql.kernels.block_gram_compiled", _WORTH_COMPILING)
 
-Doubles = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Number = TypeVar("Number", bound=np.generic)
 
 
 def warm_up() -> None:
@@ -56,10 +57,10 @@ class _Chunks:
     def __init__(self, blocks: int, width: int) -> None:
         self.blocks = blocks
         self.width = width
-        self._waiting: list[tuple[Integers, Doubles]] = []
+        self._waiting: list[tuple[Longs, Doubles]] = []
         self._cells = 0
 
-    def add(self, assigned: Integers, columns: Doubles) -> None:
+    def add(self, assigned: Longs, columns: Doubles) -> None:
         """Add rows.
 
         Parameters
@@ -80,17 +81,17 @@ class _Chunks:
         if batches:
             self._work(batches)
 
-    def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
+    def _work(self, batches: list[tuple[Longs, Doubles]]) -> None:
         raise NotImplementedError
 
-    def _block_of(self, batch: tuple[Integers, Doubles]) -> Integers:
+    def _block_of(self, batch: tuple[Longs, Doubles]) -> Longs:
         """Return the block of each row; `blocks` for a row that is in no fit."""
         assigned, columns = batch
         inside = np.isfinite(columns[-1]) & (assigned >= 0) & (assigned < self.blocks)
         return np.where(inside, assigned, self.blocks)
 
 
-def _order(blocks: Integers, count: int) -> tuple[NDArray[np.intp], Integers]:
+def _order(blocks: Longs, count: int) -> tuple[NDArray[np.intp], Longs]:
     """Return (order, starts): rows ``order[starts[b] : starts[b + 1]]`` are those of block b, for b below `count`."""
     starts = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.bincount(blocks, minlength=count + 1)[:count], out=starts[1:])
@@ -98,12 +99,12 @@ def _order(blocks: Integers, count: int) -> tuple[NDArray[np.intp], Integers]:
     return np.argsort(small, kind="stable")[: starts[-1]], starts
 
 
-def _aligned(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+def _aligned(shape: tuple[int, ...], kind: type[Number]) -> NDArray[Number]:
     """Return zeros that begin at a cache line."""
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
     room = np.zeros(size + _CACHE_LINE, dtype=np.uint8)
     skip = -room.ctypes.data % _CACHE_LINE
-    aligned: NDArray[Any] = room[skip : skip + size].view(kind).reshape(shape)
+    aligned: NDArray[Number] = room[skip : skip + size].view(kind).reshape(shape)
     return aligned
 
 
@@ -127,7 +128,7 @@ class BlockRanges(_Chunks):
         self._least = np.full((blocks, width), np.inf)
         self._most = np.full((blocks, width), -np.inf)
 
-    def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
+    def _work(self, batches: list[tuple[Longs, Doubles]]) -> None:
         blocks = [self._block_of(batch) for batch in batches]
         fast = compiled_kernels(sum(columns.size for _, columns in batches))
         if fast is not None:
@@ -152,7 +153,7 @@ class BlockRanges(_Chunks):
         self._flush()
         return self._least, self._most
 
-    def _reduced(self, batches: list[Doubles], order: NDArray[np.intp], starts: Integers) -> tuple[Doubles, Doubles]:
+    def _reduced(self, batches: list[Doubles], order: NDArray[np.intp], starts: Longs) -> tuple[Doubles, Doubles]:
         least, most = np.full_like(self._least, np.inf), np.full_like(self._most, -np.inf)
         present = np.flatnonzero(np.diff(starts))
         for column in range(self.width if len(present) else 0):
@@ -203,14 +204,14 @@ class BlockGram(_Chunks):
         # The sum of a block is partial + low + 2**32 high, in units of S**2, S or 1; what is below the diagonal is
         # of no meaning. Doubles hold the partial sums exactly.
         self._partial: Doubles = _aligned((blocks, self._padded, self._padded), np.float64)
-        self._low: Integers | None = None
-        self._high: Integers | None = None
+        self._low: Longs | None = None
+        self._high: Longs | None = None
         # How many rows a block has at most in either sum: products of that many are in it.
         self._rows = 0
         self._rows_low = 0
         self._spare: NDArray[np.float32] | None = None
 
-    def _work(self, batches: list[tuple[Integers, Doubles]]) -> None:
+    def _work(self, batches: list[tuple[Longs, Doubles]]) -> None:
         blocks = [self._block_of(batch) for batch in batches]
         order, starts = _order(np.concatenate(blocks), self.blocks)
         fast = compiled_kernels(sum(columns.size for _, columns in batches))
@@ -222,7 +223,7 @@ class BlockGram(_Chunks):
         self._spare = values
 
     def _placed(
-        self, batches: list[Doubles], blocks: list[Integers], order: NDArray[np.intp], fast: Any
+        self, batches: list[Doubles], blocks: list[Longs], order: NDArray[np.intp], fast: ModuleType | None
     ) -> NDArray[np.float32]:
         """Return the quantised rows in the order of blocks, each as (1, features, target, 0, …)."""
         rows = sum(map(len, blocks))
@@ -230,7 +231,7 @@ class BlockGram(_Chunks):
         places[order] = np.arange(len(order))
         values = self._spare
         if values is None or len(values) <= rows:
-            # Integers up to 2**20: floats hold them exactly. The last row takes those that are in no fit.
+            # Longs up to 2**20: floats hold them exactly. The last row takes those that are in no fit.
             values = _aligned((rows + 1, self._padded), np.float32)
         start = 0
         for columns, block in zip(batches, blocks, strict=True):
@@ -245,7 +246,7 @@ class BlockGram(_Chunks):
             start += len(block)
         return values
 
-    def _add_up(self, values: NDArray[np.float32], begin: Integers, end: Integers, fast: Any) -> None:
+    def _add_up(self, values: NDArray[np.float32], begin: Longs, end: Longs, fast: ModuleType | None) -> None:
         """Add the Gram matrices of rows ``values[begin[b] : end[b]]``, at most 4096 rows of each block b."""
         self._make_room(int((end - begin).max()))
         with one_thread():
@@ -270,7 +271,7 @@ class BlockGram(_Chunks):
         if self._rows_low > _CARRY_ROWS:
             self._carry()
 
-    def _lower(self) -> Integers:
+    def _lower(self) -> Longs:
         """Return the sums that are not partial any more, below ``2**63``."""
         if self._low is None:
             self._low = np.zeros(self._partial.shape, dtype=np.int64)
@@ -290,10 +291,10 @@ class BlockGram(_Chunks):
         """Bytes of the partial sums."""
         return self._partial.nbytes
 
-    def _triangles(self, part: NDArray[Any]) -> NDArray[Any]:
+    def _triangles(self, part: NDArray[Number]) -> NDArray[Number]:
         """Return the upper triangles of all blocks, row by row."""
         rows, columns = np.triu_indices(self.width + 1)
-        found: NDArray[Any] = part[:, rows, columns]
+        found: NDArray[Number] = part[:, rows, columns]
         return found
 
     def products(self) -> pa.Array:

@@ -5,15 +5,22 @@ Sums are of integers below ``2**53``, which doubles hold exactly: fused multipli
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles, Floats, Longs
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing import Context, Signature
 
 _ONE = float(FIXED_POINT_ONE)
 _LARGEST = 2.0**500
@@ -21,7 +28,7 @@ _LANES = 8
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def ranges(rows: Any, blocks: Any, least: Any, most: Any) -> None:
+def ranges(rows: Floats, blocks: Longs, least: Doubles, most: Doubles) -> None:
     """Lower `least` and raise `most`, of shape (blocks, width), to the values of rows of shape (n, width)."""
     for i in range(len(rows)):
         row, low, high = rows[i], least[blocks[i]], most[blocks[i]]
@@ -32,7 +39,9 @@ def ranges(rows: Any, blocks: Any, least: Any, most: Any) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def place(rows: Any, blocks: Any, places: Any, middle: Any, scale: Any, values: Any) -> None:
+def place(
+    rows: Floats, blocks: Longs, places: Longs, middle: Doubles, scale: Doubles, values: NDArray[np.float32]
+) -> None:
     """Quantise rows of shape (n, width) and put (1, row) into row ``places[i]`` of `values`; past its end: nowhere."""
     width = rows.shape[1]
     for i in range(len(rows)):
@@ -50,7 +59,16 @@ def place(rows: Any, blocks: Any, places: Any, middle: Any, scale: Any, values: 
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _add_panel(typing_context: Any, tile: Any, rows: Any, width: Any, i: Any, j: Any, sums: Any, into: Any) -> Any:
+def _add_panel(
+    typing_context: Context,
+    tile: types.Array,
+    rows: types.Integer,
+    width: types.Integer,
+    i: types.Integer,
+    j: types.Integer,
+    sums: types.Array,
+    into: types.Integer,
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Add ``tile[:rows, i : i + 8].T @ tile[:rows, j : j + 16]`` to ``sums[into:]``; both are flat, of rows of `width`.
 
     Sixteen vectors of eight sums stay in registers while the rows go by.
@@ -60,11 +78,13 @@ def _add_panel(typing_context: Any, tile: Any, rows: Any, width: Any, i: Any, j:
     vector = ir.VectorType(double, _LANES)
     exact = ("contract",)  # a fused product changes nothing, as every sum is an integer below 2**53
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def data(which: int) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        def data(which: int) -> ir.Value:
             return context.make_array(signature.args[which])(context, builder, arguments[which]).data
 
-        def vector_at(pointer: Any) -> Any:
+        def vector_at(pointer: ir.Value) -> ir.Value:
             return builder.bitcast(pointer, vector.as_pointer())
 
         _, count, stride, first, second, _, start = arguments
@@ -101,7 +121,9 @@ def _add_panel(typing_context: Any, tile: Any, rows: Any, width: Any, i: Any, j:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def gram(values: Any, begin: Any, end: Any, first: int, last: int, tile: Any, sums: Any) -> None:
+def gram(
+    values: NDArray[np.float32], begin: Longs, end: Longs, first: int, last: int, tile: Doubles, sums: Doubles
+) -> None:
     """Add the Gram matrices of rows ``values[begin[b] : end[b]]`` to the upper triangles of ``sums[b]``.
 
     The width is a multiple of 16; `tile` is room for some rows, of doubles.

@@ -6,11 +6,11 @@ All sums are exact integers, so that no result depends on the order of rows, on 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats, Integers
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.loading import Compiled
 from dpsql.kernels.workers import Signals, run
@@ -119,7 +119,7 @@ class ClippedRows:
         self._threads = threads
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
 
-    def add(self, rows: NDArray[np.floating[Any]], target: NDArray[np.floating[Any]]) -> None:
+    def add(self, rows: Floats, target: Floats) -> None:
         """Keep a copy of a batch.
 
         Parameters
@@ -134,7 +134,7 @@ class ClippedRows:
         self.rows += len(target)
         self._batches.append((rows.astype(np.float32, order="C"), target.astype(np.float64)))
 
-    def residual_products(self, theta: NDArray[np.float64]) -> NDArray[Any]:
+    def residual_products(self, theta: NDArray[np.float64]) -> Integers:
         """Return ``sum_i q_i clip(t_i - q_i . theta)``, exactly for the coefficients of `fixed_coefficients`.
 
         Parameters
@@ -166,7 +166,7 @@ class ClippedRows:
         with one_thread():
             run(work, len(jobs), self.rows, threads=self._threads)
         kind = np.int64 if self.rows < _INT64_ROWS else object
-        total: NDArray[Any] = sums.astype(kind).sum(axis=0)
+        total: Integers = sums.astype(kind).sum(axis=0)
         return total
 
     def _jobs(self) -> list[tuple[int, int, int]]:

@@ -6,11 +6,11 @@ The same integers as in `clipped_rows`: every sum here is of integers below ``2*
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles, Longs
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 _ONE = float(FIXED_POINT_ONE)
@@ -18,7 +18,7 @@ _BLOCK = 4096  # rows whose products a double still sums exactly
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def residual_products(rows: Any, target: Any, integers: Any, bits: Any, sums: Any) -> None:
+def residual_products(rows: NDArray[np.float32], target: Doubles, integers: Doubles, bits: int, sums: Longs) -> None:
     """Add ``sum_i q_i clip(t_i - q_i . theta)`` to `sums`; see `clipped_rows.ClippedRows.residual_products`."""
     width = len(integers)
     unit = 2.0**bits

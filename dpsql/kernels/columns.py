@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +78,7 @@ def to_texts(array: pa.Array) -> pa.Array:
     return pc.cast(array, pa.string())
 
 
-def single_chunk(array: Any) -> pa.Array:
+def single_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one contiguous array from what DuckDB passes to a function."""
     if isinstance(array, pa.ChunkedArray):
         return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()

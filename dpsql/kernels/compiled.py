@@ -5,13 +5,20 @@ Plain IEEE doubles throughout (no fast-math): the same integers as the NumPy for
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
+from dpsql.arrays import Doubles, Floats, Longs
 from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+
+if TYPE_CHECKING:
+    from llvmlite import ir
+    from numba.core.base import BaseContext
+    from numba.core.typing import Context, Signature
 
 _ONE = float(FIXED_POINT_ONE)
 _TILE = 4096  # columns per pass: accumulator and maps stay in the second-level cache
@@ -22,19 +29,23 @@ DOUBLE, FLOAT, INT64, INT32 = 0, 1, 2, 3
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
+def _pointer(
+    typing_context: Context, address: types.Integer, like: types.Number
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Turn an address into a pointer to values of the type of `like`."""
     del typing_context
     signature = types.CPointer(like)(address, like)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return signature, generate
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def locate(struct: Any, positions: Any, addresses: Any, validity: Any, offsets: Any) -> None:
+def locate(struct: Longs, positions: Longs, addresses: Longs, validity: Longs, offsets: Longs) -> None:
     """Find the buffers of some children of a struct array that was exported by the Arrow C data interface.
 
     `struct` is the ArrowArray as ten 64-bit words: length, null count, offset, number of buffers, number
@@ -50,7 +61,7 @@ def locate(struct: Any, positions: Any, addresses: Any, validity: Any, offsets: 
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def row_major(values: Any, target: Any, middle: Any, scale: Any, sums: Any) -> None:
+def row_major(values: Floats, target: Doubles, middle: Doubles, scale: Doubles, sums: Longs) -> None:
     """Add ``sum_i q_ij t_i`` to `sums` for values of shape (rows, d); see `xty.cross_products`."""
     rows, width = values.shape
     partial = np.empty(_TILE)
@@ -77,7 +88,14 @@ def row_major(values: Any, target: Any, middle: Any, scale: Any, sums: Any) -> N
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def column_major(
-    addresses: Any, validity: Any, offsets: Any, codes: Any, target: Any, middle: Any, scale: Any, sums: Any
+    addresses: Longs,
+    validity: Longs,
+    offsets: Longs,
+    codes: Longs,
+    target: Doubles,
+    middle: Doubles,
+    scale: Doubles,
+    sums: Longs,
 ) -> None:
     """Add ``sum_i q_ij t_i`` to `sums` for columns given by the addresses of their Arrow buffers.
 
@@ -111,7 +129,7 @@ def column_major(
                 u = -_ONE if u < -_ONE else u
                 u = np.floor(u + 0.5)
                 x[i] = u if u == u else 0.0
-            # Integers below 2**53 throughout: exact in any order of additions.
+            # Longs below 2**53 throughout: exact in any order of additions.
             sums[j] += np.int64(np.dot(x, target[start : start + count]))
 
 

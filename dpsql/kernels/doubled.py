@@ -17,9 +17,9 @@ from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
+from dpsql.arrays import Doubles
+
 Doubled = tuple[Doubles, Doubles]
 
 # Beyond, the logistic function is 0 or 1 to within 2**-92.

@@ -6,12 +6,11 @@ are integers below ``2**53``: a BLAS product of doubles computes them exactly, i
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.wide_sums import WideSums
 from dpsql.kernels.xty import BLOCK_ROWS
@@ -63,7 +62,7 @@ class GramAccumulator:
             self.rows += len(batch)
             self.sums.add(products)
 
-    def total(self) -> NDArray[Any]:
+    def total(self) -> Integers:
         """Return the sum, shape (width, width), in units of ``S**2``: int64 where it fits, else Python ints."""
         return self.sums.total(np.int64 if self.rows < _INT64_ROWS else object)
 

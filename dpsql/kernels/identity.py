@@ -26,12 +26,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dpsql.kernels.columns import to_doubles
 
@@ -39,6 +38,7 @@ _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 # The number of 32-bit multilinear hashes in the hash of a row's contents.
 _LANES = 4
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_Encoder = Callable[[int], bytes] | Callable[[str], bytes] | Callable[[bytes], bytes] | Callable[[Decimal], bytes]
 
 
 def has_identity(kind: pa.DataType) -> bool:
@@ -210,7 +210,7 @@ def _canonical(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values
 
 
-def _fixed(tag: bytes, array: pa.Array, kind: Any) -> pa.Array:
+def _fixed(tag: bytes, array: pa.Array, kind: DTypeLike) -> pa.Array:
     """Return tag and value of every number, the most significant byte first."""
     values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
     return _tagged(tag, values.view(np.uint8).reshape(len(array), -1), _absent(array))
@@ -234,17 +234,29 @@ def _timestamps(array: pa.Array, factor: int) -> pa.Array:
     return _tagged(b"T", payload, _absent(array))
 
 
-def _encoder(kind: pa.DataType) -> Callable[[Any], bytes]:
+def _encoder(kind: pa.DataType) -> _Encoder:
     """Return the function that turns a Python value into its identity."""
     if pa.types.is_integer(kind):
-        return lambda value: b"i" + int(value).to_bytes(17, "big", signed=True)
+        return _integer
     if pa.types.is_decimal(kind):
         return _decimal
     if _is_text(kind):
-        return lambda value: b"t" + value.encode()
+        return _text
     if _is_binary(kind):
-        return lambda value: b"b" + value
+        return _binary
     raise TypeError(f"values of type {kind} stand for nobody")
+
+
+def _integer(value: int) -> bytes:
+    return b"i" + int(value).to_bytes(17, "big", signed=True)
+
+
+def _text(value: str) -> bytes:
+    return b"t" + value.encode()
+
+
+def _binary(value: bytes) -> bytes:
+    return b"b" + value
 
 
 def _decimal(value: Decimal) -> bytes:
@@ -255,5 +267,5 @@ def _decimal(value: Decimal) -> bytes:
         number, scale = number // 10, scale - 1
     number = -number if sign else number
     if scale <= 0:
-        return b"i" + int(number * 10**-scale).to_bytes(17, "big", signed=True)
+        return _integer(number * 10**-scale)
     return b"d" + bytes([scale]) + number.to_bytes(17, "big", signed=True)

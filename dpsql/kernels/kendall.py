@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import length_hint
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.kernels import kendall_numpy
 from dpsql.kernels.loading import Compiled
 from dpsql.kernels.workers import Job, Progress, Signals, run, stream
+
+if TYPE_CHECKING:
+    from dpsql.kernels.kendall_compiled import Arrays
 
 # In (row, column) cells, of which NumPy counts about 10 million in a second and the compiled kernels 200 million.
 _WORTH_COMPILING = 5_000_000
@@ -98,7 +101,7 @@ class RankedTable:
     def __init__(
         self,
         columns: Iterable[ArrayLike],
-        blocks: NDArray[np.integer[Any]] | None = None,
+        blocks: NDArray[np.integer] | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -280,14 +283,12 @@ def _counting(
     order = np.empty(len(base.codes), dtype=np.int32)
     present = np.zeros(len(offsets) - 1, dtype=np.int64)
     kernels.base_order(base.codes, base.starts, offsets, order, present)
-    workspaces: dict[int, Any] = {}
+    workspaces: dict[int, Arrays] = {}
 
     def job(number: int, thread: int, signals: Signals) -> None:
         column = columns[number]
         if 0 < len(base.starts) <= _FEW and 0 < len(column.starts) <= _FEW:
-            table = np.zeros((len(base.starts), len(column.starts)), dtype=np.int64)
-            kernels.tabulate(base.codes, column.codes, table)
-            concordant[number], discordant[number] = _pairs(table), _pairs(table[:, ::-1])
+            concordant[number], discordant[number] = _tabulated(kernels, base, column)
             signals.done[thread] += len(base.codes)
             return
         if thread not in workspaces:
@@ -309,6 +310,13 @@ def _counting(
         )
 
     return job
+
+
+def _tabulated(kernels: ModuleType, base: RankedColumn, column: RankedColumn) -> tuple[int, int]:
+    """Return the concordant and the discordant pairs of two columns of few values."""
+    table = np.zeros((len(base.starts), len(column.starts)), dtype=np.int64)
+    kernels.tabulate(base.codes, column.codes, table)
+    return _pairs(table), _pairs(table[:, ::-1])
 
 
 def _pairs(table: NDArray[np.int64]) -> int:

@@ -8,7 +8,8 @@ one word; an insertion adds 0 or 1 to whole rows of counts, each a few vectors o
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from llvmlite import ir
@@ -16,12 +17,26 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles, Longs
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing import Context, Signature
+
 _CHUNK = 1024  # ranks fetched ahead of their use
 _VECTOR = 64  # bytes
 _SHORT_RUN = 32  # rows whose values agree in their leading bits, sorted by insertion
 
 
-def _aligned(length: int, dtype: Any) -> NDArray[Any]:
+Number = TypeVar("Number", bound=np.generic)
+Words = NDArray[np.uint64]
+Shorts = NDArray[np.uint16]
+Ints = NDArray[np.int32]
+# The set: words and counts; then the steps of its counts, and room for repeats and for rows that wait.
+Arrays = tuple[Words, Shorts, Shorts, Ints, Ints, Shorts, Ints, Ints, Ints]
+
+
+def _aligned(length: int, dtype: type[Number]) -> NDArray[Number]:
     """Return zeros that start at, and fill, whole vectors."""
     size = -(-max(length, 1) * np.dtype(dtype).itemsize // _VECTOR) * _VECTOR
     raw = np.zeros(size + _VECTOR, dtype=np.uint8)
@@ -29,7 +44,7 @@ def _aligned(length: int, dtype: Any) -> NDArray[Any]:
     return raw[start : start + size].view(dtype)
 
 
-def _steps(dtype: Any) -> NDArray[Any]:
+def _steps(dtype: type[Number]) -> NDArray[Number]:
     """Return row i of 32 with a 1 behind position i, and a last row of ones."""
     steps = _aligned(33 * 32, dtype)
     steps.reshape(33, 32)[:] = np.arange(32) > np.append(np.arange(32), -1)[:, None]
@@ -43,7 +58,7 @@ class Workspace:
         def blocks(bits: int) -> int:
             return (rows >> bits) + 1
 
-        self.arrays = (
+        self.arrays: Arrays = (
             _aligned(blocks(6), np.uint64),
             _aligned(32 * blocks(11), np.uint16),
             _aligned(32 * blocks(16), np.uint16),
@@ -57,11 +72,13 @@ class Workspace:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _popcount(typing_context: Any, word: Any) -> Any:
+def _popcount(typing_context: Context, word: types.Integer) -> tuple[Signature, Callable[..., ir.Value]]:
     """Return the number of bits set in a word."""
     del typing_context
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
         del context, signature
         return builder.ctpop(arguments[0])
 
@@ -69,14 +86,18 @@ def _popcount(typing_context: Any, word: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _add_vector(typing_context: Any, rows: Any, at: Any, steps: Any, step: Any) -> Any:
+def _add_vector(
+    typing_context: Context, rows: types.Array, at: types.Integer, steps: types.Array, step: types.Integer
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Add one vector: ``rows[at:] += steps[step:]`` for as many entries as 64 bytes hold."""
     del typing_context
     bits = rows.dtype.bitwidth
     vector = ir.VectorType(ir.IntType(bits), 8 * _VECTOR // bits)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def pointer(which: int) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        def pointer(which: int) -> ir.Value:
             array = context.make_array(signature.args[which])(context, builder, arguments[which])
             return builder.bitcast(builder.gep(array.data, [arguments[which + 1]]), vector.as_pointer())
 
@@ -89,7 +110,7 @@ def _add_vector(typing_context: Any, rows: Any, at: Any, steps: Any, step: Any) 
 
 
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _clear(count: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any) -> None:
+def _clear(count: int, words: Words, by_6: Shorts, by_11: Shorts, by_16: Ints, by_21: Ints) -> None:
     """Empty the set, for ranks below `count`."""
     words[: (count >> 6) + 1] = 0
     by_6[: ((count >> 11) + 1) << 5] = 0
@@ -99,7 +120,7 @@ def _clear(count: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any
 
 
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _below(v: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any) -> Any:
+def _below(v: np.uint32, words: Words, by_6: Shorts, by_11: Shorts, by_16: Ints, by_21: Ints) -> np.int64:
     """Return how many members of the set are below v."""
     bits = words[v >> 6] & ((np.uint64(1) << np.uint64(v & 63)) - np.uint64(1))
     near = np.int64(by_6[v >> 6]) + np.int64(by_11[v >> 11])
@@ -109,7 +130,15 @@ def _below(v: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any) ->
 
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
 def _insert(
-    v: Any, words: Any, by_6: Any, by_11: Any, by_16: Any, by_21: Any, short_steps: Any, steps: Any, tops: Any
+    v: np.uint32,
+    words: Words,
+    by_6: Shorts,
+    by_11: Shorts,
+    by_16: Ints,
+    by_21: Ints,
+    short_steps: Shorts,
+    steps: Ints,
+    tops: int,
 ) -> None:
     """Put v into the set; `tops` is the number of vectors of `by_21` in use, 0 below 2**21 ranks."""
     words[v >> 6] |= np.uint64(1) << np.uint64(v & 63)
@@ -126,26 +155,26 @@ def _insert(
 
 
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _first(code: Any, starts: Any) -> Any:
+def _first(code: np.uint32, starts: Ints) -> np.int64:
     """Return the rank of a code, which is one where there are no starts."""
     return np.int64(code) if len(starts) == 0 else np.int64(starts[code])
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def count(
-    order: Any,
-    present: Any,
-    base_tied: Any,
-    codes: Any,
-    starts: Any,
-    tied: Any,
-    offsets: Any,
-    workspace: Any,
-    stop: Any,
-    done: Any,
-    thread: Any,
-    concordant: Any,
-    discordant: Any,
+    order: Ints,
+    present: Longs,
+    base_tied: bool,
+    codes: Ints,
+    starts: Ints,
+    tied: bool,
+    offsets: Longs,
+    workspace: Arrays,
+    stop: NDArray[np.uint8],
+    done: Longs,
+    thread: int,
+    concordant: Longs,
+    discordant: Longs,
 ) -> None:
     """Count the concordant and discordant pairs of the base and one column in each block.
 
@@ -211,7 +240,7 @@ def count(
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def base_order(codes: Any, starts: Any, offsets: Any, order: Any, present: Any) -> None:
+def base_order(codes: Ints, starts: Ints, offsets: Longs, order: Ints, present: Longs) -> None:
     """Fill in the rows of each block in the order of their values, and how many have one.
 
     Rows are numbered within their block; ``~row`` stands for a row whose value equals the one before.
@@ -234,7 +263,7 @@ def base_order(codes: Any, starts: Any, offsets: Any, order: Any, present: Any) 
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def pack(values: Any, bits: Any, keys: Any) -> Any:
+def pack(values: Doubles, bits: int, keys: Words) -> tuple[int, bool]:
     """Fill in sortable keys with the row number in the last `bits` bits; return (missing, whether these were 0)."""
     patterns = values.view(np.uint64)
     rows = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
@@ -255,7 +284,7 @@ def pack(values: Any, bits: Any, keys: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def unpack(values: Any, keys: Any, bits: Any, exact: Any, codes: Any, starts: Any) -> Any:
+def unpack(values: Doubles, keys: Words, bits: int, exact: bool, codes: Ints, starts: Ints) -> int:
     """Give the distinct values numbers: fill in each row's number and each number's rank; return how many.
 
     Rows whose values agree in their leading bits are sorted here; -1 when they are too many.
@@ -284,7 +313,7 @@ def unpack(values: Any, keys: Any, bits: Any, exact: Any, codes: Any, starts: An
 
 
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _equal(values: Any, keys: Any, first: Any, last: Any, mask: Any) -> Any:
+def _equal(values: Doubles, keys: Words, first: int, last: int, mask: np.uint64) -> bool:
     value = values[keys[first] & mask]
     for k in range(first + 1, last):  # noqa: SIM110  # numba has no generator expressions
         if values[keys[k] & mask] != value:
@@ -293,7 +322,7 @@ def _equal(values: Any, keys: Any, first: Any, last: Any, mask: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _insertion_sort(values: Any, keys: Any, first: Any, last: Any, mask: Any) -> None:
+def _insertion_sort(values: Doubles, keys: Words, first: int, last: int, mask: np.uint64) -> None:
     for k in range(first + 1, last):
         key = keys[k]
         value = values[key & mask]
@@ -305,7 +334,7 @@ def _insertion_sort(values: Any, keys: Any, first: Any, last: Any, mask: Any) ->
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, codes: Any) -> Any:
+def rank_within_blocks(keys: Words, bits: int, block_of_row: Ints, codes: Ints) -> bool:
     """Turn numbers of distinct values into ranks within blocks; return whether any two are equal."""
     if len(keys) == 0:
         return False
@@ -329,7 +358,7 @@ def rank_within_blocks(keys: Any, bits: Any, block_of_row: Any, codes: Any) -> A
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def tabulate(base: Any, codes: Any, table: Any) -> None:
+def tabulate(base: Ints, codes: Ints, table: Longs) -> None:
     """Count the rows with each pair of codes; a missing value has none."""
     for i in range(len(base)):
         if base[i] >= 0 and codes[i] >= 0:

@@ -9,7 +9,6 @@ when both halves are sorted together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +111,7 @@ def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.i
     keys.sort(axis=-1)
     sequence = keys & 0xFFFFFFFF
     bits = width.bit_length() - 1
-    kind: Any = np.int32 if 2 * bits + 1 < 32 else np.int64
+    kind = np.int32 if 2 * bits + 1 < 32 else np.int64
     keys = (sequence << bits | np.arange(width)).astype(kind)
     total = np.zeros(low.shape[:-1], dtype=np.int64)
     runs = keys.reshape(*total.shape, -1, _RUN)

@@ -17,10 +17,12 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpsql.arrays import Doubles
 
 # A column may enter while its |correlation| exceeds its penalty by this share of the largest |x'y|.
 TOLERANCE = 1e-11
@@ -38,8 +40,8 @@ _BATCH = 96
 # Pivots between fresh inverses.
 _REFRESH = 64
 
-Doubles = NDArray[np.float64]
 Positions = NDArray[np.intp]
+Number = TypeVar("Number", bound=np.generic)
 
 
 def lasso(
@@ -287,7 +289,7 @@ class _WorkingSet:
         self._gradient[:n] = self._product[:n] - self._coefficient[:a] @ self._row[:a, :n]
 
 
-def _enlarged(array: NDArray[Any], *shape: int) -> NDArray[Any]:
+def _enlarged(array: NDArray[Number], *shape: int) -> NDArray[Number]:
     larger = np.empty(shape, dtype=array.dtype)
     larger[tuple(map(slice, array.shape))] = array
     return larger

@@ -11,11 +11,11 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.errors import ParameterError
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.lasso import lasso
@@ -35,14 +35,13 @@ _CLOSE = 1e-3
 # Below this many features NumPy's calls are too short for two threads to gain from each other.
 _WORTH_THREADS = 2000
 
-Doubles = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
 
 def lasso_votes(
-    features: NDArray[Any],
-    target: NDArray[Any],
-    block: NDArray[np.integer[Any]],
+    features: NDArray[np.number | np.bool_],
+    target: NDArray[np.number | np.bool_],
+    block: NDArray[np.integer],
     *,
     blocks: int,
     k: int,
@@ -144,7 +143,7 @@ def _check(blocks: int, k: int, penalty: float) -> None:
         raise ParameterError("P018", f"penalty must be finite and > 0; got {penalty}. Try 0.1 on standardised columns.")
 
 
-def _members(block: NDArray[np.integer[Any]], blocks: int) -> Callable[[int], Positions]:
+def _members(block: NDArray[np.integer], blocks: int) -> Callable[[int], Positions]:
     """Return a function from a block's number to its rows, ascending."""
     order = np.argsort(block, kind="stable")
     ends = np.searchsorted(block[order], np.arange(blocks + 1))
@@ -161,7 +160,7 @@ def _uniform(size: int, source: BitSource) -> Doubles:
 class _Voter:
     """The parameters that all blocks share."""
 
-    features: NDArray[Any]
+    features: NDArray[np.number | np.bool_]
     target: Doubles
     k: int
     penalty: float

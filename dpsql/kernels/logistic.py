@@ -39,19 +39,23 @@ that are allowed, and coefficients up to ``2**20``, it is below ``2**-52``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.errors import InternalError
 from dpsql.kernels import doubled
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 MOST_ROWS = 1 << 27
 _ROUNDING = 2.0**-53
@@ -142,7 +146,7 @@ class SignedRows:
     def __init__(self, width: int) -> None:
         self.width = width
         self.rows = 0
-        self._blocks: list[Any] = []
+        self._blocks: list[NDArray[np.float32] | csr_array] = []
 
     def add(self, rows: NDArray[np.float64]) -> None:
         """Keep a copy of a batch.
@@ -154,7 +158,7 @@ class SignedRows:
         """
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise ValueError(f"a batch of shape {rows.shape} does not fit")
-        blocks: list[Any] = []
+        blocks: list[NDArray[np.float32] | csr_array] = []
         for start in range(0, len(rows), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
             if np.count_nonzero(block) <= _SPARSE * block.size:
@@ -290,7 +294,7 @@ class SignedRows:
             direction = residual + square / before * direction
         return step
 
-    def _doubles(self) -> Any:
+    def _doubles(self) -> Iterator[Doubles | csr_array]:
         for block in self._blocks:
             yield block.astype(np.float64) if isinstance(block, np.ndarray) else block
 

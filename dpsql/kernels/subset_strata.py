@@ -29,11 +29,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, BallLeastSquares
 from dpsql.kernels.best_subsets import BestSubsets
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin
 
-Doubles = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 _MOST_STRATA = 20_000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from dpsql.arrays import Integers
 
 _LOW_BITS = 32
 _MASK = (1 << _LOW_BITS) - 1
@@ -34,9 +34,9 @@ class WideSums:
         self.high += self.low >> _LOW_BITS
         self.low &= _MASK
 
-    def total(self, kind: type = object) -> NDArray[Any]:
+    def total(self, kind: type = object) -> Integers:
         """Return the sums: as Python ints, or as int64 where the caller knows that they fit."""
-        total: NDArray[Any] = (self.high.astype(kind) << _LOW_BITS) + self.low.astype(kind)
+        total: Integers = (self.high.astype(kind) << _LOW_BITS) + self.low.astype(kind)
         return total
 
     def column(self) -> pa.Array:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.loading import Compiled
 from dpsql.statistics.fixed_point import quantise
@@ -32,14 +32,14 @@ def warm_up() -> None:
     compiled_kernels.start().join()
 
 
-def _values(array: pa.Array) -> NDArray[np.floating[Any]]:
+def _values(array: pa.Array) -> Floats:
     """Return the values as doubles, or Arrow's own buffer if it holds doubles or floats without NULL."""
     if (pa.types.is_float64(array.type) or pa.types.is_float32(array.type)) and array.null_count == 0:
         return np.asarray(array.to_numpy(zero_copy_only=True))
     return to_doubles(array)
 
 
-def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.floating[Any]]:
+def vectors_to_matrix(array: pa.Array, width: int) -> Floats:
     """Return list or array rows as a dense matrix: shorter rows are padded with NaN, longer ones truncated.
 
     Parameters
@@ -79,7 +79,7 @@ def vectors_to_matrix(array: pa.Array, width: int) -> NDArray[np.floating[Any]]:
 
 def cross_products(
     target: NDArray[np.float64],
-    features: NDArray[np.floating[Any]],
+    features: Floats,
     middle: NDArray[np.float64],
     scale: NDArray[np.float64],
 ) -> NDArray[np.int64]:
@@ -109,7 +109,7 @@ def cross_products(
 
 def _blocked(
     target: NDArray[np.float64],
-    features: NDArray[np.floating[Any]],
+    features: Floats,
     middle: NDArray[np.float64],
     scale: NDArray[np.float64],
 ) -> NDArray[np.int64]:

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.errors import ParameterError
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
@@ -63,7 +63,7 @@ class LinearFit:
 
 
 def ada_ssp(
-    products: NDArray[Any],
+    products: Integers,
     *,
     radius: int,
     mu: Fraction,
@@ -140,7 +140,7 @@ def ada_ssp(
 
 def boosted_ada_ssp(
     rows: ClippedRows,
-    gram: NDArray[Any],
+    gram: Integers,
     *,
     radius: int,
     mu: Fraction,
@@ -222,7 +222,7 @@ def boosted_ada_ssp(
 
 
 def release_gram(
-    gram: NDArray[Any],
+    gram: Integers,
     neighbours: str,
     radius: int,
     max_rows_per_unit: int = 1,
@@ -269,7 +269,7 @@ def release_gram(
 
 
 def release_least_eigenvalue(
-    gram: NDArray[Any],
+    gram: Integers,
     neighbours: str,
     radius: int,
     max_rows_per_unit: int = 1,
@@ -308,7 +308,7 @@ def release_least_eigenvalue(
     )
 
 
-def least_eigenvalue(gram: NDArray[Any]) -> int:
+def least_eigenvalue(gram: Integers) -> int:
     """Return the least eigenvalue of a Gram matrix, computed in doubles and rounded down to an integer."""
     with one_thread():
         return math.floor(float(np.linalg.eigvalsh(gram.astype(np.float64))[0]))

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpsql.arrays import Integers, Longs
 from dpsql.contract.events import (
     Approximate,
     CanonicalLipschitz,
@@ -28,8 +25,6 @@ from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles,
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun, sparse_vector
 from dpsql.noise.race import Noise
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ class OneShotSelection(Part):
         return CanonicalLipschitz(self.epsilon, self.k, str(self.gamma))
 
     @sampled
-    def draw(self, utility: NDArray[Any], *, utility_range: int) -> list[int]:
+    def draw(self, utility: Integers, *, utility_range: int) -> list[int]:
         """Select positions.
 
         Parameters
@@ -79,13 +74,11 @@ class OneShotSelection(Part):
         -----
         - **Guarantee**: pure `epsilon`-DP under the relation that `utility_range` was derived for.
         """
-        given: dict[str, Any] = {"utility_range": utility_range, "epsilon": self.epsilon}
-        given["k"] = min(self.k, len(utility))
         if self.mechanism == "canonical_lipschitz":
-            chosen = canonical_lipschitz(utility, gamma=self.gamma, **given)
+            run = partial(canonical_lipschitz, gamma=self.gamma)
         else:
-            noise: Noise = "exponential" if self.mechanism == "one_shot" else "gumbel"
-            chosen = select(utility, noise=noise, **given)
+            run = partial(select, noise="exponential" if self.mechanism == "one_shot" else "gumbel")
+        chosen = run(utility, utility_range=utility_range, epsilon=self.epsilon, k=min(self.k, len(utility)))
         return [int(position) for position in chosen]
 
 
@@ -121,7 +114,7 @@ class SelectionRounds(Part):
         return self.epsilon / self.rounds
 
     @sampled
-    def draw(self, utility: NDArray[Any], *, utility_range: int) -> int:
+    def draw(self, utility: Integers, *, utility_range: int) -> int:
         """Return the winner of one round; parameters as of `dpsql.mechanisms.select`."""
         noise: Noise = "gumbel" if self.noise == "gumbel" else "exponential"
         [winner] = select(utility, utility_range=utility_range, epsilon=self.round_epsilon, k=1, noise=noise)
@@ -149,7 +142,7 @@ class SubsetSelection(Part):
         return SubsetExponential(self.epsilon, self.k, self.method)
 
     @sampled
-    def draw(self, *given: Any, **named: Any) -> tuple[int, ...]:
+    def draw(self, /, *given: object, **named: object) -> tuple[int, ...]:
         """Select a subset; parameters as of the method in `dpsql.mechanisms.subset_exponential`, less epsilon."""
         from dpsql.mechanisms import subset_exponential as mechanism
 
@@ -181,20 +174,27 @@ class QuantileSelection(Part):
         """What the ledger records: an exponential mechanism per level."""
         return quantile_event(self.epsilon, halving_levels(len(self.at)), self.neighbours)
 
-    @property
-    def _given(self) -> dict[str, Any]:
-        unit = {"neighbours": self.neighbours, "max_rows_per_unit": self.max_rows_per_unit}
-        return {"epsilon": self.epsilon, **unit}
-
     @sampled
-    def draw(self, counts: Integers) -> list[int]:
+    def draw(self, counts: Longs) -> list[int]:
         """Return the cell of each; see `dpsql.mechanisms.quantile.quantiles`."""
-        return quantiles(counts, quantiles=self.at, **self._given)
+        return quantiles(
+            counts,
+            quantiles=self.at,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
 
     @sampled
-    def draw_tied(self, counts: Integers) -> list[int]:
+    def draw_tied(self, counts: Longs) -> list[int]:
         """Return the cell of each where many rows may share one; see `dpsql.mechanisms.quantile.tied_quantiles`."""
-        return tied_quantiles(counts, at=self.at, **self._given)
+        return tied_quantiles(
+            counts,
+            at=self.at,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
 
 
 @dataclass(frozen=True)
@@ -222,22 +222,23 @@ class PrivateNames(Part):
     @cached_property
     def selection(self) -> PartitionSelection:
         """Noise and threshold: whichever law has the lower threshold."""
-        options: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "neighbours": self.neighbours,
-            "max_keys_per_row": self.max_keys_per_row,
-            "max_rows_per_unit": self.max_rows_per_unit,
-        }
-        laplace = partition_selection("laplace", **options)
+        with_noise = partial(
+            partition_selection,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            max_keys_per_row=self.max_keys_per_row,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
+        laplace = with_noise("laplace")
         try:
-            gaussian = partition_selection("gaussian", **options)
+            gaussian = with_noise("gaussian")
         except ParameterError:  # too little or too much loss for it
             return laplace
         return min(laplace, gaussian, key=lambda selection: selection.threshold)
 
     @sampled
-    def draw(self, names: Sequence[str], counts: Integers) -> list[str]:
+    def draw(self, names: Sequence[str], counts: Longs) -> list[str]:
         """Return the names that are released."""
         return select_partitions(names, counts, self.selection)
 
@@ -254,6 +255,6 @@ class ScoresAbove(Part):
         return SparseVectorTechnique(self.run.epsilon, self.run.cutoff)
 
     @sampled
-    def draw(self, scores: Integers, *, level: int) -> SparseVectorRun:
+    def draw(self, scores: Longs, *, level: int) -> SparseVectorRun:
         """Return which scores are above."""
         return sparse_vector(scores, self.run, level=level)

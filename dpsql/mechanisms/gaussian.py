@@ -28,11 +28,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.errors import InternalError
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -127,7 +127,7 @@ class GaussianRelease:
 
 
 def gaussian_release(
-    values: NDArray[Any],
+    values: Integers,
     *,
     sensitivity: int,
     squared_mu: Fraction,
@@ -188,7 +188,7 @@ def gaussian_release(
 
 
 def gaussian_counts(
-    counts: NDArray[Any], *, squared_sensitivity: int, squared_mu: Fraction, source: BitSource = SYSTEM
+    counts: Integers, *, squared_sensitivity: int, squared_mu: Fraction, source: BitSource = SYSTEM
 ) -> GaussianRelease:
     """Add Gaussian noise to counts of rows, in units so fine that the noise is practically continuous.
 

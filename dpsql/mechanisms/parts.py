@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers, Longs
 from dpsql.contract.events import (
     Approximate,
     DiscreteLaplace,
@@ -37,14 +37,13 @@ from dpsql.mechanisms.smooth import smooth_area, smooth_medians
 from dpsql.mechanisms.tukey import tukey
 from dpsql.noise.discrete import discrete_laplace
 
-Integers = NDArray[np.int64]
 # Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
 _WIDEST = 1 << 48
 
 
 @dataclass(frozen=True)
 class LaplaceNoise(Part):
-    """Integers with discrete Laplace noise.
+    """Longs with discrete Laplace noise.
 
     Attributes
     ----------
@@ -75,7 +74,7 @@ class LaplaceNoise(Part):
         return [int(value) + int(by) for value, by in zip(values, noise, strict=True)]
 
     @sampled
-    def draw_counts(self, counts: Integers, l1_sensitivity: Fraction | int) -> Integers:
+    def draw_counts(self, counts: Longs, l1_sensitivity: Fraction | int) -> Longs:
         """Return counts with noise."""
         return counts + discrete_laplace(self.scale(l1_sensitivity), len(counts))
 
@@ -121,7 +120,7 @@ class LaplaceBounds(Part):
         return DiscreteLaplace(self.epsilon)
 
     @sampled
-    def draw(self, counts: Integers) -> tuple[float, float]:
+    def draw(self, counts: Longs) -> tuple[float, float]:
         """Return the interval."""
         return laplace_bounds(
             counts,
@@ -145,20 +144,27 @@ class SmoothNoise(Part):
         """What the ledger records."""
         return SmoothSensitivity(self.epsilon)
 
-    @property
-    def _given(self) -> dict[str, Any]:
-        unit = {"neighbours": self.neighbours, "max_rows_per_unit": self.max_rows_per_unit}
-        return {"epsilon": self.epsilon, **unit}
-
     @sampled
-    def draw_area(self, negative: Integers, positive: Integers) -> Fraction:
+    def draw_area(self, negative: Longs, positive: Longs) -> Fraction:
         """Return the area under the ROC curve."""
-        return smooth_area(negative, positive, **self._given)
+        return smooth_area(
+            negative,
+            positive,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
 
     @sampled
-    def draw_medians(self, counts: Integers, *, count: int) -> list[int]:
+    def draw_medians(self, counts: Longs, *, count: int) -> list[int]:
         """Return the cells of medians of all rows and of halves."""
-        return smooth_medians(counts, count=count, **self._given)
+        return smooth_medians(
+            counts,
+            count=count,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,7 @@ class CumulativeCounts(Part):
         return laplace_scale(strategy, self.epsilon, self.neighbours, self.max_rows_per_unit)
 
     @sampled
-    def draw(self, counts: Integers, strategy: PrefixStrategy) -> PrefixSums:
+    def draw(self, counts: Longs, strategy: PrefixStrategy) -> PrefixSums:
         """Return the sums."""
         return noisy_prefix_sums(
             counts,
@@ -236,25 +242,63 @@ class GaussianNoise(Part):
         """Return the mu of one release."""
         return dict(self.shares)[share]
 
-    def draw_counts(self, share: str, counts: NDArray[Any], *, squared_sensitivity: int) -> GaussianRelease:
+    def draw_counts(self, share: str, counts: Integers, *, squared_sensitivity: int) -> GaussianRelease:
         """Return counts with noise; see `dpsql.mechanisms.gaussian.gaussian_counts`."""
         take(self, share)
         return gaussian_counts(counts, squared_sensitivity=squared_sensitivity, squared_mu=self.mu_of(share) ** 2)
 
-    def draw_bounds(self, share: str, counts: Integers, **given: Any) -> list[tuple[float, float]]:
+    def draw_bounds(
+        self, share: str, counts: Longs, *, neighbours: str, max_rows_per_unit: int, failure: Fraction
+    ) -> list[tuple[float, float]]:
         """Return intervals; see `dpsql.mechanisms.bounds.gaussian_bounds`."""
         take(self, share)
-        return gaussian_bounds(counts, mu=self.mu_of(share), **given)
+        return gaussian_bounds(
+            counts,
+            mu=self.mu_of(share),
+            neighbours=neighbours,
+            max_rows_per_unit=max_rows_per_unit,
+            failure=failure,
+        )
 
-    def draw_fit(self, share: str, products: NDArray[Any], **given: Any) -> LinearFit:
+    def draw_fit(
+        self, share: str, products: Integers, *, radius: int, neighbours: str, max_rows_per_unit: int
+    ) -> LinearFit:
         """Return a fit; see `dpsql.mechanisms.ada_ssp.ada_ssp`."""
         take(self, share)
-        return ada_ssp(products, mu=self.mu_of(share), **given)
+        return ada_ssp(
+            products,
+            radius=radius,
+            mu=self.mu_of(share),
+            neighbours=neighbours,
+            max_rows_per_unit=max_rows_per_unit,
+        )
 
-    def draw_boosted(self, share: str, rows: ClippedRows, gram: NDArray[Any], **given: Any) -> LinearFit:
+    def draw_boosted(
+        self,
+        share: str,
+        rows: ClippedRows,
+        gram: Integers,
+        *,
+        radius: int,
+        rounds: int,
+        split: str,
+        neighbours: str,
+        max_rows_per_unit: int,
+        progress: Callable[[float], None] | None,
+    ) -> LinearFit:
         """Return a boosted fit; see `dpsql.mechanisms.ada_ssp.boosted_ada_ssp`."""
         take(self, share)
-        return boosted_ada_ssp(rows, gram, mu=self.mu_of(share), **given)
+        return boosted_ada_ssp(
+            rows,
+            gram,
+            radius=radius,
+            mu=self.mu_of(share),
+            neighbours=neighbours,
+            rounds=rounds,
+            split=split,
+            max_rows_per_unit=max_rows_per_unit,
+            progress=progress,
+        )
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
@@ -279,7 +279,7 @@ def gaussian_deviation(strategy: PrefixStrategy, mu: Fraction, neighbours: str, 
     return math.sqrt(gaussian_sensitivity(strategy, neighbours, max_rows_per_unit) / mu**2)
 
 
-def _products(strategy: PrefixStrategy, counts: NDArray[np.int64]) -> NDArray[Any]:
+def _products(strategy: PrefixStrategy, counts: NDArray[np.int64]) -> Integers:
     """Return the exact products of every histogram, one after the other."""
     if strategy.bits == 0:
         return (counts @ strategy.matrix.T).ravel()

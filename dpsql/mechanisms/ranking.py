@@ -18,8 +18,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.noise.entropy import WordReader
-from dpsql.noise.scores import Integers, differences, kth_largest, scaled
+from dpsql.noise.scores import Distances, differences, kth_largest, scaled
 
 _LEVELS = 1 << 16
 # Up to so many scores are all sorted, with a block for each place.
@@ -72,11 +73,11 @@ class Ranking:
         near = np.flatnonzero(rough <= -kth_largest(-rough, k))
         self._head: NDArray[np.intp] = near[np.argsort(distance[near], kind="stable")[:k]]
         reference = distance[self._head[-1]]
-        self.head_gaps: Integers = reference - distance[self._head]
+        self.head_gaps: Distances = reference - distance[self._head]
         others = np.ones(self.size, dtype=np.bool_)
         others[self._head] = False
         self._rest: NDArray[np.intp] = np.flatnonzero(others)
-        self._gaps: Integers = distance[self._rest] - reference
+        self._gaps: Distances = distance[self._rest] - reference
 
     def blocks(
         self, coefficient: Fraction, reach: float

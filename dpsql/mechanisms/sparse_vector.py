@@ -14,10 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Integers
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import LazyExponential, fraction_bounds
-from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, Integers, differences, integer_scores, scaled
+from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, differences, integer_scores, scaled
 
 _CHUNK = 1 << 14
 _RADIUS = 2.0**-40

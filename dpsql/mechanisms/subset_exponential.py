@@ -33,12 +33,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Integers
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.select import check_selection
 from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import Bounds, LazyExponential, fraction_bounds, log_bounds
-from dpsql.noise.scores import RELATIVE_ERROR, Integers, integer_scores, scaled
+from dpsql.noise.scores import RELATIVE_ERROR, Distances, integer_scores, scaled
 
 Scores = Callable[[NDArray[np.intp]], ArrayLike]
 
@@ -408,7 +409,7 @@ class SubsetRejection:
                     return tuple(proposals[begin + place].tolist())
         return None
 
-    def _open(self, excess: Integers, words: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def _open(self, excess: Distances, words: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the proposals that are not certain to be rejected."""
         with np.errstate(divide="ignore"):
             at_most = -np.log(words.astype(np.float64) * 2.0**-64)
@@ -455,7 +456,7 @@ def _scored(score: Scores, subsets: NDArray[np.intp]) -> Integers:
     return scores
 
 
-def _excess(scores: Integers, references: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+def _excess(scores: Integers, references: Integers) -> tuple[Distances, NDArray[np.bool_]]:
     """Return ``abs(scores - references)`` exactly, and where the score is below."""
     below = np.asarray(scores < references, dtype=np.bool_)
     if scores.dtype == object or references.dtype == object:

@@ -19,13 +19,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Integers
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import LazyExponential, fraction_bounds, log_bounds
 from dpsql.noise.scores import (
     LARGEST_SCALED,
     RELATIVE_ERROR,
-    Integers,
     differences,
     integer_scores,
     kth_largest,

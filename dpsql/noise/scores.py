@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numbers
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Doubles, Integers
 from dpsql.errors import ParameterError
 
 # Relative error of `scaled`: three roundings of 2**-53 each, and room to spare.
@@ -16,7 +16,8 @@ RELATIVE_ERROR = 2.0**-50
 LARGEST_SCALED = 1e290
 _SAMPLE_STEP = 16
 
-Integers = NDArray[Any]
+# Distances between scores.
+Distances = NDArray[np.uint64] | NDArray[np.object_]
 
 
 def integer_scores(utility: ArrayLike) -> Integers:
@@ -49,7 +50,7 @@ def integer_scores(utility: ArrayLike) -> Integers:
     return _objects(values)
 
 
-def differences(scores: Integers, reference: int) -> tuple[Integers, NDArray[np.bool_]]:
+def differences(scores: Integers, reference: int) -> tuple[Distances, NDArray[np.bool_]]:
     """Return ``abs(scores - reference)`` exactly, and where the score is below the reference.
 
     Parameters
@@ -72,20 +73,22 @@ def differences(scores: Integers, reference: int) -> tuple[Integers, NDArray[np.
     return np.where(below, np.uint64(0) - offset, offset), below
 
 
-def kth_largest(values: Integers, k: int) -> Any:
+def kth_largest(values: Integers | Doubles, k: int) -> float:
     """Return the k-th largest entry of an array without NaN, k in [1, d].
 
     A sample bounds it from below, so that of a long array only a few entries need to be partitioned.
     """
     if values.dtype == object:
-        return sorted(values.tolist(), reverse=True)[k - 1]
+        ordered: list[int] = sorted(values.tolist(), reverse=True)
+        return ordered[k - 1]
     sample = values[::_SAMPLE_STEP]
     if len(sample) >= k:
         values = values[values >= np.partition(sample, len(sample) - k)[len(sample) - k]]
-    return np.partition(values, len(values) - k)[len(values) - k]
+    found: float = np.partition(values, len(values) - k)[len(values) - k]
+    return found
 
 
-def scaled(distance: Integers, coefficient: Fraction) -> NDArray[np.float64]:
+def scaled(distance: Distances, coefficient: Fraction) -> NDArray[np.float64]:
     """Return ``coefficient * distance`` as doubles, cut off at `LARGEST_SCALED`.
 
     Non-decreasing in `distance`; the relative error is below `RELATIVE_ERROR` where it is not cut off.
@@ -107,7 +110,7 @@ def scaled(distance: Integers, coefficient: Fraction) -> NDArray[np.float64]:
     return np.array([float(min(value, limit)) for value in products], dtype=np.float64)
 
 
-def _objects(values: list[int]) -> Integers:
+def _objects(values: list[int]) -> NDArray[np.object_]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

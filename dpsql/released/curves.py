@@ -11,16 +11,15 @@ isotonic regression was closer to the true curve than the projection onto non-ne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-_Array = NDArray[np.float64]
-_LISTS = ("thresholds", "positives", "negatives", "std_error", "covariance")
+from dpsql.arrays import Doubles
+from dpsql.contract.json import Json
+from dpsql.released.results import Bin, ConfusionRow, Curve, PrecisionRow, RocRow
 
 
 @dataclass(frozen=True)
@@ -49,24 +48,35 @@ class RocCounts:
     upper: float
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> RocCounts:
+    def from_record(cls, record: Curve) -> RocCounts:
         """Read back what `to_record` wrote, whatever stands beside it."""
         return cls(
+            thresholds=tuple(map(float, record["thresholds"])),
+            positives=tuple(map(float, record["positives"])),
+            negatives=tuple(map(float, record["negatives"])),
+            std_error=tuple(map(float, record["std_error"])),
+            covariance=tuple(map(float, record["covariance"])),
             upper=float(record["upper"]),
-            **{name: tuple(float(value) for value in record[name]) for name in _LISTS},
         )
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Json]:
         """Return the curve as JSON values."""
-        return {**{name: list(getattr(self, name)) for name in _LISTS}, "upper": self.upper}
+        return {
+            "thresholds": list(self.thresholds),
+            "positives": list(self.positives),
+            "negatives": list(self.negatives),
+            "std_error": list(self.std_error),
+            "covariance": list(self.covariance),
+            "upper": self.upper,
+        }
 
     @cached_property
-    def consistent(self) -> tuple[_Array, _Array]:
+    def consistent(self) -> tuple[Doubles, Doubles]:
         """Positives and negatives, each of shape (m,): not descending and not negative."""
         return consistent(self.positives, self.std_error), consistent(self.negatives, self.std_error)
 
     @cached_property
-    def rates(self) -> tuple[_Array, _Array]:
+    def rates(self) -> tuple[Doubles, Doubles]:
         """False and true positive rate at each threshold, each of shape (m,), in [0, 1]; the last ones are 1.
 
         Where noise has left a class without rows there is nothing to say: both rates are those of the diagonal.
@@ -78,7 +88,7 @@ class RocCounts:
         return negatives / negatives[-1], positives / positives[-1]
 
 
-def consistent(sums: ArrayLike, std_error: ArrayLike) -> _Array:
+def consistent(sums: ArrayLike, std_error: ArrayLike) -> Doubles:
     """Return the closest cumulative counts that do not descend, and are not negative.
 
     Parameters
@@ -104,7 +114,7 @@ def consistent(sums: ArrayLike, std_error: ArrayLike) -> _Array:
     return np.asarray(np.maximum(fitted, 0.0), dtype=np.float64)
 
 
-def roc_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def roc_rows(result: Curve) -> list[RocRow]:
     """Return the ROC curve of a stored result, as rows of threshold, fpr (false positive rate) and tpr.
 
     The first row is ``(inf, 0, 0)``, the last one is ``(lower bound, 1, 1)``; thresholds descend, rates do not.
@@ -115,7 +125,7 @@ def roc_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"threshold": threshold, "fpr": false, "tpr": true} for threshold, false, true in columns]
 
 
-def precision_recall(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def precision_recall(result: Curve) -> list[PrecisionRow]:
     """Return rows of threshold, precision and recall of a stored curve, thresholds descending.
 
     There is no precision where no row scores that much.
@@ -129,7 +139,7 @@ def precision_recall(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def calibration(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def calibration(result: Curve) -> list[Bin]:
     """Return bins of a stored curve: lower, upper, mean_score, positive_rate and rows; scores ascending.
 
     A bin lies between two thresholds that follow each other. The mean score is the middle of the bin: the scores
@@ -150,7 +160,7 @@ def calibration(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def confusion_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def confusion_rows(result: Curve) -> list[ConfusionRow]:
     """Return the confusion matrix at every threshold of a stored curve but the lower bound; thresholds ascend.
 
     Counts are in rows and not negative; positives have one total at all thresholds, and so have negatives. The
@@ -159,7 +169,7 @@ def confusion_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     curve = RocCounts.from_record(result)
     positives, negatives = (part.tolist() for part in curve.consistent)
-    rows = []
+    rows: list[ConfusionRow] = []
     columns = zip(curve.thresholds[:-1], positives[:-1], negatives[:-1], curve.std_error[:-1], strict=True)
     for threshold, hits, alarms, error in columns:
         missed, rejected = positives[-1] - hits, negatives[-1] - alarms
@@ -180,7 +190,7 @@ def confusion_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows[::-1]
 
 
-def rate_errors(curve: RocCounts) -> tuple[_Array, _Array]:
+def rate_errors(curve: RocCounts) -> tuple[Doubles, Doubles]:
     """Return the standard errors of false and true positive rate at each threshold, each of shape (m,).
 
     They say how far the noise of the release moves a rate, to first order (a rate is a ratio of two noisy counts), and

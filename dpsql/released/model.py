@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Doubles, Floats
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
+from dpsql.released.results import Fitted, Level
 from dpsql.statistics.feature_counts import present_in
 
 if TYPE_CHECKING:
@@ -77,38 +80,22 @@ class LinearModel:
         ParameterError
             P053: nothing was released, because the method's test failed.
         """
-        result = stored.result
+        result: Fitted = stored.result
         if result["coefficients"] is None:
             raise ParameterError(
                 "P053",
                 f"release {show(stored.name or stored.sequence)} holds no model: its test failed. "
                 "Fit again under another name, with more rows, fewer features or another method.",
             )
-        intercept, *coefficients = result["coefficients"]
-        layout = stored.arguments["layout"]
-        own: dict[str, Any] = {}
-        if "levels" in result:
-            own = {
-                "classes_": tuple(result["levels"]),
-                "binary": result.get("binary", False),
-                "present_above": result.get("present_above"),
-            }
-        return (LinearClassifier if own else LinearModel)(
-            kind=result["kind"],
-            name=stored.name,
-            ledger_id=stored.sequence,
-            dataset=stored.dataset,
-            target=layout["target"],
-            method=result["method"],
-            guarantee=stored.guarantee,
-            feature_names_in_=tuple(result["terms"][1:]),
-            coef_=np.array(coefficients, dtype=np.float64),
-            intercept_=float(intercept),
-            feature_bounds_=_pairs(result["bounds"]),
-            vector=layout["features"] if layout["kind"] == "array" else None,
-            elements=None if result["elements"] is None else tuple(result["elements"]),
-            long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
-            **own,
+        model = _linear(stored, result, result["coefficients"])
+        if "levels" not in result:
+            return model
+        negative, positive = result["levels"]
+        return LinearClassifier(
+            **vars(model),
+            classes_=(negative, positive),
+            binary=result.get("binary", False),
+            present_above=result.get("present_above"),
         )
 
     def to_json(self) -> str:
@@ -143,7 +130,7 @@ class LinearModel:
                 "P054", "the text is not a dpsql model. Give the text that to_json returned."
             ) from None
 
-    def predict(self, rows: Any) -> NDArray[Any]:
+    def predict(self, rows: object) -> Doubles | NDArray[np.object_]:
         """Return one prediction per row.
 
         Parameters
@@ -162,7 +149,7 @@ class LinearModel:
         """
         return self._scores(rows)
 
-    def _scores(self, rows: Any) -> NDArray[np.float64]:
+    def _scores(self, rows: object) -> NDArray[np.float64]:
         """Return the linear form of each row."""
         if isinstance(rows, np.ndarray):
             if rows.ndim != 2 or rows.shape[1] != len(self.coef_):
@@ -246,7 +233,7 @@ class LinearModel:
             out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
         return out
 
-    def _combined(self, columns: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    def _combined(self, columns: Floats) -> NDArray[np.float64]:
         """Return the linear form from features of shape (d, rows)."""
         predictions = np.empty(columns.shape[1])
         with np.errstate(all="ignore"):  # noise may leave coefficients near the largest double
@@ -257,7 +244,7 @@ class LinearModel:
             predictions += self.intercept_
         return predictions
 
-    def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    def _counted(self, block: Floats) -> Floats:
         """Return features as the fit used them: mapped and clipped."""
         return block if self._limits is None else np.clip(block, *self._limits)
 
@@ -299,20 +286,20 @@ class LinearClassifier(LinearModel):
         Of a binary model: a value above this counts as present; None where any value but 0 and NaN does.
     """
 
-    classes_: tuple[Any, Any]
+    classes_: tuple[Level, Level]
     binary: bool
     present_above: float | None = None
 
-    def decision_function(self, rows: Any) -> NDArray[np.float64]:
+    def decision_function(self, rows: object) -> NDArray[np.float64]:
         """Return the log odds of the second class, shape (n,); `rows` as for `predict`."""
         return self._scores(rows)
 
-    def predict_proba(self, rows: Any) -> NDArray[np.float64]:
+    def predict_proba(self, rows: object) -> NDArray[np.float64]:
         """Return the probabilities of both classes, shape (n, 2); `rows` as for `predict`."""
         second = _probability(self._scores(rows))
         return np.stack([1 - second, second], axis=1)
 
-    def predict(self, rows: Any) -> NDArray[Any]:
+    def predict(self, rows: object) -> NDArray[np.object_]:
         """Return the likelier class of each row, shape (n,); `rows` as for `LinearModel.predict`, None where NaN."""
         return self._classes(self._scores(rows), np.array([*self.classes_, None], dtype=object))
 
@@ -327,11 +314,11 @@ class LinearClassifier(LinearModel):
         return classes
 
     @staticmethod
-    def _classes(scores: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
+    def _classes(scores: NDArray[np.float64], classes: NDArray[np.object_]) -> NDArray[np.object_]:
         """Choose between the negative class, the positive one, and the value for NaN."""
         return classes[np.where(np.isnan(scores), 2, scores > 0)]
 
-    def _counted(self, block: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    def _counted(self, block: Floats) -> Floats:
         if self.binary:
             return present_in(block, self.present_above).astype(np.float64)
         return super()._counted(block)
@@ -344,6 +331,28 @@ _KINDS: dict[str, type[LinearModel]] = {
 }
 
 
+def _linear(stored: StoredRelease, result: Fitted, coefficients: Sequence[float]) -> LinearModel:
+    """Return the linear form of a release, the intercept first."""
+    intercept, *slopes = coefficients
+    layout = stored.arguments["layout"]
+    return LinearModel(
+        kind=result["kind"],
+        name=stored.name,
+        ledger_id=stored.sequence,
+        dataset=stored.dataset,
+        target=layout["target"],
+        method=result["method"],
+        guarantee=stored.guarantee,
+        feature_names_in_=tuple(result["terms"][1:]),
+        coef_=np.array(slopes, dtype=np.float64),
+        intercept_=float(intercept),
+        feature_bounds_=_pairs(result["bounds"]),
+        vector=layout["features"] if layout["kind"] == "array" else None,
+        elements=None if result["elements"] is None else tuple(result["elements"]),
+        long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
+    )
+
+
 def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``1 / (1 + exp(-log_odds))`` without overflow."""
     with np.errstate(invalid="ignore"):  # NaN stays NaN
@@ -351,7 +360,7 @@ def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
     return probability
 
 
-def _class_text(level: Any) -> str:
+def _class_text(level: Level) -> str:
     """Return a level as SQL would print it."""
     if isinstance(level, bool):
         return str(level).lower()
@@ -369,11 +378,11 @@ def _is_names(kind: pa.DataType) -> bool:
     return bool(texts or pa.types.is_dictionary(value) or pa.types.is_null(value))
 
 
-def _pairs(bounds: Any) -> tuple[tuple[float, float], ...] | None:
+def _pairs(bounds: Iterable[tuple[float, float]] | None) -> tuple[tuple[float, float], ...] | None:
     return None if bounds is None else tuple((float(low), float(high)) for low, high in bounds)
 
 
-def _arrow(rows: Any) -> pa.Table:
+def _arrow(rows: object) -> pa.Table:
     import pyarrow as pa
 
     if hasattr(rows, "__arrow_c_stream__"):

@@ -6,7 +6,8 @@ transparent, and ink and colours are light enough for a dark page and dark enoug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,13 @@ import numpy as np
 
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
+from dpsql.released.results import Curve, Filtered
+from dpsql.released.shapes import Rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
 
     from dpsql.ledger.rows import BudgetRow
 
@@ -28,7 +32,7 @@ _SIZE = (3.4, 3.0)
 _BAND = 1.96
 _MOST_BARS = 30
 
-_STYLE: Any = {
+_STYLE: dict[RcKeyType, object] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -50,9 +54,7 @@ _STYLE: Any = {
 }
 
 
-def plot_release(
-    function: str, result: Any, rows: Sequence[Mapping[str, Any]], *, kind: str | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw a release.
 
     Parameters
@@ -78,19 +80,19 @@ def plot_release(
     ParameterError
         P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
     """
-    known = _kinds(function, rows)
+    known = _kinds(function, result, rows)
     if not known:
         raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
     if kind is not None and kind not in known:
         raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
-    return _drawn(known[kind or next(iter(known))], result, rows, ax)
+    return _drawn(known[kind or next(iter(known))], ax)
 
 
 def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axes:
     """Draw what each dataset has spent, beside what is left; arguments and errors as for `plot_release`."""
     if not budgets:
         raise ParameterError("P034", "the ledger holds no dataset yet. Release something first.")
-    return _drawn(_budget, None, budgets, ax)
+    return _drawn(partial(_budget, budgets), ax)
 
 
 def save(ax: Axes, path: Path) -> None:
@@ -105,22 +107,26 @@ def save(ax: Axes, path: Path) -> None:
         figure.savefig(path, dpi=200, bbox_inches="tight")
 
 
-_Draw = Callable[["Axes", Any, Any], None]
+_Draw = Callable[["Axes"], None]
 
 
-def _kinds(function: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, _Draw]:
+def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
     """Return the pictures of a function's release, the usual one first."""
     if function == "dp_roc":
-        return {"roc": _roc, "precision_recall": _precision_recall, "calibration": _calibration}
+        return {
+            "roc": partial(_roc, result, rows),
+            "precision_recall": partial(_precision_recall, result),
+            "calibration": partial(_calibration, result),
+        }
     columns = rows[0].keys() if rows else ()
     if "score" in columns and rows[0]["score"] is not None:
-        return {"scores": _scores}
+        return {"scores": partial(_scores, result, rows)}
     if "coefficient" in columns and rows[0]["coefficient"] is not None:
-        return {"coefficients": _coefficients}
+        return {"coefficients": partial(_coefficients, rows)}
     return {}
 
 
-def _drawn(draw: _Draw, result: Any, rows: Any, ax: Axes | None) -> Axes:
+def _drawn(draw: _Draw, ax: Axes | None) -> Axes:
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -132,7 +138,7 @@ def _drawn(draw: _Draw, result: Any, rows: Any, ax: Axes | None) -> Axes:
             figure = Figure(figsize=_SIZE, layout="constrained")
             FigureCanvasAgg(figure)
             ax = figure.add_subplot()
-        draw(ax, result, rows)
+        draw(ax)
         handles, _ = ax.get_legend_handles_labels()
         if handles:
             ax.legend()
@@ -143,7 +149,7 @@ def _unit_square(ax: Axes, x: str, y: str) -> None:
     ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel=x, ylabel=y, aspect="equal")
 
 
-def _roc(ax: Axes, result: Any, rows: Any) -> None:
+def _roc(result: Curve, rows: Rows, ax: Axes) -> None:
     from dpsql.released.curves import RocCounts, area_under, rate_errors
 
     fpr, tpr = (np.array([row[name] for row in rows]) for name in ("fpr", "tpr"))
@@ -160,21 +166,23 @@ def _roc(ax: Axes, result: Any, rows: Any) -> None:
     _unit_square(ax, "false positive rate", "true positive rate")
 
 
-def _precision_recall(ax: Axes, result: Any, rows: Any) -> None:
+def _precision_recall(result: Curve, ax: Axes) -> None:
     from dpsql.released.curves import precision_recall
 
-    points = [row for row in precision_recall(result) if row["precision"] is not None]
-    recall, precision = ([row[name] for row in points] for name in ("recall", "precision"))
+    points = precision_recall(result)
+    recall = [row["recall"] for row in points if row["precision"] is not None]
+    precision = [row["precision"] for row in points if row["precision"] is not None]
     ax.plot(recall, precision, color=LINE, linewidth=1.4, marker="o", markersize=2)
     _unit_square(ax, "recall", "precision")
 
 
-def _calibration(ax: Axes, result: Any, rows: Any) -> None:
+def _calibration(result: Curve, ax: Axes) -> None:
     from dpsql.released.curves import calibration
 
     bins = [row for row in calibration(result) if row["positive_rate"] is not None]
     most = max((row["rows"] for row in bins), default=1.0)
-    scores, rates = ([row[name] for row in bins] for name in ("mean_score", "positive_rate"))
+    scores = [row["mean_score"] for row in bins]
+    rates = [row["positive_rate"] for row in bins if row["positive_rate"] is not None]
     low, high = result["thresholds"][-1], result["upper"]
     if low >= 0 and high <= 1:  # scores that may be probabilities
         ax.plot([low, high], [low, high], color=GRID, linewidth=0.8, linestyle=":")
@@ -183,7 +191,9 @@ def _calibration(ax: Axes, result: Any, rows: Any) -> None:
     ax.set(xlabel="score (area of a point: rows)", ylabel="rate of positives", ylim=(-0.02, 1.02))
 
 
-def _bars(ax: Axes, names: Sequence[str], values: Any, errors: Any, label: str) -> None:
+def _bars(
+    ax: Axes, names: Sequence[str], values: Sequence[float], errors: float | Sequence[float] | None, label: str
+) -> None:
     """Draw one line per name, the first on top."""
     places = np.arange(len(names))[::-1]
     _grow(ax, len(names))
@@ -193,18 +203,19 @@ def _bars(ax: Axes, names: Sequence[str], values: Any, errors: Any, label: str) 
     ax.set_xlabel(label)
 
 
-def _scores(ax: Axes, result: Any, rows: Any) -> None:
+def _scores(result: Filtered, rows: Rows, ax: Axes) -> None:
     shown = rows[:_MOST_BARS]
     error = result["std_error"]
     values = [row["score"] for row in shown]
     _bars(ax, [row["feature"] for row in shown], values, None if error is None else _BAND * error, "noisy score")
-    if result.get("threshold") is not None:
-        ax.axvline(result["threshold"], color=SECOND, linewidth=1, linestyle="--", label="threshold")
+    threshold = result.get("threshold")
+    if threshold is not None:
+        ax.axvline(threshold, color=SECOND, linewidth=1, linestyle="--", label="threshold")
     if len(rows) > len(shown):
         ax.set_title(f"first {len(shown)} of {len(rows)} features")
 
 
-def _coefficients(ax: Axes, result: Any, rows: Any) -> None:
+def _coefficients(rows: Rows, ax: Axes) -> None:
     ranked = sorted(rows[1:], key=lambda row: -abs(row["coefficient"]))
     shown = ranked[:_MOST_BARS] or rows
     errors = [row["std_error"] for row in shown]
@@ -214,7 +225,7 @@ def _coefficients(ax: Axes, result: Any, rows: Any) -> None:
         ax.set_title(f"largest {len(shown)} of {len(ranked)} coefficients")
 
 
-def _budget(ax: Axes, result: Any, budgets: Any) -> None:
+def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:
     """Draw what is spent as a share of the budget: of epsilon where it has one, else of rho."""
     shown = budgets[-_MOST_BARS:]
     _grow(ax, 2 * len(shown))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     from matplotlib.axes import Axes
+
+    from dpsql.contract.json import Json
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,11 +46,11 @@ class Release:
     function: str
     dataset: str
     guarantee: str
-    event: dict[str, Any]
+    event: Mapping[str, object]
     ledger_id: int
     replayed: bool
     replay: str
-    stored: Callable[[], Any] = field(compare=False)
+    stored: Callable[[], Json] = field(compare=False)
 
     @property
     def left_out(self) -> str:
@@ -113,5 +115,5 @@ class Release:
         return "\n".join([head, *shown])
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Rows = list[dict[str, Any]]
+from dpsql.released.results import Area, Curve, Filtered, Fitted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Rows = Sequence[Mapping[str, Any]]
 NOT_RELEASED = "not released"
 
 
@@ -32,7 +37,7 @@ class Shape:
     features: Callable[[Any], list[str]] | None = None
 
     @property
-    def arrow(self) -> Any:
+    def arrow(self) -> pa.StructType:
         """The Arrow type of one row."""
         import pyarrow as pa
 
@@ -45,49 +50,49 @@ class Shape:
         return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in self.columns.items()) + ")"
 
 
-def _ranked(result: Any) -> Rows:
+def _ranked(result: Sequence[str]) -> Rows:
     return [{"rank": position, "feature": name} for position, name in enumerate(result, start=1)]
 
 
-def _filtered(result: Any) -> Rows:
-    scores = result["scores"] or [None] * len(result["names"])
+def _filtered(result: Filtered) -> Rows:
+    scores: Sequence[float | None] = result["scores"] or [None] * len(result["names"])
     pairs = enumerate(zip(result["names"], scores, strict=True), start=1)
     error = result["std_error"]
     return [{"rank": rank, "feature": name, "score": score, "std_error": error} for rank, (name, score) in pairs]
 
 
-def _coefficients(result: Any) -> Rows:
+def _coefficients(result: Fitted) -> Rows:
     if result["coefficients"] is None:
         return [{"term": NOT_RELEASED, "coefficient": None, "std_error": None}]
-    errors = result["std_errors"] or [None] * len(result["terms"])
+    errors: Sequence[float | None] = result["std_errors"] or [None] * len(result["terms"])
     columns = zip(result["terms"], result["coefficients"], errors, strict=True)
     return [{"term": term, "coefficient": value, "std_error": error} for term, value, error in columns]
 
 
-def _quantiles(result: Any) -> Rows:
+def _quantiles(result: Sequence[tuple[float, float]]) -> Rows:
     return [{"quantile": quantile, "value": value} for quantile, value in result]
 
 
-def _interval(result: Any) -> Rows:
+def _interval(result: tuple[float, float]) -> Rows:
     lower, upper = result
     return [{"lower": lower, "upper": upper}]
 
 
-def _metrics(result: Any) -> Rows:
+def _metrics(result: Sequence[Sequence[str | float | None]]) -> Rows:
     return [dict(zip(("metric", "value", "lower", "upper"), row, strict=True)) for row in result]
 
 
-def _roc(result: Any) -> Rows:
+def _roc(result: Curve) -> Rows:
     from dpsql.released.curves import roc_rows
 
     return roc_rows(result)
 
 
-def _area(result: Any) -> Rows:
+def _area(result: Area) -> Rows:
     return [{"auc": result["auc"]}]
 
 
-def _confusion(result: Any) -> Rows:
+def _confusion(result: Curve) -> Rows:
     from dpsql.released.curves import confusion_rows
 
     return confusion_rows(result)

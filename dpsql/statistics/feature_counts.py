@@ -67,7 +67,6 @@ same for both relations. It is not covered for the other scores, so they take no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,7 +269,7 @@ def information_sensitivity(largest_rows: int | None) -> int:
 
 
 def exact_scores(
-    score: str, positives: NDArray[Any], negatives: NDArray[Any], n_positive: int, n_negative: int
+    score: str, positives: NDArray[np.int64], negatives: NDArray[np.int64], n_positive: int, n_negative: int
 ) -> NDArray[np.int64]:
     """Return the scores of all features as integers.
 
@@ -326,7 +325,7 @@ def _ones(max_features_per_row: int, n_features: int | None) -> int:
     return max_features_per_row if n_features is None else min(max_features_per_row, n_features)
 
 
-def present_in(features: NDArray[np.floating[Any]], above: float | None) -> NDArray[np.bool_]:
+def present_in(features: NDArray[np.float32] | NDArray[np.float64], above: float | None) -> NDArray[np.bool_]:
     """Return which features are present: above a number, or, without one, neither zero nor NaN."""
     found: NDArray[np.bool_] = (features != 0) & ~np.isnan(features) if above is None else features > above
     return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,9 @@ from dpsql.errors import ParameterError
 
 FIXED_POINT_BITS = 20
 FIXED_POINT_ONE = 1 << FIXED_POINT_BITS
+
+# Sums of coded values: int64, or Python ints where these would not fit.
+Integers = NDArray[np.int64] | NDArray[np.object_]
 
 
 def affine_map(lower: float, upper: float) -> tuple[float, float]:
@@ -45,7 +47,9 @@ def affine_maps(intervals: Sequence[tuple[float, float]]) -> tuple[NDArray[np.fl
     return found[:, 0].copy(), found[:, 1].copy()
 
 
-def quantise(values: NDArray[np.float64], middle: Any, scale: Any) -> NDArray[np.float64]:
+def quantise(
+    values: NDArray[np.float64], middle: float | NDArray[np.float64], scale: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Quantise doubles; the result holds integers in ``[-S, S]``, stored as doubles.
 
     Parameters

@@ -11,9 +11,9 @@ A fold knows nothing of threads. An engine gives each of them a fold of its own 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -99,10 +99,13 @@ class KeptRows(Collector):
     """
 
 
-class Pass(Collector):
+Inner = TypeVar("Inner", bound=Collector)
+
+
+class Pass(Collector, Generic[Inner]):
     """A pass over the rows that hands them to another collector, in a form of its own."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Inner) -> None:
         self.inner = inner
 
     def zero(self) -> Self:
@@ -123,10 +126,10 @@ class Pass(Collector):
     @property
     def size(self) -> int:
         """Bytes that a further one needs from the start."""
-        return int(self.inner.size)
+        return self.inner.size
 
 
-def record(fields: Mapping[str, Any]) -> pa.RecordBatch:
+def record(fields: Mapping[str, Sequence[int] | NDArray[np.int64] | pa.Array]) -> pa.RecordBatch:
     """Return integers as a record of one row: each field is a list of int64, or of decimal128(38, 0).
 
     Parameters

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +43,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.statistics.fold import Batch, Fold, field, numbers, record
 
 
@@ -115,7 +114,7 @@ class Gram(Fold):
             matrix[:, 0] = FIXED_POINT_ONE
         self._sums.add(matrix)
 
-    def total(self) -> NDArray[Any]:
+    def total(self) -> Integers:
         """Return the products of all rows, in units of ``S**2``."""
         return self._sums.total()
 

@@ -46,7 +46,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +80,11 @@ def utility_range(neighbours: str, *, first: bool, blocked: bool, max_rows_per_u
     return spread if first else 2 * spread
 
 
-def scaled_tau(scores: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[NDArray[Any], int]:
+# Numerators, and their common denominator.
+_Fractions = tuple[NDArray[np.object_], int]
+
+
+def scaled_tau(scores: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Fractions:
     """Return ``sum_b S_b / (n_b - 1)`` of each column over one common denominator.
 
     Parameters
@@ -99,7 +102,7 @@ def scaled_tau(scores: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[NDA
         >= 1; the least common multiple of all ``n_b - 1``.
     """
     steps = np.asarray(sizes) - 1
-    terms: list[tuple[NDArray[Any], int]] = []
+    terms: list[_Fractions] = []
     for step in np.unique(steps[steps > 0]):
         # At most n**2 / 2 over all blocks: no overflow.
         terms.append((np.asarray(scores)[steps == step].sum(axis=0).astype(object), int(step)))
@@ -111,7 +114,7 @@ def scaled_tau(scores: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[NDA
     return terms[0]
 
 
-def _add(first: tuple[NDArray[Any], int], second: tuple[NDArray[Any], int] | None = None) -> tuple[NDArray[Any], int]:
+def _add(first: _Fractions, second: _Fractions | None = None) -> _Fractions:
     """Add two vectors of fractions."""
     if second is None:
         return first
@@ -121,7 +124,7 @@ def _add(first: tuple[NDArray[Any], int], second: tuple[NDArray[Any], int] | Non
 
 def exact_utilities(
     target: NDArray[np.int64], selected: Sequence[NDArray[np.int64]], sizes: NDArray[np.int64]
-) -> tuple[NDArray[Any], int]:
+) -> tuple[NDArray[np.object_], int]:
     """Return the utilities of all features as integers over one common denominator.
 
     Parameters

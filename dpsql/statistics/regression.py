@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +40,7 @@ from dpsql.contract.relation import relation_of
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.statistics.fold import Batch, Fold, KeptRows, field, numbers, record
 
 # Cells in which the target is counted, for a scale of its residuals.
@@ -163,7 +162,7 @@ class RowProducts(Fold):
         matrix[:, -1] = quantise(target.copy(), scales.target_middle, scales.target_scale)
         self._sums.add(matrix)
 
-    def products(self) -> NDArray[Any]:
+    def products(self) -> Integers:
         """Return the products, shape (d + 2, d + 2)."""
         return self._sums.total()
 
@@ -214,7 +213,7 @@ class StoredRows(KeptRows):
         self.cells.add_counts(other.cells.counts)
         self._batches += other._batches
 
-    def products(self) -> NDArray[Any]:
+    def products(self) -> Integers:
         """Return the products of intercept and features, shape (d + 1, d + 1)."""
         return self._sums.total()
 

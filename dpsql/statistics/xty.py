@@ -28,7 +28,6 @@ so the pair has L1 sensitivity ``2 S m`` under add_remove. Under replace the row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,7 @@ from numpy.typing import NDArray
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.kernels.wide_sums import WideSums
 from dpsql.kernels.xty import column_cross_products, cross_products
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.statistics.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.statistics.fold import Batch, Fold, field, record
 
 # Middles and scales of the features' affine maps, each of shape (d,).
@@ -167,9 +166,13 @@ class CrossProducts(Fold):
         """Return how far apart the changes of two ``|s_j|`` are; each moves by at most ``S**2``, either way."""
         return relation.spread(2 * FIXED_POINT_ONE**2)
 
-    def total(self, kind: type = object) -> NDArray[Any]:
-        """Return the products, shape (d,): Python ints, or int64 where there are fewer than ``2**23`` rows."""
-        return self._sums.total(kind)
+    def total(self) -> Integers:
+        """Return the products, shape (d,), as Python ints."""
+        return self._sums.total()
+
+    def short_total(self) -> NDArray[np.int64]:
+        """Return the products of fewer than ``2**23`` rows, shape (d,)."""
+        return np.asarray(self._sums.total(np.int64), dtype=np.int64)
 
     def zero(self) -> CrossProducts:
         """Return empty sums."""
@@ -179,7 +182,7 @@ class CrossProducts(Fold):
         """Add the products of a batch of rows, the target coded."""
         self.add_rows(target, np.ascontiguousarray(features.T))
 
-    def add_rows(self, target: NDArray[np.float64], features: NDArray[np.floating[Any]]) -> None:
+    def add_rows(self, target: NDArray[np.float64], features: NDArray[np.float32] | NDArray[np.float64]) -> None:
         """Add the products of features that stand row by row, shape (rows, d)."""
         self._sums.add(cross_products(centre(target, self._center), features, *self._maps))
 

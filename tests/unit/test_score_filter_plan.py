@@ -14,16 +14,10 @@ from dpsql.contract.measurement import draw_once
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.estimate import estimate
 from dpsql.functions.feature_counts import Counts
+from dpsql.functions.feature_scores import best_cluster, point_scores
 from dpsql.functions.registry import plan_from_json
-from dpsql.functions.score_filter import (
-    ScoreFilterPlan,
-    best_cluster,
-    draw_features,
-    noisy_counts,
-    noisy_scores,
-    point_scores,
-    released_counts,
-)
+from dpsql.functions.score_filter import draw_features, noisy_counts, noisy_scores, released_counts
+from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
 

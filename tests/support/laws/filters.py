@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from dpsql.functions import score_filter
 from dpsql.functions.feature_counts import Counts
-from dpsql.functions.score_filter import ScoreFilterPlan, released_counts
+from dpsql.functions.score_filter import released_counts
+from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.mechanisms import choices, parts
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions

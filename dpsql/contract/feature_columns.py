@@ -1,0 +1,215 @@
+"""Which columns of a source a call reads, by its arguments and their types; what does not fit is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.plan import Plan
+from dpsql.errors import ParameterError, SourceError
+from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector
+from dpsql.kernels.identity import has_identity, is_name
+
+# Elements of a vector at most, as many as those of an array have in DuckDB.
+MOST_ELEMENTS = 100_000
+# The type that a column has in the probe when the source does not have that column (statements.py).
+_MISSING = "dpsql_missing"
+# So many columns that were left out are named.
+_MOST_NAMED = 20
+
+# Position and field of each column of a row, by its folded name.
+Kinds = Mapping[str, tuple[int, pa.Field]]
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """Where the features of a call are.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Public names of the features, in the order of the statistic.
+    positions : tuple of int
+        Where they, or their vector, stand in a row's struct.
+    elements : tuple of int or None
+        Where they stand in the vector; None for all of it.
+    left_out : str
+        Where the call takes every column that it can: which it cannot, and why; else empty.
+    """
+
+    names: tuple[str, ...]
+    positions: tuple[int, ...] = ()
+    elements: tuple[int, ...] | None = None
+    left_out: str = ""
+
+
+def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> FeatureColumns:
+    """Return where the features of a plan are in a source; parameters and errors as of `Call.resolve`."""
+    layout = plan.layout
+    if layout.kind == "long":
+        kind = _require(others["features"], "features", str(layout.features))
+        if not is_name(kind):
+            raise SourceError(
+                "S003", f"features {show(layout.features)} holds no names. Cast the column to text in a view."
+            )
+        return FeatureColumns(layout.names or ())
+    if layout.kind == "array":
+        position, kind = column_of(kinds, "features", str(layout.features))
+        names = _vector_names(str(layout.features), kind, layout.names, layout.n_features)
+        if layout.chosen is None:
+            return FeatureColumns(names, (position,))
+        return FeatureColumns(layout.chosen, (position,), _elements(layout.chosen, names))
+    wide, positions = _wide_columns(plan, kinds)
+    left_out = _left_out(plan, kinds, set(positions)) if layout.features is None else ""
+    return FeatureColumns(tuple(wide), tuple(positions), left_out=left_out)
+
+
+def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:
+    """Raise when a column of ids identifies nobody, or that of the value is not numeric."""
+    for part in ("privacy_unit", "row_id", "value"):
+        column = getattr(layout, part)
+        if column is not None and part in others:
+            kind = _require(others[part], part, column)
+            if part != "value" and not has_identity(kind):
+                raise SourceError(
+                    "S003", f"{part} {show(column)} has a type that identifies nobody. Cast it to text in a view."
+                )
+            if part == "value" and not (is_numeric(kind) or is_boolean(kind)):
+                raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
+
+
+def refuse_lossless(row: pa.StructType) -> None:
+    """Raise when a session setting makes DuckDB hand booleans and HUGEINT over in a form of its own."""
+    for field in row:
+        kind = getattr(field.type, "value_type", field.type)
+        if getattr(kind, "extension_name", None) in ("arrow.bool8", "arrow.opaque"):
+            raise SourceError(
+                "S008", f"column {show(field.name)} has no plain Arrow type. Run SET arrow_lossless_conversion = false."
+            )
+
+
+def _is_missing(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == _MISSING)
+
+
+def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
+    """Return the column's type, or say that the source has no such column."""
+    if kind is None or _is_missing(kind):
+        raise SourceError("S002", f"{part} {show(column)} is not a column of the source. Check the name.")
+    return kind
+
+
+def column_of(kinds: Kinds, part: str, column: str) -> tuple[int, pa.DataType]:
+    """Return position and type of a column of the row, by its name in any case."""
+    position, field = kinds.get(fold(column), (-1, None))
+    return position, _require(None if field is None else field.type, part, column)
+
+
+def _wide_columns(plan: Plan, kinds: Kinds) -> tuple[list[str], list[int]]:
+    """Return names and positions of the features of a wide source."""
+    layout = plan.layout
+    names, positions = [], []
+    if layout.features is not None:
+        for column in layout.features:
+            position, kind = column_of(kinds, "feature", column)
+            if not (is_numeric(kind) or is_boolean(kind)):
+                hint = (
+                    "Give features := as that column's name alone."
+                    if is_vector(kind)
+                    else "Leave it out, or cast it in a view."
+                )
+                raise SourceError("S003", f"feature {show(column)} is not numeric. {hint}")
+            names.append(column)
+            positions.append(position)
+        return names, positions
+    apart = _apart(plan)
+    for column, (position, field) in kinds.items():
+        if column not in apart and (is_numeric(field.type) or (plan.target_is_label and is_boolean(field.type))):
+            names.append(field.name)
+            positions.append(position)
+    if not names:
+        raise SourceError("S007", "the source has no numeric column besides target and ids. Give features := [...].")
+    return names, positions
+
+
+def _left_out(plan: Plan, kinds: Kinds, taken: set[int]) -> str:
+    """Say which columns are no features where every numeric column is one, and why; empty when there is none."""
+    apart = _apart(plan)
+    others = [field for column, (place, field) in kinds.items() if column not in apart and place not in taken]
+    if not others:
+        return ""
+    shown = [f"{field.name} ({_why_not(field.type)})" for field in others[:_MOST_NAMED]]
+    more = f", and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    columns = "1 column" if len(others) == 1 else f"{len(others)} columns"
+    return f"left out {columns}: {', '.join(shown)}{more}"
+
+
+def _why_not(kind: pa.DataType) -> str:
+    """Return a word on why a column of this type is not taken for a feature unless it is named."""
+    if is_boolean(kind):
+        return "boolean: cast it to integer, or name it in features"
+    if is_text(kind):
+        return "text"
+    if is_vector(kind):
+        return "vector: give features := its name"
+    return "date or time" if pa.types.is_temporal(kind) else "not a number"
+
+
+def _apart(plan: Plan) -> set[str]:
+    """Return the folded names of the columns that are target or ids."""
+    layout = plan.layout
+    return {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
+
+
+def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+    """Return where the chosen features stand among all names of a vector."""
+    places = {name: position for position, name in enumerate(names)}
+    for name in chosen:
+        if name not in places:
+            raise ParameterError("P040", f"{show(name)} is not one of the vector's features. Check the release's name.")
+    return tuple(places[name] for name in chosen)
+
+
+def _vector_names(
+    column: str, kind: pa.DataType, names: Sequence[str] | None, n_features: int | None
+) -> tuple[str, ...]:
+    """Return the features' names of a vector column: by `names`, or ``x[1]``, ``x[2]``, and so on."""
+    if (
+        pa.types.is_struct(kind)
+        and kind.num_fields
+        and all(is_numeric(field.type) or is_boolean(field.type) for field in kind)
+    ):
+        return tuple(field.name for field in kind)
+    if not is_vector(kind):
+        raise SourceError(
+            "S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns."
+        )
+    length = _length(column, kind, len(names) if names is not None else n_features)
+    return tuple(names) if names is not None else tuple(f"{column}[{position}]" for position in range(1, length + 1))
+
+
+def _length(column: str, kind: pa.DataType, length: int | None) -> int:
+    """Return the length of a vector column, which its type or the arguments tell."""
+    if length is not None and length > MOST_ELEMENTS:
+        raise ParameterError(
+            "P026", f"vectors have at most {MOST_ELEMENTS} elements; got {length}. Give long rows, or fewer elements."
+        )
+    if pa.types.is_fixed_size_list(kind):
+        if length is not None and length != kind.list_size:
+            raise ParameterError(
+                "P041",
+                f"the arrays of {show(column)} have {kind.list_size} elements by type; the arguments say {length}. "
+                "Leave n_features out.",
+            )
+        length = kind.list_size
+    if length is None:
+        raise SourceError(
+            "S006",
+            f"features {show(column)} is a list, and the length of a private list is private. "
+            "Give n_features := or names := [...].",
+        )
+    return length

@@ -1,0 +1,162 @@
+"""The arguments of dp_score_filter, and which of them go together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import NoReturn
+
+from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    CLASSES,
+    COLUMNS,
+    DELTA,
+    EPSILON,
+    OPTIONAL_DELTA,
+    PROTECTION,
+    Argument,
+    Signature,
+    integer,
+    rational,
+    share,
+    word,
+)
+from dpsql.contract.layout import MOST_FEATURES, Layout
+from dpsql.errors import ParameterError
+from dpsql.functions.feature_counts import PRESENCE
+from dpsql.functions.one_shot import MECHANISMS
+from dpsql.statistics.feature_counts import LARGEST_ROWS, SCORES
+
+NOISES = ("gaussian", "laplace")
+METHODS = ("auto", *NOISES, "svt", "cluster", *MECHANISMS)
+VOCABULARIES = ("public", "private")
+_MOST_CUTOFF = 1_000_000
+_MOST_CLUSTERS = 1000
+_LEAST_FALSE = Fraction(1, 10**12)
+
+SIGNATURE = Signature(
+    *COLUMNS,
+    word("score", "What a feature scores; see the header.", SCORES, "difference_count"),
+    Argument(
+        "threshold",
+        "Report the features whose score is at least this, from 0; in rows, or in nats times rows. Or give k.",
+        check=partial(
+            parameters.number_from_zero, "threshold", hint="Give the score from which features are reported."
+        ),
+        exact=True,
+    ),
+    integer(
+        "k",
+        "Report the k features of the highest scores. Or give threshold.",
+        hint="Give the number of features.",
+        most=MOST_FEATURES,
+    ),
+    EPSILON,
+    replace(OPTIONAL_DELTA, doc=f"{DELTA.doc} For Gaussian noise and for a private vocabulary."),
+    word("method", "How the features are found; see the README on methods.", METHODS, "auto"),
+    *PRESENCE,
+    integer(
+        "n_max",
+        "Public number of rows that count at most, for exact information gain.",
+        hint="Give a public limit of the rows that count.",
+        most=LARGEST_ROWS,
+    ),
+    integer(
+        "cutoff",
+        "For 'svt': features that are reported at most, from 1 to 1000000.",
+        hint="Give how many features to report at most.",
+        most=_MOST_CUTOFF,
+    ),
+    rational(
+        "false_positives",
+        "Features that no row has and that are reported all the same, in expectation; from 1e-12 to 1e12.",
+        1,
+        hint="1 is usual.",
+    ),
+    integer(
+        "clusters",
+        "For 'cluster': number of clusters, from 2 to 1000.",
+        2,
+        hint="2 is usual.",
+        most=_MOST_CLUSTERS,
+    ),
+    word("vocabulary", "Whether the names of long rows are given, or drawn privately.", VOCABULARIES, "public"),
+    share(
+        "vocabulary_share",
+        "Share of the budget that a private vocabulary costs, between 0 and 1.",
+        0.5,
+        hint="0.5 is usual.",
+    ),
+    CLASSES,
+    *PROTECTION,
+)
+
+
+def refuse_contradictions(own: Mapping[str, object], layout: Layout) -> None:
+    """Raise when arguments that are right by themselves do not go together."""
+    _check_method(own)
+    false = parameters.known(Fraction, own["false_positives"])
+    parameters.within("false_positives", false, _LEAST_FALSE, 1 / _LEAST_FALSE, hint="1 is usual.")
+    parameters.within("clusters", parameters.known(int, own["clusters"]), 2, None, hint="2 is usual.")
+    exact = own["method"] == "svt" or own["method"] in MECHANISMS
+    _check_most_rows(own, exact)
+    _check_delta(own, exact, layout)
+
+
+def _check_method(own: Mapping[str, object]) -> None:
+    """Raise unless the method has what it looks for: a threshold, or a number of features."""
+    method, k, threshold = own["method"], own["k"], own["threshold"]
+    if method == "cluster":
+        if k is not None or threshold is not None:
+            _refuse("method 'cluster' finds the features by itself. Leave out threshold and k.")
+    elif k is None and threshold is None:
+        _ask("give either threshold, the score from which features are reported, or k, how many.")
+    elif k is not None and threshold is not None:
+        _refuse("threshold and k exclude each other. Leave out one of them.")
+    if method in MECHANISMS and k is None:
+        _ask(f"method '{method}' selects k features. Give k in place of threshold, or another method.")
+    if method == "svt" and threshold is None:
+        _ask("method 'svt' compares with a threshold. Give threshold in place of k, or another method.")
+    if method == "svt" and own["cutoff"] is None:
+        _ask("method 'svt' needs cutoff, the number of features to report at most. Give cutoff := a number.")
+    if method != "svt" and own["cutoff"] is not None:
+        _refuse("cutoff is for method 'svt'. Leave it out.")
+
+
+def _check_most_rows(own: Mapping[str, object], exact: bool) -> None:
+    """Raise unless a limit of the rows is given where exact information gain needs it, and nowhere else."""
+    method, of_information = own["method"], own["score"] == "information_gain"
+    if of_information and exact and own["n_max"] is None:
+        _ask(
+            f"method '{method}' on information_gain needs n_max := a public limit of the rows that count. "
+            "Or let noise be added to the counts: method := 'gaussian' or 'laplace'."
+        )
+    useful = of_information and (exact or (method == "auto" and own["k"] is not None))
+    if own["n_max"] is not None and not useful:
+        _refuse("n_max is for information_gain with methods that look at exact scores. Leave it out.")
+
+
+def _check_delta(own: Mapping[str, object], exact: bool, layout: Layout) -> None:
+    """Raise unless delta is given where a private vocabulary or Gaussian noise needs it, and nowhere else."""
+    method, delta = own["method"], own["delta"]
+    if own["vocabulary"] == "private":
+        if layout.names is not None:
+            _refuse("names are public, so vocabulary := 'private' would pay for nothing. Leave one of them out.")
+        if delta is None:
+            _ask("vocabulary := 'private' needs delta, the chance that a name of one row comes out. Try 1e-6.")
+    elif delta is None and method == "gaussian":
+        _ask("method 'gaussian' needs delta. Try 1e-6, or method := 'laplace'.")
+    elif delta is not None and (exact or method == "laplace"):
+        _refuse(f"method '{method}' with a public vocabulary has no use for delta. Leave it out.")
+
+
+def _refuse(message: str) -> NoReturn:
+    """Raise: an argument has no use beside the others."""
+    raise ParameterError("P045", message)
+
+
+def _ask(message: str) -> NoReturn:
+    """Raise: another argument is needed beside the others."""
+    raise ParameterError("P046", message)

@@ -1,0 +1,90 @@
+"""What the ledger keeps of releases: JSON values, by the kind of result; and the rows that curves are shown as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
+Level = bool | float | str
+
+
+class Filtered(TypedDict):
+    """Features that were selected by a score; their scores and the noise in them where these are released."""
+
+    names: list[str]
+    scores: list[float] | None
+    std_error: float | None
+    threshold: NotRequired[float | None]
+
+
+class Fitted(TypedDict):
+    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels."""
+
+    kind: str
+    method: str
+    terms: list[str]
+    coefficients: list[float] | None
+    std_errors: list[float] | None
+    bounds: Sequence[tuple[float, float]] | None
+    elements: list[int] | None
+    levels: NotRequired[tuple[Level, Level]]
+    binary: NotRequired[bool]
+    present_above: NotRequired[float | None]
+
+
+class Curve(TypedDict):
+    """A curve, as `dpsql.released.curves.RocCounts` describes it."""
+
+    thresholds: Sequence[float]
+    positives: Sequence[float]
+    negatives: Sequence[float]
+    std_error: Sequence[float]
+    covariance: Sequence[float]
+    upper: float
+
+
+class Area(TypedDict):
+    """The area under a curve."""
+
+    auc: float
+
+
+class RocRow(TypedDict):
+    """One point of an ROC curve."""
+
+    threshold: float
+    fpr: float
+    tpr: float
+
+
+class PrecisionRow(TypedDict):
+    """One point of a precision-recall curve."""
+
+    threshold: float
+    precision: float | None
+    recall: float
+
+
+class Bin(TypedDict):
+    """One bin of a calibration curve."""
+
+    lower: float
+    upper: float
+    mean_score: float
+    positive_rate: float | None
+    rows: float
+
+
+class ConfusionRow(TypedDict):
+    """The confusion matrix at one threshold."""
+
+    threshold: float
+    true_positives: float
+    false_positives: float
+    false_negatives: float
+    true_negatives: float
+    accuracy: float | None
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    std_error: float
