@@ -20,9 +20,9 @@ from threadpoolctl import threadpool_limits
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.kernels import clipped_rows
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms.ada_ssp import boosted_ada_ssp
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import row_radius
 
 BATCH = 1 << 16

@@ -36,8 +36,8 @@ from dpsql.functions.best_subset import BestSubsetPlan, draw_subset
 from dpsql.kernels import best_subsets as kernel
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, BallLeastSquares
 from dpsql.kernels.best_subsets import BestSubsets, best_subsets
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 RADIUS = Fraction(11, 10)
 # columns, size, subsets, goal in seconds

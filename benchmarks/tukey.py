@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from dpsql.kernels.block_gram import BlockGram, BlockRanges, warm_up
 from dpsql.mechanisms.tukey import tukey
-from dpsql.statistics.tukey import models_needed
+from dpsql.mechanisms.tukey_budget import models_needed
 
 ROWS, FEATURES, BLOCKS = 500_000, 90, 1000
 BATCH = 2048

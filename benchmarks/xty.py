@@ -20,7 +20,7 @@ from racing import race
 
 import dpsql
 from dpsql.kernels import xty
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 
 BOUNDS = "lower := -1, upper := 1, target_lower := -1, target_upper := 1"
 

@@ -38,13 +38,13 @@ from dpsql.functions.two_stage import TwoStagePlan, draw_votes
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
 from dpsql.kernels.blas import one_thread
+from dpsql.kernels.fixed_point import affine_map, quantise
 from dpsql.kernels.gram import gram_products
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.kernels.subset_strata import subset_strata
 from dpsql.mechanisms.subset_exponential import Strata, SubsetRejection
 from dpsql.mechanisms.subsets import SubsetList
 from dpsql.noise.entropy import SYSTEM
-from dpsql.statistics.fixed_point import affine_map, quantise
 from dpsql.statistics.gram import utility_range
 
 HERE = Path(__file__).resolve().parent

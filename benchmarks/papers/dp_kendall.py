@@ -48,8 +48,8 @@ from dpsql.mechanisms.tukey import (
     stable_reach,
     tail_weights,
 )
+from dpsql.mechanisms.tukey_budget import models_needed
 from dpsql.noise.entropy import SYSTEM, WordReader
-from dpsql.statistics.tukey import models_needed
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1].parent / "shared" / "data"

@@ -32,7 +32,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import dpsql
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.sis import SisPlan, draw_center, draw_selection
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.statistics.xty import mean_from_sums
 
 HERE = Path(__file__).resolve().parent

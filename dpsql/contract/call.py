@@ -20,9 +20,9 @@ from dpsql.contract.parameters import Level, bounds_by_feature, fold, show
 from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, to_doubles, to_texts
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 from dpsql.statistics.fold import Batch, Collector
 
 # Numbers of a dense copy of rows: 256 MB.

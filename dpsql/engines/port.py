@@ -15,7 +15,7 @@ call charges in full before its first draw; the release completes that entry, an
 Rules for every engine:
 
 - **One place judges values.** Rows leave the engine in their own Arrow types; `dpsql.kernels.columns` and
-  `dpsql.statistics.fixed_point` make numbers of them. No cast, comparison or rounding of the engine touches a value.
+  `dpsql.kernels.fixed_point` make numbers of them. No cast, comparison or rounding of the engine touches a value.
   The filters and expressions of the user's own view are the user's, and come before the cap. NULL values are handled
   after it.
 - **Identities are bytes** (`dpsql.kernels.identity`): units, row ids, names and levels are equal when their bytes are,

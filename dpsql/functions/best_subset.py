@@ -30,9 +30,9 @@ from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Quantity, SelectionPlan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
+from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SubsetSelection
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import Integers
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
 

@@ -18,9 +18,9 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
+from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import Integers
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.kendall import exact_utilities, utility_range
 from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable

@@ -14,11 +14,11 @@ from dpsql.contract.json import Json
 from dpsql.contract.plan import Quantity
 from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS
 from dpsql.kernels.clipped_rows import ClippedRows
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.parts import GaussianNoise
 from dpsql.statistics.counts import MagnitudeHistogram
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.statistics.fold import Collector, Pass
 from dpsql.statistics.regression import RowMap, RowProducts, Scales, StoredRows, cross_sensitivity, gram_sensitivity
 

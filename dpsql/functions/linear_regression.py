@@ -35,16 +35,16 @@ from dpsql.contract.plan import MOST_ROWS, Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions import least_squares, tukey
 from dpsql.kernels.cells import GridCounts
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
+from dpsql.mechanisms.tukey_budget import models_needed, row_budget
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.regression import CELLS, row_radius
-from dpsql.statistics.tukey import models_needed, row_budget
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
 Floats = NDArray[np.float64]

@@ -33,6 +33,7 @@ from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.kernels.clipped_rows import SHRINK, clip_rows
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps, quantise
 from dpsql.kernels.logistic import SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.mechanisms.objective_perturbation import (
@@ -42,7 +43,6 @@ from dpsql.mechanisms.objective_perturbation import (
 )
 from dpsql.mechanisms.parts import PerturbedObjective
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps, quantise
 from dpsql.statistics.fold import Batch, Collector, KeptRows
 
 MOST_FEATURES = 20_000

@@ -35,8 +35,8 @@ from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.linear_regression import Fitting, RegressionCall, RegressionPlan
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
+from dpsql.kernels.fixed_point import affine_maps, quantise
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import affine_maps, quantise
 from dpsql.statistics.fold import Batch, Collector, Pass
 
 

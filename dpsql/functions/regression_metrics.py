@@ -45,10 +45,10 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.parts import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.statistics.error_sums import ErrorSums, sensitivities
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.fold import Collector
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")

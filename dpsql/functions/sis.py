@@ -19,11 +19,11 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import XTY, Quantity, SelectionPlan, feature_bounds
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.statistics.fold import Collector
 from dpsql.statistics.xty import (
     CrossProducts,

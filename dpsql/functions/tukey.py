@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
+from dpsql.kernels.fixed_point import affine_map, affine_maps
 from dpsql.mechanisms.parts import DeepModel, LaplaceNoise
+from dpsql.mechanisms.tukey_budget import models_needed
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import RowCount
-from dpsql.statistics.fixed_point import affine_map, affine_maps
 from dpsql.statistics.fold import Batch, Collector, Pass
-from dpsql.statistics.tukey import models_needed
 from dpsql.statistics.votes import blocks_from_count
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Products(Pass[BlockProducts]):
         Notes
         -----
         - **Guarantee**: (epsilon, delta)-DP of what the count leaves, see `dpsql.mechanisms.tukey.tukey`; under
-          replace two models may change, and `dpsql.statistics.tukey.row_budget` allows for it.
+          replace two models may change, and `dpsql.mechanisms.tukey_budget.row_budget` allows for it.
         - **Assumes**: all rows of a privacy unit are in one block.
         """
         models = self.inner.models(progress)

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 
 SCORE_UNIT = Fraction(1, 1 << 24)
 SCORE_WIDTH = Fraction(1, 1 << 20)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.kernels.blas import one_thread
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.kernels.loading import Compiled
 from dpsql.kernels.wide_sums import wide_column, wide_parts
 from dpsql.kernels.workers import Signals, run
 from dpsql.kernels.xty import BLOCK_ROWS
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
 
 CHUNK_CELLS = 1 << 23
 # Larger values do not extend a range and are clipped to its end.

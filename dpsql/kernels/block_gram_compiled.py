@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Floats, Longs
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext

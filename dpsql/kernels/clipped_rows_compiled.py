@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 
 _ONE = float(FIXED_POINT_ONE)
 _BLOCK = 4096  # rows whose products a double still sums exactly

@@ -13,7 +13,7 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 
 from dpsql.arrays import Doubles, Floats, Longs
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 
 if TYPE_CHECKING:
     from llvmlite import ir

@@ -51,8 +51,8 @@ from dpsql.arrays import Doubles
 from dpsql.errors import InternalError
 from dpsql.kernels import doubled
 from dpsql.kernels.blas import one_thread
+from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE
 from dpsql.kernels.xty import BLOCK_ROWS
-from dpsql.statistics.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

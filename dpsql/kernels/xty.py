@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Floats
 from dpsql.kernels.columns import to_doubles
+from dpsql.kernels.fixed_point import quantise
 from dpsql.kernels.loading import Compiled
-from dpsql.statistics.fixed_point import quantise
 
 BLOCK_ROWS = 4096
 # Cells that a process sums before the compiled kernels are worth loading: about 50 ms of NumPy.
@@ -92,7 +92,7 @@ def cross_products(
     features : ndarray of float64 or float32, shape (rows, d)
         Feature values in their own units, NaN for NULL.
     middle, scale : ndarray of float64, shape (d,)
-        The affine maps of `dpsql.statistics.fixed_point`.
+        The affine maps of `dpsql.kernels.fixed_point`.
 
     Returns
     -------

@@ -71,7 +71,7 @@ def tukey(
     -----
     - **Guarantee**: ``(epsilon_test + epsilon_draw, delta)``-DP, for the point and for None.
     - **Neighbouring relation**: one model is replaced by any other. What this means for rows is in
-      `dpsql.statistics.tukey`.
+      `dpsql.mechanisms.tukey_budget`.
     - **Sensitivity**: the depth of every point, and the distance K to instability, change by at most 1.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
     - **Assumes**: m and p do not depend on the rows other than through what was released; the model of a block

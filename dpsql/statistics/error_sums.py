@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.relation import Relation
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.kernels.wide_sums import WideSums
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.statistics.fold import Batch, Fold, field, record
 
 

@@ -42,8 +42,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.relation import relation_of
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.statistics.fold import Batch, Fold, field, numbers, record
 
 

@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import clip_rows
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.statistics.fold import Batch, Fold, KeptRows, field, numbers, record
 
 # Cells in which the target is counted, for a scale of its residuals.

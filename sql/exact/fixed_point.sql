@@ -11,7 +11,7 @@ CREATE OR REPLACE MACRO exact_double(v) AS
 --        bounds and scale 2^20 over half their width
 -- nulls  NULL and NaN give 0, the neutral value; ±inf clip
 -- names  functions and operators are named in full, so that no macro of the caller's stands in for one
--- twin   dpsql/statistics/fixed_point.py
+-- twin   dpsql/kernels/fixed_point.py
 CREATE OR REPLACE MACRO exact_fixed_point(v, middle, scale) AS
   CASE WHEN v IS NULL OR system.main.isnan(exact_double(v)) THEN 0::BIGINT
     ELSE CAST(system.main.floor(system.main."+"(

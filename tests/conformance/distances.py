@@ -20,8 +20,8 @@ from dpsql.functions.quantile import QuantilePlan
 from dpsql.functions.regression_metrics import SHARES, MetricsPlan
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics import counts, feature_counts, xty
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 Row = dict[str, Any]
 # What moved, by how much, and the most that it may.

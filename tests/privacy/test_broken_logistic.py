@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dpsql.kernels.clipped_rows import clip_rows
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.objective_perturbation import calibrate, objective_epsilon, objective_perturbation
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.testing.bits import SeededBits
 from support.broken import logistic as broken
 from support.laws.logistic import Perturbation, Table, loss_at, replaced_pair, shifted

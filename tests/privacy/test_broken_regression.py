@@ -12,9 +12,9 @@ from dpsql.contract.events import cost_of
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_delta, gaussian_mu
 from dpsql.errors import ParameterError
 from dpsql.kernels.clipped_rows import clip_rows
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms.gaussian import gaussian_release
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, row_radius
 from dpsql.testing.distribution import fit
 from support.broken import regression as broken

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import dpsql.functions.sis
-from dpsql.statistics import fixed_point, xty
+from dpsql.kernels import fixed_point
+from dpsql.statistics import xty
 from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.laws.races import ordered_race_law, subset_race_law

@@ -130,7 +130,8 @@ def mixture(case: dict[str, Any]) -> dict[tuple[str, ...], float]:
     """
     import numpy as np
 
-    from dpsql.statistics import fixed_point, xty
+    from dpsql.kernels import fixed_point
+    from dpsql.statistics import xty
 
     law = SisLaw(FEATURES, lower=-1, upper=1, target_lower=-1, target_upper=1, **case)
     scale = xty.target_sums_sensitivity(law.plan.neighbours) / float(law.plan.center_epsilon)

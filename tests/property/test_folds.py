@@ -14,10 +14,10 @@ from dpsql.contract.relation import NEIGHBOURS, relation_of
 from dpsql.functions.score_histogram import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.error_sums import ErrorSums
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.fold import Batch, Fold
 from dpsql.statistics.gram import Gram
 from dpsql.statistics.pairs import BlockScores

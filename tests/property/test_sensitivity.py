@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics import xty
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.testing import check_sensitivity, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.laws.sis import SisLaw

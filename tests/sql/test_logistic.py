@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 import dpsql
 from dpsql.errors import ParameterError
 from dpsql.functions.logistic_regression import LogisticPlan, Scaling
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.objective_perturbation import calibrate
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 S = FIXED_POINT_ONE
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"

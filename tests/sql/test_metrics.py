@@ -19,8 +19,8 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 import dpsql
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.regression_metrics import SHARES, SUMS, MetricsPlan, draw_metrics
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map
 from dpsql.statistics.error_sums import ErrorSums
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, affine_map
 from dpsql.statistics.fold import Batch
 
 ROWS = 2000

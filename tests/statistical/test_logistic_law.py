@@ -17,11 +17,11 @@ from scipy.special import gammainc
 from scipy.stats import norm
 
 from dpsql.errors import InternalError, ParameterError
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, calibrate, objective_perturbation
 from dpsql.noise import ball
 from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit, runs_needed
 from support.laws.logistic import Perturbation, Table, log_density

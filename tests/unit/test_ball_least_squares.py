@@ -9,8 +9,8 @@ import pytest
 
 from dpsql.kernels import ball_least_squares as module
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator, gram_products
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 
 def table(seed, rows=40, columns=6, kind="plain"):

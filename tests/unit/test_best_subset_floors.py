@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import score_floors
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 50, 2000])

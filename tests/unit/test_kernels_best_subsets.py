@@ -14,8 +14,8 @@ from dpsql.kernels import best_subsets_compiled, best_subsets_numpy
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, least_eigenvalue, margin, sparse_eigenvalues
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 KINDS = ("plain", "equal", "zero", "signs", "one-hot", "opposite", "nearly equal", "sum")
 ENGINES = {"numpy": None, "compiled": best_subsets_compiled}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpsql.kernels import block_gram
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 
 Doubles = NDArray[np.float64]
 BLOCKS = 7

@@ -12,10 +12,10 @@ from dpsql.kernels import best_subsets as search
 from dpsql.kernels import subset_strata as module
 from dpsql.kernels.ball_least_squares import BallLeastSquares
 from dpsql.kernels.best_subsets import best_subsets
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.subset_strata import subset_strata
 from dpsql.mechanisms.subset_exponential import Strata, SubsetRejection
 from dpsql.mechanisms.subsets import SubsetList
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 WIDTH, SIZE = 11, 4
 SUBSETS = np.array(list(combinations(range(WIDTH), SIZE)))

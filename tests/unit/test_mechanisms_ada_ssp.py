@@ -12,6 +12,7 @@ import pytest
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms import ada_ssp as module
 from dpsql.mechanisms.ada_ssp import (
@@ -22,7 +23,6 @@ from dpsql.mechanisms.ada_ssp import (
     release_gram,
 )
 from dpsql.mechanisms.gaussian import GaussianRelease
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, row_radius
 from dpsql.testing.bits import SeededBits
 

@@ -26,8 +26,8 @@ from dpsql.mechanisms.tukey import (
     tail_weights,
     tukey,
 )
+from dpsql.mechanisms.tukey_budget import models_needed, row_budget, typical_reach
 from dpsql.noise.entropy import WordReader
-from dpsql.statistics.tukey import models_needed, row_budget, typical_reach
 from dpsql.testing.bits import SeededBits
 from support.laws.tukey import cell, reach, threshold, volumes
 

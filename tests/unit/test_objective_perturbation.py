@@ -12,6 +12,7 @@ import pytest
 from dpsql.contract.gaussian_profile import gaussian_delta
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels import logistic as kernel
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.logistic import SignedRows, minimise
 from dpsql.mechanisms.objective_perturbation import (
     OUTPUT_SHARE,
@@ -23,7 +24,6 @@ from dpsql.mechanisms.objective_perturbation import (
     objective_perturbation,
 )
 from dpsql.noise.ball import ball_error
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 from dpsql.testing.bits import SeededBits
 from support.laws.logistic import published_calibration
 

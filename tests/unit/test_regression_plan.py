@@ -12,7 +12,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.linear_regression import RegressionPlan, automatic
 from dpsql.functions.pipeline import PipelinePlan
 from dpsql.functions.registry import plan_from_json
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 
 FEATURES = ["a", "b", "c"]
 BOUNDS = {"lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}

@@ -29,8 +29,8 @@ from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, t
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.rendering import call, cast, coalesce, double, element, field, identifier, plus, struct, text
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
 
 
 def release_sql(plan: Plan, function: str) -> str:

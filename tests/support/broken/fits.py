@@ -18,12 +18,12 @@ from dpsql.functions.linear_regression import RegressionPlan
 from dpsql.functions.pipeline import PipelinePlan
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms import ada_ssp, bounds, choices, parts, quantile, tukey
 from dpsql.mechanisms.select import select
+from dpsql.mechanisms.tukey_budget import row_budget
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics import block_sums, counts, regression
-from dpsql.statistics.fixed_point import FIXED_POINT_ONE
-from dpsql.statistics.tukey import row_budget
 from support.broken.planting import Fault, Patch, planted
 from support.broken.regression import round_after_clip
 from support.broken.tukey import position_blocks

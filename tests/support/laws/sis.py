@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from dpsql.functions.sis import SisCall, SisPlan
-from dpsql.statistics import fixed_point, xty
+from dpsql.kernels import fixed_point
+from dpsql.statistics import xty
 from dpsql.testing.neighbours import Table
 from support.laws.selection import one_shot_law
 
