@@ -132,10 +132,10 @@ _LEDGER = {
 _UNPLACED = ("table_name", "if_public", "if_derived", "if_protected")
 
 
-def estimate(session: Session) -> Callable[..., list[dict[str, object]]]:
+def estimate(session: Session) -> Callable[..., Sequence[Mapping[str, object]]]:
     """Bind (function, public arguments) → what a call would cost and how noisy it would be."""
 
-    def run(function: object, given: dict[str, object]) -> list[dict[str, object]]:
+    def run(function: object, given: dict[str, object]) -> Sequence[Mapping[str, object]]:
         return estimates.estimate(function, **{name: value for name, value in given.items() if value is not None})
 
     return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
 from dpsql.released import curves as roc
 from dpsql.released.model import LinearClassifier, LinearModel
+from dpsql.released.results import Curve
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import struct_list
 
@@ -76,7 +77,7 @@ def models(session: Session) -> Callable[..., list[ModelRow]]:
     return session.past.models
 
 
-def curve(view: Callable[[Any], _Rows], session: Session) -> Callable[..., _Rows]:
+def curve(view: Callable[[Curve], _Rows], session: Session) -> Callable[..., _Rows]:
     """Bind (release, dataset) → a view of a released ROC curve."""
     return lambda key, dataset: session.past.curve(key, dataset, view)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
@@ -11,6 +11,7 @@ from dpsql.functions.registry import CURVES, MODELS, SELECTORS, function_of
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import StoredRelease
 from dpsql.released.model import LinearModel
+from dpsql.released.results import Curve
 from dpsql.released.shapes import NOT_RELEASED
 
 Result = TypeVar("Result")
@@ -89,7 +90,7 @@ class PastReleases:
             found = self._models[(key, dataset)] = LinearModel.read(released)
         return found
 
-    def curve(self, key: object, dataset: str | None, view: Callable[[Any], Result]) -> Result:
+    def curve(self, key: object, dataset: str | None, view: Callable[[Curve], Result]) -> Result:
         """Return a view of a released ROC curve; `key` and errors as for `model`."""
         return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
 
