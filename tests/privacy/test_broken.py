@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import dpsql.functions.sis
-from dpsql.kernels.fixed_point import quantise
 from dpsql.kernels import fixed_point
+from dpsql.kernels.fixed_point import quantise
 from dpsql.statistics import xty
 from dpsql.testing import check_exhaustively, check_sensitivity
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
