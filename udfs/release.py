@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
+from dpsql.contract.fold import Batch, Collector
 from dpsql.engines.duckdb.running import RunningCall, Statistic
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
@@ -25,7 +26,6 @@ from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape
 from dpsql.statistics.feature_counts import present_in
-from dpsql.statistics.fold import Batch, Collector
 from dpsql.udfs import sis
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import Plans, integers, nested, one_ticket, seen_of

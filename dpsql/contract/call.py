@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsql.contract.feature_columns import check_ids, column_of, features_of, refuse_lossless
+from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.parameters import Level, bounds_by_feature, fold, show
@@ -23,7 +24,6 @@ from dpsql.kernels.columns import is_boolean, is_numeric, is_text, to_doubles, t
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Batch, Collector
 
 # Numbers of a dense copy of rows: 256 MB.
 _MOST_CELLS = 1 << 25

@@ -49,8 +49,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
-from dpsql.statistics.fold import Collector
 
 
 @dataclass(frozen=True)

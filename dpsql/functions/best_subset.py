@@ -24,6 +24,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import BoundedCall
+from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
@@ -33,7 +34,6 @@ from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SubsetSelection
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
 
 METHODS = ("exact", "top_r")

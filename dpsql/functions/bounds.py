@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, TARGET, Signature, share
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -20,7 +21,6 @@ from dpsql.kernels.cells import COARSE_CELLS
 from dpsql.mechanisms.parts import LaplaceBounds
 from dpsql.progress import Progress
 from dpsql.statistics.counts import MagnitudeHistogram, l1_sensitivity
-from dpsql.statistics.fold import Collector
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.arguments import Argument, integer
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, Call
+from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector, to_doubles
-from dpsql.statistics.fold import Batch, Collector
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 
 # DuckDB keeps at most so many values per row.

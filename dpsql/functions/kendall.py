@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.arguments import COLUMNS, EPSILON, PROTECTION, TARGET_LEVELS, K, Signature, integer, word
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, SelectionPlan
@@ -21,7 +22,6 @@ from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.kendall import exact_utilities, utility_range
 from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable
 

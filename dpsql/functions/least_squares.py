@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.plan import Quantity
 from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS
@@ -19,7 +20,6 @@ from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.parts import GaussianNoise
 from dpsql.statistics.counts import MagnitudeHistogram
-from dpsql.statistics.fold import Collector, Pass
 from dpsql.statistics.regression import RowMap, RowProducts, Scales, StoredRows, cross_sensitivity, gram_sensitivity
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import gaussian_mu, share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -43,7 +44,6 @@ from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.mechanisms.tukey_budget import models_needed, row_budget
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.regression import CELLS, row_radius
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")

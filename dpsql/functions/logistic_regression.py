@@ -26,6 +26,7 @@ from dpsql.contract.arguments import (
     double,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Batch, Collector, KeptRows
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
@@ -43,7 +44,6 @@ from dpsql.mechanisms.objective_perturbation import (
 )
 from dpsql.mechanisms.parts import PerturbedObjective
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Batch, Collector, KeptRows
 
 MOST_FEATURES = 20_000
 # Features at their bound that a long row counts in full, where nothing is said.

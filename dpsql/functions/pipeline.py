@@ -24,6 +24,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call, TargetCode
+from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
@@ -37,7 +38,6 @@ from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.kernels.fixed_point import affine_maps, quantise
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Batch, Collector, Pass
 
 
 class _SelectorCall(Protocol):

@@ -22,6 +22,7 @@ from dpsql.contract.arguments import (
     integer,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -33,7 +34,6 @@ from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
 from dpsql.statistics.counts import GridHistogram, rank_utility_range
-from dpsql.statistics.fold import Collector
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000

@@ -40,6 +40,7 @@ from dpsql.contract.arguments import (
     double,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -49,7 +50,6 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.parts import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.statistics.error_sums import ErrorSums, sensitivities
-from dpsql.statistics.fold import Collector
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
 SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import Counts, FeatureCountsCall
@@ -23,7 +24,6 @@ from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.statistics.feature_counts import exact_scores
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 
 # Of how many noisy numbers a score is the sum or difference: of purity, the larger of its two.

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.arguments import CLASSES, REQUIRED, Argument
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, double, plus
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.score_counts import ScoreCounts
 
 # What the functions of a label and a score take, beside what each does with them.

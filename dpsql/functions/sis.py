@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.arguments import BOUNDS, COLUMNS, EPSILON, PROTECTION, K, Signature, share, word
 from dpsql.contract.call import BoundedCall
+from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
@@ -24,7 +25,6 @@ from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.xty import (
     CrossProducts,
     TargetSums,

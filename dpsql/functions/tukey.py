@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
@@ -16,7 +17,6 @@ from dpsql.mechanisms.parts import DeepModel, LaplaceNoise
 from dpsql.mechanisms.tukey_budget import models_needed
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import RowCount
-from dpsql.statistics.fold import Batch, Collector, Pass
 from dpsql.statistics.votes import blocks_from_count
 
 if TYPE_CHECKING:

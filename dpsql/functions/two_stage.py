@@ -25,6 +25,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, SelectionPlan
@@ -33,7 +34,6 @@ from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.votes import KeyedRows, blocks_from_count, utility_range
 
 # Blocks at most, of a private count too: each has a fit of its own, with rows or without.

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
-from dpsql.statistics.fold import Batch, Fold, field, numbers, record
 
 
 def _assigned(batch: Batch, blocks: int) -> NDArray[np.int64]:

@@ -45,9 +45,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, numbers, record
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.kernels.cells import FINE_CELLS, GridCounts, MagnitudeCounts
-from dpsql.statistics.fold import Batch, Fold, numbers, record
 
 
 def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, field, record
 from dpsql.contract.relation import Relation
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.kernels.wide_sums import WideSums
-from dpsql.statistics.fold import Batch, Fold, field, record
 
 
 def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:

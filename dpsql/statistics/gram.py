@@ -41,10 +41,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.statistics.fold import Batch, Fold, field, numbers, record
 
 
 def score_sensitivity(size: int, radius: Fraction) -> Fraction:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
 from dpsql.kernels.kendall import RankedTable, compiled_kernels
 from dpsql.kernels.staging import StagedColumns
-from dpsql.statistics.fold import Batch, Fold, KeptRows, numbers, record
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.errors import InternalError
 from dpsql.kernels.identity import first_by_key, text_words
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.feature_counts import present_in
-from dpsql.statistics.fold import Batch, Fold, field, numbers, record
 
 
 class FeatureCounts(Fold):

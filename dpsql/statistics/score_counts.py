@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, numbers, record
 from dpsql.contract.relation import Relation
-from dpsql.statistics.fold import Batch, Fold, numbers, record
 
 
 class Cells(Protocol):

@@ -37,11 +37,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, KeptRows
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM
 from dpsql.noise.exact import exp_bounds, log_bounds
-from dpsql.statistics.fold import Batch, KeptRows
 
 _DIGITS = 40
 

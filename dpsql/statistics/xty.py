@@ -33,11 +33,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch, Fold, field, record
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.kernels.wide_sums import WideSums
 from dpsql.kernels.xty import column_cross_products, cross_products
-from dpsql.statistics.fold import Batch, Fold, field, record
 
 # Middles and scales of the features' affine maps, each of shape (d,).
 Maps = tuple[NDArray[np.float64], NDArray[np.float64]]

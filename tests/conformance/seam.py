@@ -23,9 +23,9 @@ import dpsql.statistics.presence
 import dpsql.statistics.votes
 import dpsql.udfs.release
 import dpsql.udfs.sis
+from dpsql.contract.fold import Collector
 from dpsql.engines.duckdb.session import Session
 from dpsql.noise.entropy import OperatingSystemEntropy
-from dpsql.statistics.fold import Collector
 from dpsql.statistics.presence import NameCounts
 from dpsql.testing.bits import SeededBits
 from support.broken.planting import planted

@@ -13,6 +13,7 @@ import pytest
 import dpsql
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, TARGET, Signature
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
@@ -23,7 +24,6 @@ from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.released.shapes import METRICS
 from dpsql.statistics.counts import RowCount
-from dpsql.statistics.fold import Collector
 
 
 # What a newcomer writes: the whole of functions/plain_count.py.

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpsql.contract.fold import Batch, Fold
 from dpsql.contract.relation import NEIGHBOURS, relation_of
 from dpsql.functions.score_histogram import CutCells
 from dpsql.kernels import block_gram
@@ -18,7 +19,6 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.error_sums import ErrorSums
-from dpsql.statistics.fold import Batch, Fold
 from dpsql.statistics.gram import Gram
 from dpsql.statistics.pairs import BlockScores
 from dpsql.statistics.presence import FeatureCounts, NameCounts

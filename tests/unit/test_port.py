@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpsql.contract.fold import Batch, Collector, Fold
 from dpsql.contract.layout import Layout
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.port import Cap, Engine, Handle
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.statistics.fold import Batch, Collector, Fold
 
 ROWS = 500
 FREE_OF_DUCKDB = (

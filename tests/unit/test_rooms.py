@@ -19,7 +19,7 @@ UNKNOWN = {
     "kernels": {"ledger", "mechanisms", *CALLS},
     "mechanisms": {"ledger", *CALLS},
     "statistics": {"ledger", *CALLS},
-    "contract": {"ledger", "mechanisms", *CALLS},
+    "contract": {"ledger", "mechanisms", "statistics", *CALLS},
     "ledger": CALLS,
     "released": {"functions", "engines", *OUTSIDE},
     "functions": {"engines", *OUTSIDE},

@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Batch, Collector
 from dpsql.kernels.staging import StagedColumns
-from dpsql.statistics.fold import Batch, Collector
 
 Doubles: TypeAlias = NDArray[np.float64]
 # Bytes that all copies of a fold may take together, beside the first.

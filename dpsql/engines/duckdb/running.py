@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import NOTHING, Permit
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.functions.registry import function_of
 from dpsql.ledger.ledger import Entry
-from dpsql.statistics.fold import Collector
 
 # What was summed in SQL, or the collector of the last pass.
 Statistic: TypeAlias = NDArray[np.int64] | NDArray[np.object_] | Collector

@@ -21,6 +21,7 @@ from typing import TypeVar
 import numpy as np
 
 from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
@@ -37,7 +38,6 @@ from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
 from dpsql.progress import Progress, listen
 from dpsql.released.model import LinearModel
-from dpsql.statistics.fold import Collector
 
 # Calls that died between gate and release (DuckDB aborted the query) are dropped, oldest first; so are
 # releases that their statement may still ask for.

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.fold import Batch
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import LIST_WIDTH
 from dpsql.statistics import gram
-from dpsql.statistics.fold import Batch
 from dpsql.testing.neighbours import Table, to_arrow
 
 Outcome = tuple[str, ...]

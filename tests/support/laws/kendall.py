@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.contract.fold import Batch
 from dpsql.functions.kendall import KendallCall, KendallPlan, peel
 from dpsql.mechanisms.choices import SelectionRounds
-from dpsql.statistics.fold import Batch
 from dpsql.statistics.pairs import Pairs
 from dpsql.testing.neighbours import Table, to_arrow
 from support.laws.selection import select_law
