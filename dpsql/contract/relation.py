@@ -90,7 +90,7 @@ class Relation(ABC):
         return self.rows * one
 
     def spread(self, length: Number) -> Number:
-        """Return a bound on the spread of the changes of scores, if those by one row lie in an interval of this length."""
+        """Return a bound on the spread of score changes, if those by one row lie in an interval of this length."""
         return self.steps * length
 
 
