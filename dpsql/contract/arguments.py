@@ -304,21 +304,21 @@ NEIGHBOUR_RELATION = Argument(
 )
 PRIVACY_UNIT = Argument(
     "privacy_unit",
-    "Name of the column that holds the id of the person to protect. Without it, single rows are protected.",
+    "Name of the column of the id of the person to protect. Without it one row is protected.",
     names_column=True,
     statistic=True,
     table_only=True,
 )
 MAX_ROWS_PER_UNIT = Argument(
     "max_rows_per_unit",
-    "Largest number of rows that one person may contribute, from 1 to 1000000000. Excess rows are dropped at random.",
+    "Rows that one person may contribute, from 1 to 1000000000. A random choice of them counts.",
     shown="required with privacy_unit",
     statistic=True,
     table_only=True,
 )
 ROW_ID = Argument(
     "row_id",
-    "Name of the column that holds the row id in long rows, or else a stored unique id.",
+    "Name of the column of the row's id in long rows, or of a stored unique id.",
     names_column=True,
     statistic=True,
     table_only=True,

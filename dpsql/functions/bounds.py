@@ -41,7 +41,7 @@ class BoundsPlan(ColumnPlan):
         EPSILON,
         share(
             "failure",
-            "Upper bound on the chance that the interval extends to a magnitude that no row has, between 0 and 1.",
+            "Chance, at most, that the interval reaches out to where no row is, between 0 and 1.",
             0.001,
             hint="0.001 is the usual value.",
         ),

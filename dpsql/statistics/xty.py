@@ -179,7 +179,7 @@ class CrossProducts(Fold):
         return CrossProducts(self._maps, self._center)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add the products of a batch of rows, the target coded."""
+        """Add the products of a batch of rows, with the coded target."""
         self.add_rows(target, np.ascontiguousarray(features.T))
 
     def add_rows(self, target: NDArray[np.float64], features: NDArray[np.float32] | NDArray[np.float64]) -> None:
