@@ -148,7 +148,7 @@ class CrossProducts(Fold):
     maps : pair of ndarray of float64, shape (d,)
         Middles and scales of the features' affine maps.
     center : int
-        What is taken off the coded target, in ``[-S, S]``; public or released.
+        Centre to subtract from the coded target, in ``[-S, S]``; public or released.
     """
 
     def __init__(self, maps: Maps, center: int = 0) -> None:
@@ -158,12 +158,12 @@ class CrossProducts(Fold):
 
     @staticmethod
     def sensitivity(relation: Relation) -> int:
-        """Return how far one ``|s_j|`` moves."""
+        """Return the sensitivity of one ``|s_j|``."""
         return relation.norm(FIXED_POINT_ONE**2)
 
     @staticmethod
     def spread(relation: Relation) -> int:
-        """Return how far apart the changes of two ``|s_j|`` are; each moves by at most ``S**2``, either way."""
+        """Return the largest spread of the changes of two ``|s_j|``; a row moves each by up to ``S**2``, up or down."""
         return relation.spread(2 * FIXED_POINT_ONE**2)
 
     def total(self) -> Integers:
@@ -183,7 +183,7 @@ class CrossProducts(Fold):
         self.add_rows(target, np.ascontiguousarray(features.T))
 
     def add_rows(self, target: NDArray[np.float64], features: NDArray[np.float32] | NDArray[np.float64]) -> None:
-        """Add the products of features that stand row by row, shape (rows, d)."""
+        """Add the products of row-major features, shape (rows, d)."""
         self._sums.add(cross_products(centre(target, self._center), features, *self._maps))
 
     def add_columns(self, target: NDArray[np.float64], rows: pa.StructArray, positions: Sequence[int]) -> None:
