@@ -1,1 +1,1 @@
-"""What every private function is, for any engine: its public arguments, event, measurement and error codes."""
+"""What defines a private function on any engine: its public arguments, event, measurement and error codes."""

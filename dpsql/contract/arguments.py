@@ -1,7 +1,7 @@
-"""The public arguments of a call: what each is called, means, may be, and is where it is left out.
+"""The public arguments of a call: name, meaning, valid values and default of each.
 
-Every function has one ordered list of them, its `Signature`. The SQL macros, the methods of `dpsql.Context`,
-`dp_estimate`, the shell's help and completion, and the stored form of a plan are all made of these lists.
+Every function has one ordered list of arguments, its `Signature`. The SQL macros, the methods of `dpsql.Context`,
+`dp_estimate`, the shell's help and completion, and the stored form of a plan are all derived from these lists.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ class Argument:
     ----------
     name : str
     doc : str
-        One or more sentences for users: the meaning, with unit and interval.
+        The meaning for users, with unit and interval, in one or more sentences.
     default : object
-        What it is where a call leaves it out.
+        Value when a call leaves the argument out.
     shown : str
-        How help shows a default that is not a constant, such as `REQUIRED`.
+        Text that help shows for a default that is not a constant, such as `REQUIRED`.
     check : callable, optional
-        Takes what was given, returns the checked value or raises. None: the plan judges it together with others.
+        Takes the given value, and returns the checked value or raises. None if the plan checks it with other arguments.
     choices : tuple of str
-        The words that it may be.
+        The allowed words.
     exact : bool
-        The checked value is a `Fraction`, which is stored as text.
+        Whether the checked value is a `Fraction`, which is stored as text.
     statistic : bool
-        The exact statistic depends on it, so the function's ``exact_*`` form takes it too.
+        Whether the exact statistic depends on it, so that the function's ``exact_*`` form takes it too.
     column : str
-        The column of the aggregate form that stands in its place: ``x``, ``y`` or ``p``.
+        The column that replaces it in the aggregate form: ``x``, ``y`` or ``p``.
     names_column : bool
-        Its value is the name of a column of the table, or several.
+        Whether its value is one or more names of columns of the table.
     table_only : bool
-        It says something about the columns of a table, so the aggregate form does not take it.
+        Whether it describes columns of a table, so that the aggregate form does not take it.
     stand_in : object
-        What `dp_estimate` takes in its place where the noise does not depend on it.
+        Value that `dp_estimate` uses for it if the noise does not depend on it.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Argument:
 
     @property
     def required(self) -> bool:
-        """Whether every call must give it."""
+        """Whether the argument is required."""
         return self.shown == REQUIRED
 
     @property
     def shown_default(self) -> str:
-        """What help shows of the default: a constant as SQL, or words; empty for none."""
+        """Text that help shows for the default: a constant as SQL, or words; empty for none."""
         if self.shown or self.default is None:
             return self.shown
         if isinstance(self.default, bool):
@@ -79,16 +79,16 @@ class Argument:
 
     @property
     def meaning(self) -> str:
-        """What help says: the meaning, and the words that it may be."""
+        """Text that help shows: the meaning, and the allowed words."""
         return f"{self.doc} One of {', '.join(map(repr, self.choices))}." if self.choices else self.doc
 
     def read(self, given: Mapping[str, object]) -> object:
-        """Return the checked value of a call; None where an optional argument was left out.
+        """Return the checked value; None if an optional argument was left out.
 
         Raises
         ------
         ParameterError
-            With the code and the legal form of the argument.
+            With the code, and the form that the argument must have.
         """
         value = given[self.name]
         if self.check is None or (value is None and not self.required):
@@ -96,14 +96,14 @@ class Argument:
         return self.check(value)
 
     def restore(self, stored: Json) -> object:
-        """Return the checked value that a plan's JSON holds."""
+        """Return the checked value from its form in a plan's JSON."""
         if not self.exact or stored is None:
             return as_tuple(stored)
         return Fraction(parameters.known(str, stored))
 
 
 class Signature(Mapping[str, Argument]):
-    """The arguments of one function by their names, in the order of its SQL form.
+    """The arguments of one function by name, in the order of its SQL form.
 
     Parameters
     ----------
@@ -126,20 +126,20 @@ class Signature(Mapping[str, Argument]):
 
     @property
     def stand_ins(self) -> dict[str, object]:
-        """What stands for the arguments that a call needs but its noise does not depend on."""
+        """Values for required arguments that the noise does not depend on, by name."""
         return {name: argument.stand_in for name, argument in self.items() if argument.stand_in is not None}
 
     def fill(self, given: Mapping[str, object]) -> dict[str, object]:
-        """Return every argument by its name: what was given, else the default."""
+        """Return the value of every argument by name: the given one, else the default."""
         return {name: argument.default if given.get(name) is None else given[name] for name, argument in self.items()}
 
 
 def as_tuple(value: object) -> object:
-    """Return a list of JSON as the tuple that was written."""
+    """Return a JSON list as the tuple that was stored."""
     return tuple(value) if isinstance(value, list) else value
 
 
-# The kinds of arguments that many functions have.
+# Kinds of arguments that many functions share.
 
 
 def word(name: str, doc: str, options: tuple[str, ...], default: str) -> Argument:
@@ -183,7 +183,7 @@ def flag(name: str, doc: str, default: bool) -> Argument:
     return Argument(name, doc, default, check=partial(parameters.boolean, name))
 
 
-# Where the rows are.
+# Location of the rows.
 TARGET = Argument(
     "target",
     "Name of the target's column: numeric, text or boolean.",
@@ -196,7 +196,7 @@ TARGET = Argument(
 FEATURES = Argument(
     "features",
     "Names of the feature columns, the name of one vector column, or in long rows the column that names the feature. "
-    "release('name') takes what an earlier selection chose.",
+    "release('name') uses the features that an earlier release selected.",
     shown="every numeric column",
     names_column=True,
     statistic=True,
@@ -208,15 +208,15 @@ N_FEATURES = Argument(
 )
 NAMES = Argument(
     "names",
-    "Public names of the features, one per element of a vector; of long rows, the names that count.",
+    "Public names of the features: one per element of a vector, or the names that count in long rows.",
     statistic=True,
 )
 COLUMNS = (TARGET, FEATURES, N_FEATURES, NAMES)
 
-# What is spent.
+# Spending.
 K = integer(
     "k",
-    "Number of features to select, at least 1 and at most as many as there are.",
+    "Number of features to select, from 1 to the number of features.",
     hint="Give the number of features to select.",
     most=MOST_FEATURES,
     shown=REQUIRED,
@@ -230,29 +230,29 @@ EPSILON = Argument(
 )
 DELTA = Argument(
     "delta",
-    "Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below one over the number of rows.",
+    "Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.",
     shown=REQUIRED,
     check=parameters.delta,
     exact=True,
 )
 OPTIONAL_DELTA = replace(
     DELTA,
-    doc="Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian, without it epsilon-DP.",
+    doc="Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.",
     shown="",
 )
 
-# Public bounds where values count.
+# Public bounds of values.
 LOWER = Argument(
     "lower",
     "Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct by "
-    "name. Smaller values count as the bound.",
+    "name. Values are clipped to it.",
     shown="required, or stated by the owner",
     statistic=True,
     stand_in=0,
 )
 UPPER = Argument(
     "upper",
-    "Public upper bound of the features, given like lower and above it. Larger values count as the bound.",
+    "Public upper bound of the features, in the same form as lower and above it. Values are clipped to it.",
     shown="required, or stated by the owner",
     statistic=True,
     stand_in=1,
@@ -271,33 +271,33 @@ TARGET_UPPER = Argument(
 )
 TARGET_LEVELS = Argument(
     "target_levels",
-    "The two public levels of a text target: the first is coded -1, the second +1, and any other value is neutral.",
+    "The two public levels of a text target: the first is coded -1, the second +1, and any other value as 0.",
     shown="required for a text target",
     statistic=True,
 )
 CLASSES = replace(
     TARGET_LEVELS,
-    doc="The negative and the positive class of the label. Rows of neither count for nothing.",
+    doc="The negative and the positive class of the label. Rows of neither class are ignored.",
     shown="[false, true], or [0, 1]",
 )
 BOUNDS = (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)
-# Of one column, or of two that share an interval.
+# Bounds of one column, or of two columns that share an interval.
 COLUMN_BOUNDS = (
-    replace(LOWER, doc="Public lower bound of the values, one number. Smaller values count as the bound."),
-    replace(UPPER, doc="Public upper bound of the values, one number. Larger values count as the bound."),
+    replace(LOWER, doc="Public lower bound of the values, one number. Values are clipped to it."),
+    replace(UPPER, doc="Public upper bound of the values, one number. Values are clipped to it."),
 )
-# Of functions that draw private bounds where these are missing.
+# Bounds of functions that draw private bounds if these are missing.
 OPTIONAL_BOUNDS = (
     *(replace(one, shown="drawn privately", stand_in=None) for one in (LOWER, UPPER)),
     *(replace(one, shown="drawn privately") for one in (TARGET_LOWER, TARGET_UPPER)),
     TARGET_LEVELS,
 )
 
-# Whom the call protects, and what is charged.
+# Privacy unit and budget.
 NEIGHBOUR_RELATION = Argument(
     "neighbours",
-    "The tables that must look alike: those that differ by one row (or one person) more, 'add_remove', or by one "
-    "exchanged for another, 'replace'.",
+    "The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by "
+    "replacing one ('replace').",
     shown="'add_remove', or stated by the owner",
     check=partial(parameters.choice, "neighbours", options=NEIGHBOURS),
     choices=NEIGHBOURS,
@@ -325,7 +325,7 @@ ROW_ID = Argument(
 )
 VALUE = Argument(
     "value",
-    "Name of the column of the value in long rows. Without it presence counts as 1.",
+    "Name of the column that holds the value in long rows. Without it, every listed feature has the value 1.",
     names_column=True,
     statistic=True,
     table_only=True,
@@ -335,13 +335,13 @@ RELEASE = Argument(
     "release",
     "Name of this release. The same call with the same name returns the stored result and costs nothing.",
 )
-# In a table whose rows stand side by side; long rows have a value besides.
+# For wide and array layouts; the long layout also has a value.
 COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, DATASET, RELEASE)
 PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, DATASET, RELEASE)
 
 
 def stated(argument: Argument) -> Argument:
-    """Return what a data owner states of an argument, for every call that does not give it."""
+    """Return the argument as a data owner states it: a default for calls that leave it out."""
     return Argument(
         argument.name,
         f"For calls that leave it out: {argument.doc}",

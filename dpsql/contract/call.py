@@ -1,4 +1,4 @@
-"""One running call: the plan, and what the source's column types make of it. Types are public, rows are not."""
+"""One running call: the plan, resolved against the source's column types. Types are public; rows are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, 
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.progress import Progress
 
-# Numbers of a dense copy of rows: 256 MB.
+# Largest number of values in a dense copy of rows: 256 MB.
 _MOST_CELLS = 1 << 25
 # Fields of a row of the long layout once its cells are gathered (statements.py).
 LONG_TARGET, LONG_POSITIONS, LONG_VALUES = "dpsql_target", "dpsql_j", "dpsql_values"
@@ -33,7 +33,7 @@ LONG_TARGET, LONG_POSITIONS, LONG_VALUES = "dpsql_target", "dpsql_j", "dpsql_val
 
 @dataclass(frozen=True)
 class TargetCode:
-    """How a target column becomes numbers: by bounds or two public levels integers in ``[-S, S]``; else as it is."""
+    """The coding of a target column: integers in ``[-S, S]`` by bounds or two public levels, otherwise unchanged."""
 
     affine: tuple[float, float] | None = None
     levels: tuple[Level, Level] | None = None
@@ -84,11 +84,11 @@ class TargetCode:
 
     @property
     def neutral(self) -> float:
-        """What NULL is coded as."""
+        """The code of NULL."""
         return np.nan if self.affine is None and self.levels is None else 0.0
 
     def code(self, column: pa.Array) -> NDArray[np.float64]:
-        """Return the target as doubles; integers in ``[-S, S]`` where it is quantised."""
+        """Return the target as doubles; they are integers in ``[-S, S]`` if the target is quantised."""
         if self.affine is not None:
             return quantise(to_doubles(column), *self.affine)
         if self.levels is None:
@@ -113,7 +113,7 @@ def _levels(levels: tuple[Level, Level], kind: pa.DataType, is_text: bool, colum
     needed, words = (str, "texts") if is_text else (float, "numbers")
     if not all(isinstance(level, needed) for level in levels):
         raise ParameterError("P012", f"target_levels of target {show(column)} must be two {words}, as its type is.")
-    if pa.types.is_float32(kind):  # as near to them as the column can be
+    if pa.types.is_float32(kind):  # rounded as the column's values are
         first, second = levels
         return float(np.float32(first)), float(np.float32(second))
     return levels
@@ -121,7 +121,7 @@ def _levels(levels: tuple[Level, Level], kind: pa.DataType, is_text: bool, colum
 
 @dataclass(frozen=True)
 class Call(ABC):
-    """A plan joined to the types of its source.
+    """A plan with the column types of its source.
 
     Attributes
     ----------
@@ -130,11 +130,11 @@ class Call(ABC):
         Public names of the features, in the order of the statistic.
     target : TargetCode
     positions : tuple of int
-        Where target and features stand in a row's struct.
+        Positions of the target and the features in a row's struct.
     elements : tuple of int or None
-        Where the features stand in a vector; None for all of it.
+        Positions of the features in a vector; None for the whole vector.
     left_out : str
-        Where the call takes every column that it can: which it cannot, and why; else empty.
+        If the call takes every suitable column: which columns it leaves out, and why. Otherwise empty.
     """
 
     plan: Plan
@@ -146,7 +146,7 @@ class Call(ABC):
 
     @classmethod
     def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Self:
-        """Join a plan to the types of its source.
+        """Resolve a plan against the column types of its source.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Call(ABC):
         row : pyarrow struct type
             Types of the columns that hold target and features.
         others : dict of pyarrow types
-            Types of privacy unit, row id and the long layout's columns, by their part.
+            Types of privacy unit, row id and the long layout's columns, by role.
 
         Raises
         ------
@@ -173,47 +173,47 @@ class Call(ABC):
         return call
 
     def check(self) -> None:
-        """Raise when the arguments do not fit the features, or a part of the budget cannot be drawn.
+        """Raise if the arguments do not fit the features, or if a part of the budget cannot be drawn.
 
-        It runs at the gate, before a row is read: nothing that follows may fail because of an argument.
+        This runs at the gate, before any row is read: no later step may fail because of an argument.
         """
         self.plan.check_features(len(self.features))
         self.plan.check_drawable(len(self.features))
 
     @cached_property
     def intervals(self) -> list[tuple[float, float]] | None:
-        """Public bounds of the features, one pair each; None where there are none."""
+        """Public bounds, one pair per feature; None if there are none."""
         lower, upper = (getattr(self.plan, side, None) for side in ("lower", "upper"))
         if lower is None or upper is None:
             return None
         return bounds_by_feature(lower, upper, self.features, fold_case=self.plan.layout.kind == "wide")
 
     def start(self) -> Collector | None:
-        """Return what is to collect the rows; None where the statistic is summed in SQL."""
+        """Return the collector of the first pass; None if SQL sums the statistic."""
         return None
 
     @property
     def statistic_length(self) -> int:
-        """How many numbers the statistic has where it is summed in SQL."""
+        """Length of the statistic if SQL sums it."""
         return len(self.features)
 
     @property
     def absent(self) -> NDArray[np.int64]:
-        """What each feature counts as where long rows have no cell of it, shape (d,)."""
+        """Value of each feature where long rows have no cell for it, shape (d,)."""
         return np.zeros(len(self.features), dtype=np.int64)
 
     def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
-        """Hand a batch of rows to a collector."""
+        """Pass a batch of rows to a collector."""
         for part in self.read_parts(rows, batch):
             collector.add(*part)
 
     def turn(self, collector: Any, progress: Progress) -> Collector:
-        """Draw what the next pass over the rows needs; return its collector.
+        """Make the draws that the next pass over the rows needs, and return its collector.
 
         Parameters
         ----------
         collector : Collector
-            That of the pass before, with every row in it.
+            The collector of the previous pass, with every row in it.
         progress : Progress
         """
         following: Collector = collector.turn(progress)
@@ -221,23 +221,23 @@ class Call(ABC):
 
     @abstractmethod
     def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Json] | Draw:
-        """Return the function that draws, after all work that is too long for the ledger's transaction.
+        """Do all work that takes too long for the ledger's transaction, and return the function that draws.
 
         Parameters
         ----------
         statistic : ndarray or Collector
-            What was summed in SQL, or the collector of the last pass, with every row in it.
+            The sums from SQL, or the collector of the last pass with every row in it.
         progress : Progress
 
         Returns
         -------
         draw : callable or Draw
-            Gives the result as JSON values.
+            Returns the result as JSON values.
         """
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """The two levels of a label, as the result of a call names them: the negative one first."""
+        """The two levels of a label as the result names them, negative first."""
         levels = self.target.levels
         if levels is None:
             raise InternalError("I032", "a call without levels was asked for them. Report it.")
@@ -251,14 +251,14 @@ class Call(ABC):
         return coded
 
     def parts(self, rows: pa.StructArray) -> Iterator[slice]:
-        """Divide a batch of rows so that a dense copy of each part fits in memory, however wide a row is."""
+        """Split a batch of rows into parts whose dense copies fit in memory, however wide a row is."""
         step = max(1, _MOST_CELLS // (1 + len(self.features)))
         return (slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step))
 
     def read_parts(
         self, rows: pa.StructArray, batch: Batch
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], Batch]]:
-        """Return what `Collector.add` takes of a batch of rows, part by part."""
+        """Yield the arguments of `Collector.add` for each part of a batch of rows."""
         for part in self.parts(rows):
             yield *self.read(rows[part]), batch.part(part)
 
@@ -292,10 +292,10 @@ class Call(ABC):
 
 
 class BoundedCall(Call):
-    """A call whose features have public bounds: they become integers in ``[-S, S]``."""
+    """A call whose features have public bounds and become integers in ``[-S, S]``."""
 
     def check(self) -> None:
-        """Raise when a feature has no bounds, too."""
+        """Check the call as `Call.check` does, and raise if a feature has no bounds."""
         super().check()
         _ = self.maps
 
@@ -306,7 +306,7 @@ class BoundedCall(Call):
 
 
 def _gathered(rows: pa.StructArray, width: int) -> NDArray[np.float64]:
-    """Return the gathered cells of long rows as a dense matrix, shape (width, rows); absent is 0."""
+    """Return the gathered cells of long rows as a dense matrix, shape (width, rows); absent cells are 0."""
     positions = rows.field(LONG_POSITIONS)
     lengths = positions.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     features = np.zeros((width, len(rows)))

@@ -1,7 +1,7 @@
-"""What a release costs: exact amounts, and what a loss is in either accounting.
+"""The cost of a release: exact amounts, and conversions between the two accountings.
 
-`dpsql.contract.events` says what each mechanism costs. Amounts are integers in units of 1e-18; a charge is rounded up
-and a limit down, so that rounding never favours the spender.
+`dpsql.contract.events` defines the cost of each mechanism. Amounts are integers in units of 1e-18. Charges are rounded
+up and limits down, so that rounding never favours the spender.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 UNITS_PER_ONE = 10**18
 DEFAULT_REPORT_DELTA = Fraction(1, 10**6)
-# 60 digits leave an error far below this margin, which is far below one unit.
+# The error at 60 digits is far below this margin, and the margin is far below one unit.
 _MARGIN = Fraction(1, 10**30)
 
 
@@ -59,7 +59,7 @@ class Cost:
     event : Event or None
         The mechanism that has this loss; None for several.
     parts : tuple of Cost
-        Of several mechanisms, the loss of each one; for accountants that add up something else.
+        The losses of the single mechanisms if there are several, for accountants that add up other quantities.
     """
 
     epsilon: Fraction | None
@@ -75,7 +75,7 @@ class Cost:
 
     @property
     def is_profile(self) -> bool:
-        """Whether delta belongs to one reading of the loss only, and rho needs none: so it is of Gaussian noise."""
+        """Whether delta is one point of a privacy profile and rho needs no delta, as for Gaussian noise."""
         return self.event is not None and self.event.is_profile
 
 
@@ -118,7 +118,7 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def renyi_conversion(order: Fraction, delta: Fraction) -> Fraction:
-    """Return what converting a Rényi loss of some order into the epsilon of (epsilon, delta)-DP adds to it.
+    """Return the term that converts a Rényi loss of order `order` into the epsilon of (epsilon, delta)-DP.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def renyi_conversion(order: Fraction, delta: Fraction) -> Fraction:
     Returns
     -------
     conversion : Fraction
-        ``ln(1 - 1/order) + (ln(1/delta) - ln order) / (order - 1)``, a little above; it may be negative.
+        ``ln(1 - 1/order) + (ln(1/delta) - ln order) / (order - 1)``, rounded up; it may be negative.
 
     References
     ----------
@@ -144,7 +144,7 @@ def renyi_conversion(order: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best_order(rho: float, log_inverse_delta: float) -> float:
-    """Return the Rényi order alpha > 1 that about minimises the converted epsilon."""
+    """Return the Rényi order alpha > 1 that approximately minimises the converted epsilon."""
 
     def epsilon(log_excess: float) -> float:
         alpha = 1 + math.exp(log_excess)

@@ -1,4 +1,4 @@
-"""Give Python functions the signature and the documentation of a list of arguments."""
+"""Signatures and docstrings of Python functions, derived from a list of arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from dpsql.contract.arguments import REQUIRED, Argument, Signature
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
-# What the parameters mean that stand before the arguments.
+# Documentation of the parameters that come before the arguments.
 _LEADING = {
     "source": (
         "str or frame",
@@ -26,13 +26,13 @@ _LEADING = {
 def takes(arguments: Signature, columns: Iterable[str] = ()) -> Callable[[_Function], _Function]:
     """Return a decorator for a function that takes some arguments as ``**arguments``.
 
-    `inspect.signature`, ``help`` and completion in notebooks then show each of them, with its default and meaning.
+    `inspect.signature`, ``help`` and completion in notebooks then show each argument with its default and meaning.
 
     Parameters
     ----------
     arguments : Signature
     columns : iterable of str
-        Those of the release that the function returns, if it does.
+        Columns of the release, if the function returns one.
     """
 
     def dress(function: _Function) -> _Function:
@@ -50,7 +50,7 @@ def takes(arguments: Signature, columns: Iterable[str] = ()) -> Callable[[_Funct
 
 
 def _parameters(leading: list[Parameter], arguments: Signature) -> Iterator[str]:
-    """Yield the lines of the docstring's section on parameters."""
+    """Yield the lines of the docstring's Parameters section."""
     yield from ("Parameters", "----------")
     for one in leading:
         if one.name in _LEADING:
@@ -61,7 +61,7 @@ def _parameters(leading: list[Parameter], arguments: Signature) -> Iterator[str]
 
 
 def _kind(argument: Argument) -> str:
-    """Return the words that an argument may be, and its default."""
+    """Return the allowed words of an argument, and its default."""
     parts = [f"{{{', '.join(map(repr, argument.choices))}}}"] if argument.choices else []
     default = argument.shown or (None if argument.default is None else repr(argument.default))
     if default is None:
@@ -72,7 +72,7 @@ def _kind(argument: Argument) -> str:
 
 
 def _returns(columns: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of the docstring's sections on what is returned and raised."""
+    """Yield the lines of the docstring's Returns and Raises sections."""
     listed = ", ".join(f"``{name}``" for name in columns)
     if listed:
         yield from ("", "Returns", "-------", "release : Release", f"    {listed}.")

@@ -1,8 +1,8 @@
-"""What a release spends: one class for every kind of mechanism, each with its parameters and its cost.
+"""Events, which record what a release spends: one class per kind of mechanism, with its parameters and its cost.
 
-An event is what the ledger keeps, so that a past release can be re-evaluated under a better accountant. It is stored as
-``{"mechanism": name, …}`` with exact numbers as text. A name, once released, keeps its meaning: to add a mechanism is
-to add a class.
+The ledger keeps events, so that past releases can be re-evaluated under a better accountant. An event is stored as
+``{"mechanism": name, …}`` with exact numbers as text. A released name never changes its meaning: a new mechanism is a
+new class.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from dpsql.errors import ParameterError
 
 @dataclass(frozen=True)
 class Event(ABC):
-    """What one mechanism, or several, spend.
+    """What one or more mechanisms spend.
 
     Notes
     -----
-    Numbers that decide the cost are checked when the event is made (P048). What does not bear on the cost, such as how
-    many features were selected, is kept as it was written.
+    Numbers that determine the cost are checked when the event is created (P048). Other values, such as the number of
+    selected features, are kept unchanged.
     """
 
     mechanism: ClassVar[str]
-    # The numbers that are read as exact ones, in the order in which they are checked.
+    # Fields read as exact numbers, in the order in which they are checked.
     numbers: ClassVar[tuple[str, ...]] = ()
-    # Whether delta belongs to one reading of the loss only, and rho needs none: so it is of Gaussian noise.
+    # Whether delta is one point of a privacy profile and rho needs no delta, as for Gaussian noise.
     is_profile: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Event(ABC):
 
     @property
     def repetitions(self) -> int:
-        """How many rounds share the loss alike."""
+        """Number of rounds that share the loss equally."""
         return 1
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Event(ABC):
         """Return the privacy loss, without its event."""
 
     def scaled(self, factor: Fraction) -> Event:
-        """Return about the event that the same call would have with `factor` times its epsilon; only for advice."""
+        """Return approximately the event of the same call with `factor` times its epsilon; only for advice."""
         powers = {"epsilon": 1, "rho": 2}
         given = {name: getattr(self, name, None) for name in powers}
         changed = {name: value * factor ** powers[name] for name, value in given.items() if value is not None}
@@ -75,7 +75,7 @@ class Event(ABC):
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Self:
-        """Read back what `to_json` wrote, of this class."""
+        """Return the event of this class that `to_json` recorded."""
         given = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
         optional = {field.name for field in fields(cls) if field.default is None}
         for name in cls.numbers:
@@ -87,14 +87,14 @@ class Event(ABC):
 
 @dataclass(frozen=True)
 class _Pure(Event):
-    """A pure loss, of `rounds` releases of epsilon/rounds each.
+    """A pure loss: `rounds` releases of epsilon/rounds each.
 
     Attributes
     ----------
     epsilon : Fraction
-        Of all rounds together, > 0.
+        Total over all rounds, > 0.
     rounds : int or None
-        None for one.
+        None for one round.
     """
 
     numbers: ClassVar[tuple[str, ...]] = ("epsilon",)
@@ -104,7 +104,7 @@ class _Pure(Event):
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Self:
-        """Read back what `to_json` wrote, of this class."""
+        """Return the event of this class that `to_json` recorded."""
         if record.get("rounds", 1) is None:
             raise _malformed(cls.mechanism, "an integer rounds >= 1")
         return super().from_json(record)
@@ -117,7 +117,7 @@ class _Pure(Event):
 
     @property
     def repetitions(self) -> int:
-        """How many rounds share the loss alike."""
+        """Number of rounds that share the loss equally."""
         return 1 if self.rounds is None else self.rounds
 
     def _loss(self) -> Cost:
@@ -139,7 +139,7 @@ class _BoundedRange(_Pure):
 
 @dataclass(frozen=True)
 class ExponentialNoise(_Pure):
-    """The k largest of scores with exponential noise."""
+    """The k largest scores with exponential noise."""
 
     mechanism: ClassVar[str] = "exponential_noise"
 
@@ -148,7 +148,7 @@ class ExponentialNoise(_Pure):
 
 @dataclass(frozen=True)
 class GumbelNoise(_BoundedRange):
-    """Rounds of the exponential mechanism, such as the k largest of scores with Gumbel noise."""
+    """Rounds of the exponential mechanism, such as the k largest scores with Gumbel noise."""
 
     mechanism: ClassVar[str] = "gumbel_noise"
 
@@ -157,7 +157,7 @@ class GumbelNoise(_BoundedRange):
 
 @dataclass(frozen=True)
 class CanonicalLipschitz(_Pure):
-    """A set of k by the canonical Lipschitz mechanism; gamma, the weight of its loss, as text."""
+    """A set of k candidates by the canonical Lipschitz mechanism; gamma, the weight of its loss, is kept as text."""
 
     mechanism: ClassVar[str] = "canonical_lipschitz"
 
@@ -167,7 +167,7 @@ class CanonicalLipschitz(_Pure):
 
 @dataclass(frozen=True)
 class SparseVectorTechnique(_Pure):
-    """Scores compared with a noisy threshold, until so many are above it."""
+    """Scores compared with a noisy threshold, until a fixed number of them exceeds it."""
 
     mechanism: ClassVar[str] = "sparse_vector"
 
@@ -176,14 +176,14 @@ class SparseVectorTechnique(_Pure):
 
 @dataclass(frozen=True)
 class ObjectivePerturbation(_Pure):
-    """A fit whose objective has a random linear term of exponential law."""
+    """A fit whose objective has a random linear term with an exponential law."""
 
     mechanism: ClassVar[str] = "objective_perturbation"
 
 
 @dataclass(frozen=True)
 class SmoothSensitivity(_Pure):
-    """Cauchy noise by smooth sensitivity."""
+    """Cauchy noise scaled to smooth sensitivity."""
 
     mechanism: ClassVar[str] = "smooth_sensitivity"
 
@@ -207,14 +207,14 @@ class DiscreteLaplace(_Pure):
 
 @dataclass(frozen=True)
 class DiscreteGaussian(Event):
-    """Integers with discrete Gaussian noise, as rho-zCDP.
+    """Integers with discrete Gaussian noise, which is rho-zCDP.
 
     Attributes
     ----------
     rho : Fraction
         > 0.
     delta : Fraction or None
-        The one at which an (epsilon, delta) budget is charged.
+        The delta at which an (epsilon, delta) budget is charged.
     """
 
     mechanism: ClassVar[str] = "discrete_gaussian"
@@ -232,7 +232,7 @@ class DiscreteGaussian(Event):
 
 @dataclass(frozen=True)
 class GaussianDP(Event):
-    """mu-GDP, beside the (epsilon, delta) that its exact profile covers."""
+    """mu-GDP, together with an (epsilon, delta) that its exact profile covers."""
 
     mechanism: ClassVar[str] = "gaussian_dp"
     numbers: ClassVar[tuple[str, ...]] = ("mu", "epsilon", "delta")
@@ -249,14 +249,14 @@ class GaussianDP(Event):
         return Cost(self.epsilon, self.delta, self.mu**2 / 2)
 
     def scaled(self, factor: Fraction) -> GaussianDP:
-        """Return the event of `factor` times epsilon, with the mu that this and delta cover."""
+        """Return the event for `factor` times epsilon, with the mu that this epsilon and delta allow."""
         epsilon = self.epsilon * factor
         return GaussianDP(gaussian_mu(epsilon, self.delta), epsilon, self.delta)
 
 
 @dataclass(frozen=True)
 class Approximate(Event):
-    """(epsilon, delta)-DP whose delta is a chance of failure, which no rho covers."""
+    """(epsilon, delta)-DP whose delta is a chance of failure, so that it satisfies rho-zCDP for no rho."""
 
     mechanism: ClassVar[str] = "approximate"
     numbers: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
@@ -271,7 +271,7 @@ class Approximate(Event):
 
 @dataclass(frozen=True)
 class Composed(Event):
-    """Events that may depend on one another's results, in their order."""
+    """Events in order, each of which may depend on the results of those before."""
 
     mechanism: ClassVar[str] = "composed"
 
@@ -307,7 +307,7 @@ class Composed(Event):
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Self:
-        """Read back what `to_json` wrote."""
+        """Return the event that `to_json` recorded."""
         parts = record.get("events")
         if not isinstance(parts, (list, tuple)) or not parts:
             raise _malformed(cls.mechanism, "a list of one or more events")
@@ -334,7 +334,7 @@ _EVENTS: dict[str, type[Event]] = {
 
 
 def event_from_json(record: Mapping[str, object]) -> Event:
-    """Read the record of an event, as this version or an earlier one wrote it.
+    """Return the event of a record, written by this version or an earlier one.
 
     Parameters
     ----------
@@ -356,12 +356,12 @@ def event_from_json(record: Mapping[str, object]) -> Event:
 
 
 def cost_of(record: Mapping[str, object]) -> Cost:
-    """Return the privacy loss of the record of an event; errors as of `event_from_json`."""
+    """Return the privacy loss of an event's record; for errors see `event_from_json`."""
     return event_from_json(record).cost
 
 
 def composed(events: Sequence[Event]) -> Event:
-    """Return the event of several in their order: of one, itself."""
+    """Return one event for several in order; a single event is returned as it is."""
     return events[0] if len(events) == 1 else Composed(tuple(events))
 
 

@@ -1,4 +1,4 @@
-"""Which columns of a source a call reads, by its arguments and their types; what does not fit is refused."""
+"""The columns that a call reads, determined by its arguments and the column types; misfits are refused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector
 from dpsql.kernels.identity import has_identity, is_name
 
-# Elements of a vector at most, as many as those of an array have in DuckDB.
+# Most elements of a vector, the limit of DuckDB's arrays.
 MOST_ELEMENTS = 100_000
 # The type that a column has in the probe when the source does not have that column (statements.py).
 _MISSING = "dpsql_missing"
-# So many columns that were left out are named.
+# Most left-out columns that a message names.
 _MOST_NAMED = 20
 
 # Position and field of each column of a row, by its folded name.
@@ -27,18 +27,18 @@ Kinds = Mapping[str, tuple[int, pa.Field]]
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Where the features of a call are.
+    """The location of a call's features.
 
     Attributes
     ----------
     names : tuple of str
         Public names of the features, in the order of the statistic.
     positions : tuple of int
-        Where they, or their vector, stand in a row's struct.
+        Positions of the features, or of their vector, in a row's struct.
     elements : tuple of int or None
-        Where they stand in the vector; None for all of it.
+        Positions of the features in the vector; None for the whole vector.
     left_out : str
-        Where the call takes every column that it can: which it cannot, and why; else empty.
+        If the call takes every suitable column: which columns it leaves out, and why. Otherwise empty.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class FeatureColumns:
 
 
 def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> FeatureColumns:
-    """Return where the features of a plan are in a source; parameters and errors as of `Call.resolve`."""
+    """Return the location of a plan's features in a source; for parameters and errors see `Call.resolve`."""
     layout = plan.layout
     if layout.kind == "long":
         kind = _require(others["features"], "features", str(layout.features))
@@ -69,7 +69,7 @@ def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> 
 
 
 def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:
-    """Raise when a column of ids identifies nobody, or that of the value is not numeric."""
+    """Raise if the type of an id column cannot identify anybody, or if the value column is not numeric."""
     for part in ("privacy_unit", "row_id", "value"):
         column = getattr(layout, part)
         if column is not None and part in others:
@@ -83,7 +83,7 @@ def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:
 
 
 def refuse_lossless(row: pa.StructType) -> None:
-    """Raise when a session setting makes DuckDB hand booleans and HUGEINT over in a form of its own."""
+    """Raise if a session setting makes DuckDB export booleans and HUGEINT in its own Arrow format."""
     for field in row:
         kind = getattr(field.type, "value_type", field.type)
         if getattr(kind, "extension_name", None) in ("arrow.bool8", "arrow.opaque"):
@@ -97,14 +97,14 @@ def _is_missing(kind: pa.DataType) -> bool:
 
 
 def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
-    """Return the column's type, or say that the source has no such column."""
+    """Return the column's type, or raise if the source has no such column."""
     if kind is None or _is_missing(kind):
         raise SourceError("S002", f"{part} {show(column)} is not a column of the source. Check the name.")
     return kind
 
 
 def column_of(kinds: Kinds, part: str, column: str) -> tuple[int, pa.DataType]:
-    """Return position and type of a column of the row, by its name in any case."""
+    """Return position and type of a column in the row; the case of its name does not matter."""
     position, field = kinds.get(fold(column), (-1, None))
     return position, _require(None if field is None else field.type, part, column)
 
@@ -137,7 +137,7 @@ def _wide_columns(plan: Plan, kinds: Kinds) -> tuple[list[str], list[int]]:
 
 
 def _left_out(plan: Plan, kinds: Kinds, taken: set[int]) -> str:
-    """Say which columns are no features where every numeric column is one, and why; empty when there is none."""
+    """Return which columns are left out when every numeric column is a feature, and why; empty if none is."""
     apart = _apart(plan)
     others = [field for column, (place, field) in kinds.items() if column not in apart and place not in taken]
     if not others:
@@ -149,7 +149,7 @@ def _left_out(plan: Plan, kinds: Kinds, taken: set[int]) -> str:
 
 
 def _why_not(kind: pa.DataType) -> str:
-    """Return a word on why a column of this type is not taken for a feature unless it is named."""
+    """Return why a column of this type is not a feature unless it is named."""
     if is_boolean(kind):
         return "boolean: cast it to integer, or name it in features"
     if is_text(kind):
@@ -160,13 +160,13 @@ def _why_not(kind: pa.DataType) -> str:
 
 
 def _apart(plan: Plan) -> set[str]:
-    """Return the folded names of the columns that are target or ids."""
+    """Return the folded names of the target and id columns."""
     layout = plan.layout
     return {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
 
 
 def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
-    """Return where the chosen features stand among all names of a vector."""
+    """Return the positions of the chosen features among all names of a vector."""
     places = {name: position for position, name in enumerate(names)}
     for name in chosen:
         if name not in places:
@@ -177,7 +177,7 @@ def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
 def _vector_names(
     column: str, kind: pa.DataType, names: Sequence[str] | None, n_features: int | None
 ) -> tuple[str, ...]:
-    """Return the features' names of a vector column: by `names`, or ``x[1]``, ``x[2]``, and so on."""
+    """Return the feature names of a vector column: `names`, or ``x[1]``, ``x[2]`` and so on."""
     if (
         pa.types.is_struct(kind)
         and kind.num_fields
@@ -193,7 +193,7 @@ def _vector_names(
 
 
 def _length(column: str, kind: pa.DataType, length: int | None) -> int:
-    """Return the length of a vector column, which its type or the arguments tell."""
+    """Return the length of a vector column, from its type or from the arguments."""
     if length is not None and length > MOST_ELEMENTS:
         raise ParameterError(
             "P026", f"vectors have at most {MOST_ELEMENTS} elements; got {length}. Give long rows, or fewer elements."

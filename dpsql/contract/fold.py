@@ -1,11 +1,11 @@
-"""What rows become before noise: a fold over batches, whose states merge in any order and in any tree.
+"""Folds over batches of rows, which compute a statistic before noise. Their states merge in any order and in any tree.
 
-A fold starts from zero, takes in batches of rows, and takes in the states of other folds of its kind. Merging is
-associative and commutative and zero is neutral, to the last bit: so neither the order of the rows, nor their division
-into batches, nor the number of threads, processes or machines shows in a result.
+A fold starts from zero, adds batches of rows, and absorbs the states of other folds of its kind. Merging is associative
+and commutative, and zero is neutral, to the last bit. So a result does not depend on the order of the rows, on their
+division into batches, or on the number of threads, processes or machines.
 
-A fold knows nothing of threads. An engine gives each of them a fold of its own and merges them at the end
-(`dpsql.engines.duckdb.collecting`), or lets them wait for each other.
+A fold is not thread-safe. An engine gives each thread a fold of its own and merges the folds at the end
+(`dpsql.engines.duckdb.collecting`), or lets threads wait for each other.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch of rows carries beside its values.
+    """Data of a batch of rows besides its values.
 
     Attributes
     ----------
     keys : ndarray of uint64, shape (rows,), or None
-        Keyed hash of what decides a row's block, or which of its features count: its privacy unit, or its row id.
+        Keyed hash of a row's privacy unit or row id. It determines the row's block, or which of its features count.
     sizes : ndarray of int64, shape (rows,), or None
-        Rows of the block, where rows come block by block.
+        Number of rows in the row's block, if rows come block by block.
     secret : bytes
-        The call's key, which `keys` are hashed under.
+        The call's key, with which `keys` are hashed.
     """
 
     keys: NDArray[np.uint64] | None = None
@@ -39,24 +39,24 @@ class Batch:
     secret: bytes = b""
 
     def part(self, rows: slice) -> Batch:
-        """Return what some of the rows carry."""
+        """Return the data of some of the rows."""
         keys, sizes = self.keys, self.sizes
         return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows])
 
 
 class Collector(ABC):
-    """What takes in rows, batch by batch; one thread at a time."""
+    """A collector of rows, batch by batch and one thread at a time."""
 
-    # Whether it takes whole blocks of rows (`Batch.sizes`), which no two batches share.
+    # Whether it needs whole blocks of rows (`Batch.sizes`), so that no block is split between batches.
     whole_blocks = False
 
     @abstractmethod
     def zero(self) -> Self:
-        """Return one of the same kind that has seen no row."""
+        """Return an empty collector of the same kind."""
 
     @abstractmethod
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Take in a batch of rows.
+        """Add a batch of rows.
 
         Parameters
         ----------
@@ -67,35 +67,35 @@ class Collector(ABC):
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """Take in what another one of the same kind has seen; that one is given up."""
+        """Merge another collector of the same kind into this one; the other is no longer used."""
 
     @property
     def size(self) -> int:
-        """Bytes that a further one needs from the start, where these are many."""
+        """Bytes that another collector allocates at the start; 0 if they are few."""
         return 0
 
 
 class Fold(Collector):
-    """A statistic that is a sum, a count or an extreme: its state is one small record of integers."""
+    """A statistic made of sums, counts or extremes, whose state is one small record of integers."""
 
     @abstractmethod
     def state(self) -> pa.RecordBatch:
-        """Return what was seen: one row of lists of integers (see `record`). Secret, as the rows are."""
+        """Return the state: one row of lists of integers (see `record`). It is as secret as the rows."""
 
     @abstractmethod
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Take in the state of another fold of the same kind."""
+        """Merge the state of another fold of the same kind into this one."""
 
     def merge(self, other: Self) -> None:
-        """Take in what another fold of the same kind has seen."""
+        """Merge another fold of the same kind into this one."""
         self.absorb(other.state())
 
 
 class KeptRows(Collector):
-    """Rows that are kept as they come, because a later step needs them one by one.
+    """Rows that are stored, because a later step needs them one by one.
 
-    This is no fold: what is kept grows with the rows, has no state that could travel, and `merge` puts the rows of one
-    behind those of the other. What is computed from them does not depend on their order.
+    This is not a fold: it grows with the rows, has no state to send, and `merge` appends the rows of the other. What is
+    computed from the rows does not depend on their order.
     """
 
 
@@ -103,34 +103,34 @@ Inner = TypeVar("Inner", bound=Collector)
 
 
 class Pass(Collector, Generic[Inner]):
-    """A pass over the rows that hands them to another collector, in a form of its own."""
+    """A pass over the rows that transforms them and passes them to another collector."""
 
     def __init__(self, inner: Inner) -> None:
         self.inner = inner
 
     def zero(self) -> Self:
-        """Return one of the same kind that has seen no row."""
+        """Return an empty collector of the same kind."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.inner = self.inner.zero()
         return other
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Hand a batch of rows over."""
+        """Pass a batch of rows to the inner collector."""
         self.inner.add(target, features, batch)
 
     def merge(self, other: Self) -> None:
-        """Take in what another one has seen."""
+        """Merge another pass of the same kind into this one."""
         self.inner.merge(other.inner)
 
     @property
     def size(self) -> int:
-        """Bytes that a further one needs from the start."""
+        """Bytes that another pass allocates at the start."""
         return self.inner.size
 
 
 def record(fields: Mapping[str, Sequence[int] | NDArray[np.int64] | pa.Array]) -> pa.RecordBatch:
-    """Return integers as a record of one row: each field is a list of int64, or of decimal128(38, 0).
+    """Return a record of one row, in which each field is a list of integers: int64 or decimal128(38, 0).
 
     Parameters
     ----------

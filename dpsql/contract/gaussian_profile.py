@@ -1,13 +1,12 @@
-"""What Gaussian noise costs: its exact privacy profile, in rational arithmetic.
+"""The cost of Gaussian noise: its exact privacy profile, in rational arithmetic.
 
 A release with Gaussian noise whose means on neighbouring tables are at most mu standard deviations apart is
 mu-GDP, and (epsilon, delta)-DP with [1]_::
 
     delta(epsilon) = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(-mu / 2 - epsilon / mu)
 
-Releases of mu_1, mu_2, … compose to ``sqrt(mu_1**2 + mu_2**2 + …)``, also when each depends on those before. What is
-drawn is *discrete* noise. `EPSILON_MARGIN` and `DELTA_MARGIN` make up for the difference, as
-`dpsql.mechanisms.gaussian` proves.
+Releases of mu_1, mu_2, … compose to ``sqrt(mu_1**2 + mu_2**2 + …)``, even if each depends on those before. The noise
+drawn is *discrete*; `EPSILON_MARGIN` and `DELTA_MARGIN` cover the difference, as `dpsql.mechanisms.gaussian` proves.
 
 References
 ----------
@@ -30,9 +29,9 @@ SMALLEST_DELTA = Fraction(1, 10**300)
 MU_UNIT = 10**9
 # Parts of a mu are rounded down to a multiple of this.
 _SHARE_UNIT = 10**12
-# Noise of so many rows on every sum: of no use, and below this the samplers' range ends.
+# At this mu the noise on every sum is a million rows, which is useless; the samplers' range ends below it.
 _LEAST_MU = Fraction(1, 10**6)
-# Below this the bound is this. Above this many standard deviations, delta is 1 but for 1e-300.
+# Bounds below `_NEGLIGIBLE` are rounded up to it. Above `_ALL` standard deviations, delta is 1 to within 1e-300.
 _NEGLIGIBLE = Fraction(1, 10**1000)
 _ALL = 40
 # The ratio Phi(x) / phi(x) is a power series above -6 and a continued fraction below.
@@ -52,7 +51,7 @@ def gaussian_delta(mu: Fraction, epsilon: Fraction) -> Fraction:
     Returns
     -------
     delta : Fraction
-        In (0, 1]. At least the true value, and at most a share of 1e-12 or an amount of 1e-1000 above it.
+        In (0, 1]. At least the true value; above it by at most a relative 1e-12 or an absolute 1e-1000.
 
     Notes
     -----
@@ -81,14 +80,14 @@ def gaussian_delta(mu: Fraction, epsilon: Fraction) -> Fraction:
 
 
 def gaussian_covers(mu: Fraction, epsilon: Fraction, delta: Fraction) -> bool:
-    """Return whether discrete Gaussian noise (`gaussian_noise`) of that mu is (epsilon, delta)-DP.
+    """Return whether discrete Gaussian noise (`gaussian_noise`) with this mu is (epsilon, delta)-DP.
 
     Parameters
     ----------
     mu : Fraction
         > 0: square root of the sum of squares over all coordinates and rounds of a release.
     epsilon, delta : Fraction
-        > 0. Where the argument above does not reach (see `gaussian_mu`), the answer is no.
+        > 0. Outside the range of the proof (see `gaussian_mu`), the result is False.
     """
     if not EPSILON_MARGIN < epsilon <= LARGEST_EPSILON or not delta >= SMALLEST_DELTA:
         return False
@@ -97,7 +96,7 @@ def gaussian_covers(mu: Fraction, epsilon: Fraction, delta: Fraction) -> bool:
 
 @lru_cache(maxsize=1024)
 def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the largest mu for which noise of `gaussian_noise` is (epsilon, delta)-DP, rounded down.
+    """Return the largest mu for which `gaussian_noise` is (epsilon, delta)-DP, rounded down.
 
     Parameters
     ----------
@@ -145,12 +144,12 @@ def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return `gaussian_mu`, unless the noise would be useless.
+    """Return `gaussian_mu`, or raise if the noise would be useless.
 
     Raises
     ------
     ParameterError
-        P038: it would be more than a million rows wide.
+        P038: the noise would have a scale of more than a million rows.
     """
     mu = gaussian_mu(epsilon, delta)
     if mu < _LEAST_MU:
@@ -161,7 +160,7 @@ def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def share_of_mu(share: Fraction, mu: Fraction) -> Fraction:
-    """Return ``sqrt(share) * mu``, rounded down: the mu of a part of several releases, which add up in squares.
+    """Return ``sqrt(share) * mu``, rounded down: the mu of a release that gets this share of mu squared.
 
     Parameters
     ----------
@@ -183,10 +182,10 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 def _distribution_over_density(x: Fraction, digits: int) -> tuple[Decimal, Decimal]:
-    """Enclose ``Phi(x) / phi(x)`` for x <= 40, in the context of these digits.
+    """Return lower and upper bounds of ``Phi(x) / phi(x)`` for x <= 40, computed with `digits` digits.
 
-    With 30 digits to spare, the roundings of fewer than ``10**5`` operations on positive numbers, and that of x itself,
-    stay below a share of ``10**-(digits + 10)`` of each sum.
+    30 guard digits keep the rounding errors of x and of fewer than ``10**5`` operations on positive numbers below a
+    relative ``10**-(digits + 10)`` of each sum.
     """
     slack = Decimal(10) ** -(digits + 10)
     if x < _SERIES_FROM:

@@ -1,4 +1,4 @@
-"""What JSON holds."""
+"""The type of JSON values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of a source hold what.
+"""The layout of a source: the role of each column.
 
 Three layouts (README, "Layouts"): **wide**, a column per feature; **array**, one vector column;
 **long**, one row per (row id, feature, value). Which one it is follows from the arguments alone;
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from dpsql.contract.parameters import MOST_ITEMS, fold, positive_integer, refuse_duplicates, show, text, text_list
 from dpsql.errors import ParameterError
 
-# Elements of a vector and names of long rows at most: every one of them has a name and a score in memory.
+# Most elements of a vector and most names of long rows: each has a name and a score in memory.
 MOST_FEATURES = MOST_ITEMS
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of the source hold what; public, and fixed by the arguments.
+    """The role of each column of a source. It is public and fixed by the arguments.
 
     Attributes
     ----------
     kind : {'wide', 'array', 'long'}
-        See the module's text.
+        See the module docstring.
     target : str
         Column of the target.
     features : tuple of str, str or None
@@ -38,9 +38,9 @@ class Layout:
         Long layout: column of the value (None: presence is 1) and of the row id. In the other
         layouts `row_id` may name a stored unique id, used to sample rows per privacy unit.
     privacy_unit : str or None
-        Column of the id of the person protected; None protects one row.
+        Column of the id of the protected person; None protects single rows.
     chosen : tuple of str or None
-        Array layout: the features that count, by name; None for all.
+        Array layout: names of the features to use; None for all.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Layout:
         Raises
         ------
         ParameterError
-            When the arguments fit no layout, or contradict each other.
+            If the arguments fit no layout, or contradict each other.
         """
         target = text("target", arguments.get("target"), hint="Give the name of the target's column.")
         unit = _column(arguments, "privacy_unit", "Give the name of the id's column.")
@@ -96,7 +96,7 @@ class Layout:
         return layout
 
     def _refuse_overlap(self) -> None:
-        """Raise when one column is asked to play two parts."""
+        """Raise if one column has two roles."""
         parts = {"target": self.target, "privacy_unit": self.privacy_unit, "row_id": self.row_id, "value": self.value}
         seen: dict[str, str] = {}
         for part, column in parts.items():
@@ -117,13 +117,13 @@ class Layout:
 
 
 def _column(arguments: Mapping[str, object], name: str, hint: str) -> str | None:
-    """Return the name of a column that a call may name."""
+    """Return the name of an optional column."""
     column = arguments.get(name)
     return None if column is None else text(name, column, hint=hint)
 
 
 def _vector(arguments: Mapping[str, object]) -> tuple[tuple[str, ...] | None, int | None]:
-    """Return the names and the number of features, where they are given."""
+    """Return the names and the number of features; None for what is not given."""
     names, length = arguments.get("names"), arguments.get("n_features")
     listed = None if names is None else text_list("names", names, hint="Give one name per feature.")
     if listed is not None:
@@ -134,7 +134,7 @@ def _vector(arguments: Mapping[str, object]) -> tuple[tuple[str, ...] | None, in
 
 
 def _features(given: object) -> tuple[str, tuple[str, ...] | str | None]:
-    """Return the layout that the features tell of, ``'array'`` where it may be long too, and their columns."""
+    """Return the layout that `features` implies, with ``'array'`` also for a possible long layout, and the columns."""
     if given is None:
         return "wide", None
     if isinstance(given, str):

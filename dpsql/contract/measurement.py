@@ -1,8 +1,8 @@
-"""What a call spends and what it samples, as one object: so that what is charged and what is drawn cannot differ.
+"""Measurements: what a call spends and what it draws, as one object, so that the two cannot differ.
 
-A plan builds one `Measurement` from its public arguments. It consists of parts, each of which is one mechanism with its
-share of the loss: it has the `event` that the ledger keeps, and it alone samples that mechanism. A part samples only
-under a `Permit` of its measurement, and only as often as its event says.
+A plan builds one `Measurement` from its public arguments. It consists of parts. Each part is one mechanism with its
+share of the loss: it has the `event` that the ledger records, and only the part samples that mechanism. A part samples
+only under a `Permit` of its measurement, and only as often as its event says.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Part(ABC):
     Attributes
     ----------
     name : str
-        What it is for, within its measurement.
+        Its role in its measurement.
 
     Notes
     -----
-    Two parts that are equal are the same mechanism at the same cost. Every method that samples is `sampled`.
+    Equal parts are the same mechanism at the same cost. Every method that samples is decorated with `sampled`.
     """
 
     name: str
@@ -48,19 +48,19 @@ class Part(ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What the ledger records."""
+        """The event that the ledger records."""
 
     def draws(self, share: str) -> int:
-        """Return how often it may be sampled for one of its shares, of which most parts have one without a name."""
+        """Return how often the part may be sampled for one of its shares; most parts have a single, unnamed share."""
         return 0 if share else 1
 
     def covers(self, other: Part) -> bool:
-        """Whether `other` is this part, or costs no more because less of it was needed."""
+        """Whether `other` is this part, or the same part at no higher cost because less of it was needed."""
         return self == other
 
 
 def sampled(draw: Callable[Concatenate[P, Given], Drawn]) -> Callable[Concatenate[P, Given], Drawn]:
-    """Mark a method of a part that samples: it needs a permit, and uses it up."""
+    """Decorate a method of a part that samples: each call needs a permit, and uses up one of its draws."""
 
     @wraps(draw)
     def permitted(part: P, /, *given: Given.args, **named: Given.kwargs) -> Drawn:
@@ -71,12 +71,12 @@ def sampled(draw: Callable[Concatenate[P, Given], Drawn]) -> Callable[Concatenat
 
 
 def take(part: Part, share: str = "") -> None:
-    """Use up the right to sample a part once.
+    """Use up one permitted draw of a part.
 
     Raises
     ------
     InternalError
-        I034: no call that is charged for the part is under way, or it was sampled already.
+        I034: no running call is charged for the part, or it was already sampled.
     """
     permit = _current.get()
     if permit is None:
@@ -86,48 +86,48 @@ def take(part: Part, share: str = "") -> None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """All that a call may sample, in the order in which the ledger records it.
+    """Everything that a call may sample, in the order in which the ledger records it.
 
     Attributes
     ----------
     parts : tuple of Part or Measurement
-        At least one; a measurement among them is recorded as one event.
+        At least one; a nested measurement is recorded as one event.
     """
 
     parts: tuple[Part | Measurement, ...]
 
     @cached_property
     def event(self) -> Event:
-        """What the ledger records."""
+        """The event that the ledger records."""
         return composed([part.event for part in self.parts])
 
     @cached_property
     def leaves(self) -> tuple[Part, ...]:
-        """The parts of all measurements within."""
+        """The parts of this measurement and of all nested ones."""
         found: list[Part] = []
         for part in self.parts:
             found.extend(part.leaves if isinstance(part, Measurement) else (part,))
         return tuple(found)
 
     def __getitem__(self, name: str) -> Any:
-        """Return the part of a name."""
+        """Return the part with this name."""
         return {part.name: part for part in self.parts if isinstance(part, Part)}[name]
 
     def only(self, *names: str) -> Measurement:
-        """Return the measurement of some parts alone."""
+        """Return the measurement of the named parts alone."""
         return Measurement(tuple(part for part in self.parts if isinstance(part, Part) and part.name in names))
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A draw that costs less than its plan, because what was drawn before told that the rest is of no use.
+    """A draw that costs less than planned, because an earlier draw showed that the rest is useless.
 
     Attributes
     ----------
     measurement : Measurement
-        What was spent: of the parts of the plan's measurement.
+        What was spent, in parts of the plan's measurement.
     run : callable
-        Gives the result as JSON values.
+        Returns the result as JSON values.
     """
 
     measurement: Measurement
@@ -137,14 +137,14 @@ class Draw:
 class Permit:
     """The right of one call to sample its measurement, each part as often as its event says.
 
-    A call has its permit from its gate on. Passes over the rows may sample before the ledger's transaction, because a
-    later pass needs what they draw: whatever fails from then on is charged for the whole measurement, and the rest is
-    sampled while the charge is written. So nothing is sampled that is not charged.
+    A call gets its permit at the gate. Passes over the rows may sample before the ledger's transaction, because a later
+    pass needs their draws. Any failure from then on is charged for the whole measurement. All other draws are made
+    while the charge is written. So nothing is sampled without being charged.
 
     Parameters
     ----------
     measurement : Measurement
-        Without parts for a call that is not private: nothing may be sampled.
+        A call that is not private has a measurement without parts, and may sample nothing.
     """
 
     def __init__(self, measurement: Measurement) -> None:
@@ -154,7 +154,7 @@ class Permit:
 
     @property
     def event(self) -> Event:
-        """What is charged."""
+        """The event that is charged."""
         return self._measurement.event
 
     @contextmanager
@@ -167,7 +167,7 @@ class Permit:
             _current.reset(token)
 
     def take(self, part: Part, share: str) -> None:
-        """Use up the right to sample a part once; I034 when there is none."""
+        """Use up one permitted draw of a part; raise I034 if none is left."""
         with self._lock:
             allowed = sum(leaf.draws(share) for leaf in self._measurement.leaves if leaf == part)
             if not self._taken[part, share] < allowed:
@@ -176,12 +176,12 @@ class Permit:
             self._taken[part, share] += 1
 
     def settle(self, measurement: Measurement) -> None:
-        """Charge less: for some parts only, or for parts that cost less. The rest cannot be sampled any more.
+        """Charge less: for some parts only, or for cheaper parts. The rest can no longer be sampled.
 
         Raises
         ------
         InternalError
-            I034: it holds what the call has no right to, or lacks what was sampled already.
+            I034: the measurement holds a part that the call may not sample, or lacks one that was already sampled.
         """
         with self._lock:
             left = list(self._measurement.leaves)
@@ -201,18 +201,18 @@ class Measured(Protocol):
 
     @property
     def measurement(self) -> Measurement:
-        """What it samples."""
+        """What the plan samples."""
 
 
 def draw_once(
     draw: Callable[Concatenate[Planned, Given], Drawn], plan: Planned, *given: Given.args, **named: Given.kwargs
 ) -> Drawn:
-    """Draw once what a plan measures, without a ledger: for studies and tests of laws; no call does it.
+    """Draw once from a plan's measurement without a ledger. This is for studies and tests of laws, never for calls.
 
     Parameters
     ----------
     draw : callable
-        Such as `dpsql.functions.sis.draw_selection`: its first argument is the plan.
+        A function whose first argument is the plan, such as `dpsql.functions.sis.draw_selection`.
     plan : Plan
     *given, **named
         The other arguments of `draw`.
@@ -222,12 +222,12 @@ def draw_once(
 
 
 def measurement_of(*parts: Part | Measurement) -> Measurement:
-    """Return the measurement of some parts, in their order."""
+    """Return the measurement of some parts, in order."""
     return Measurement(parts)
 
 
 def one_of(names: Sequence[str], share: str) -> int:
-    """Return how often a share may be sampled that is named once: for `Part.draws`."""
+    """Return how often a share may be sampled if each name allows one draw: for `Part.draws`."""
     return list(names).count(share)
 
 

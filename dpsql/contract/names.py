@@ -1,8 +1,8 @@
-"""One name for a table, however it is spelled.
+"""The identity of a table, independent of how its name is spelled.
 
-A table is known by three parts: its database, its schema and its name, folded as DuckDB folds them (A to Z alone, so É
-and é are two). The database part is the identity that a marked database keeps (`dpsql.engines.duckdb.mark`); one that
-is not marked goes by the name it is attached under.
+The identity of a table has three parts: database, schema and name. They are folded as in DuckDB, which folds A to Z
+only, so É and é differ. For a marked database (`dpsql.engines.duckdb.mark`) the database part is the identity in its
+mark; for any other it is the name that the database is attached under.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 
-MARKED = "#"  # begins the database part of a marked database; `identifier` writes no such name without quotes
+MARKED = "#"  # first character of a marked database's part; `identifier` never writes such a name without quotes
 
 
 class TableName(NamedTuple):
-    """The identity of a table or view: folded, and never shorter than three parts."""
+    """The identity of a table or view: three parts, folded."""
 
     database: str
     schema: str
@@ -31,12 +31,12 @@ class TableName(NamedTuple):
 
 
 def parts_of(text: str) -> list[str]:
-    """Split a name as SQL does: at dots, a part in double quotes as it stands.
+    """Split a name as SQL does: at dots outside double quotes.
 
     Raises
     ------
     ParameterError
-        P020: it is no name, or has more than three parts.
+        P020: the text is not a name, or has more than three parts.
     """
     parts, rest = [], text
     while True:
@@ -56,19 +56,19 @@ def parts_of(text: str) -> list[str]:
 
 
 def path_of(text: str) -> list[str]:
-    """Split the entries of a search path, which DuckDB gives as ``catalog.schema`` with commas between them."""
+    """Split a search path, which DuckDB writes as ``catalog.schema`` entries separated by commas."""
     return [match.group(0).strip() for match in re.finditer(r'(?:"(?:[^"]|"")*"|[^",])+', text)]
 
 
 def display(database: str, schema: str, name: str, main: str) -> str:
-    """Return the shortest spelling that stands for no other table of the main database or of others.
+    """Return the shortest spelling that names no other table in any database.
 
     Parameters
     ----------
     database, schema, name : str
         The table's path.
     main : str
-        The main database, whose name is left out, and with it the schema main.
+        The main database; its name is left out, and so is its schema main.
     """
     parts = [name] if fold(schema) == "main" else [schema, name]
     if fold(database) != fold(main):
@@ -82,24 +82,24 @@ def _plain(part: str) -> bool:
 
 _FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
 
-# A frame that Python code passes has no name of its own; it is registered under this and a random suffix.
+# A frame passed from Python has no name; it is registered under this prefix and a random suffix.
 FRAME_PREFIX = "dpsql_frame_"
 
 
 def source_sql(source: str) -> str:
     """Return the FROM item for a source's name.
 
-    The name is read as DuckDB reads one: dots separate catalog, schema and table, and a part in
-    double quotes is taken as it stands (``'"odd.name"'``). A name without dots and quotes, or a path
-    to a data file, is one identifier whatever characters it holds.
+    The name is read as in DuckDB: dots separate catalog, schema and table, and a part in double
+    quotes is taken literally (``'"odd.name"'``). A name without dots and quotes, or a path to a
+    data file, is one identifier whatever characters it contains.
     """
     return ".".join(identifier(part) for part in source_parts(source))
 
 
 def dataset_name(source: str) -> str:
-    """Return the budget's name for a source: as it is, without needless quotes and without the schema main.
+    """Return the name of a source's budget: the source's name without needless quotes and without the schema main.
 
-    Were ``t``, ``"t"`` and ``main.t`` three budgets, respelling a table would evade its limit.
+    If ``t``, ``"t"`` and ``main.t`` were three budgets, a different spelling would evade a table's limit.
     """
     parts = source_parts(source) if source else []
     if len(parts) < 2 and not source.startswith('"'):
@@ -115,7 +115,7 @@ def is_file(source: str) -> bool:
 
 
 def source_parts(source: str) -> list[str]:
-    """Split a source's name into catalog, schema and table, of which only the last must be there."""
+    """Split a source's name into catalog, schema and table; only the table is required."""
     if ("." not in source and not source.startswith('"')) or is_file(source):
         return [source]
     return parts_of(source)

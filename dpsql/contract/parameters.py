@@ -1,8 +1,8 @@
 """Read and check the public arguments of a call; nothing here has seen a row.
 
-A number is read as its shortest decimal, so that ``0.1`` is exactly 1/10 in the mechanism, in the
-charge and in the budget alike. Guards are written so that NaN fails them. Every number has a largest value, so that
-no argument decides how much memory or time a call takes.
+A number is read as its shortest decimal, so ``0.1`` is exactly 1/10 in the mechanism, the charge and the budget. Checks
+are written so that NaN fails them. Every number has a largest value, so that no argument can make a call use unlimited
+memory or time.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from dpsql.errors import InternalError, ParameterError
 _Kind = TypeVar("_Kind")
 # Whole numbers below this are shown digit by digit.
 _MOST_DIGITS = 10**16
-# What an integer argument may be at most where its function states nothing smaller.
+# Largest value of an integer argument, unless its function sets a smaller limit.
 MOST = 1_000_000_000
-# Entries of a list or a struct at most: as many as there may be features.
+# Most entries of a list or a struct, equal to the most features.
 MOST_ITEMS = 1_000_000
-# Numbers beyond what doubles hold are none: they would overflow somewhere on the way.
+# Numbers beyond the range of doubles are refused, because they would overflow in later steps.
 _LARGEST = Fraction(sys.float_info.max)
 _SMALLEST = Fraction(5e-324)
 _MOST_SHOWN = 5
 
-# One side of the bounds of features: one number for all, one per feature in their order, or one by name.
+# One side of the features' bounds: one number for all, one per feature in order, or one per name.
 Side = float | tuple[float, ...] | dict[str, float]
 # A public value that rows may have: a level of a target, or a key.
 Level = str | bool | float
 
 
 def fold(name: str) -> str:
-    """Return a name as DuckDB compares names: ASCII case does not count, any other does."""
+    """Return a name as DuckDB compares names: without regard to ASCII case."""
     if name.isascii():
         return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
@@ -46,7 +46,7 @@ def fold(name: str) -> str:
 def show(value: object) -> str:
     """Return a short public rendering of an argument for an error message.
 
-    A number is shown as it was given, and every terminal can hold the text.
+    A number is shown as it was given, and the text is printable on every terminal.
     """
     try:
         shown = _shown(value)
@@ -78,14 +78,14 @@ def _decimal(number: Fraction) -> str:
 
 
 def _as_fraction(value: object) -> Fraction | None:
-    """Return the exact rational that `value` stands for, or None when it is not a number that a double can hold."""
+    """Return the exact rational that `value` represents, or None if it is not a number in the range of doubles."""
     if isinstance(value, bool):
         return None
     found: Fraction | None = None
     if isinstance(value, Fraction):
         found = value
     elif isinstance(value, Decimal):
-        # Written out, the exponent of a decimal is that many digits.
+        # A decimal with a large exponent would expand to that many digits.
         small = value.is_finite() and (value == 0 or abs(value.adjusted()) < 400)
         found = Fraction(value) if small else None
     elif isinstance(value, numbers.Integral):
@@ -99,9 +99,9 @@ def _as_fraction(value: object) -> Fraction | None:
 
 
 def list_items(value: Any, most: int = MOST_ITEMS) -> tuple[Any, ...] | None:
-    """Return the entries of a list, or None for what is none: text, a struct, a set (it has no order).
+    """Return the entries of a list, or None for anything else, such as text, a struct or a set (which has no order).
 
-    Of more than `most` entries one more than that is read, which shows that there are too many.
+    At most ``most + 1`` entries are read, which is enough to detect that there are too many.
     """
     if isinstance(value, (str, bytes, bytearray, Mapping, Set)):
         return None
@@ -149,14 +149,14 @@ def open_unit_interval(name: str, value: object, *, hint: str) -> Fraction:
 
 
 def known(kind: type[_Kind], value: object) -> _Kind:
-    """Return a checked value of an argument, which is of this kind."""
+    """Return a value that is already checked to be of this type."""
     if isinstance(value, kind):
         return value
     raise InternalError("I032", f"an argument was checked, and is no {kind.__name__} now. Report it.")
 
 
 def epsilon(value: object) -> Fraction:
-    """Return an epsilon, in [1e-15, 1e12]: less leaves nothing but noise, and more is no privacy at all."""
+    """Return an epsilon in [1e-15, 1e12]. A smaller one leaves only noise; a larger one gives no privacy."""
     found = _as_fraction(value)
     if found is None or not Fraction(1, 10**15) <= found <= 10**12:
         raise ParameterError(
@@ -166,7 +166,7 @@ def epsilon(value: object) -> Fraction:
 
 
 def delta(value: object) -> Fraction:
-    """Return a delta, in [1e-300, 0.1]: it is the chance that the guarantee fails."""
+    """Return a delta in [1e-300, 0.1], the chance that the guarantee fails."""
     found = _as_fraction(value)
     if found is None or not Fraction(1, 10**300) <= found <= Fraction(1, 10):
         raise ParameterError("P027", f"delta must be a number from 1e-300 to 0.1; got {show(value)}. 1e-6 is usual.")
@@ -190,7 +190,7 @@ def within(
     *,
     hint: str,
 ) -> None:
-    """Raise when a number is beyond its argument's limits; None is no limit, or no number."""
+    """Raise if a number is beyond its argument's limits. None means no limit, or no number to check."""
     if value is None or ((least is None or value >= least) and (most is None or value <= most)):
         return
     if most is None:
@@ -203,7 +203,7 @@ def within(
 
 
 def choice(name: str, value: object, options: Sequence[str]) -> str:
-    """Return `value` when it is one of `options` (text, any case)."""
+    """Return `value` if it is one of `options` (text, in any case)."""
     if isinstance(value, str) and value.strip().lower() in options:
         return value.strip().lower()
     legal = ", ".join(f"'{option}'" for option in options)
@@ -211,7 +211,7 @@ def choice(name: str, value: object, options: Sequence[str]) -> str:
 
 
 def text(name: str, value: object, *, hint: str) -> str:
-    """Return `value` when it is text that SQL can hold: not empty, no NUL, no lone surrogate."""
+    """Return `value` if it is text that SQL can store: not empty, without NUL and without lone surrogates."""
     if isinstance(value, str) and value:
         if _is_storable(value):
             return value
@@ -242,7 +242,7 @@ def text_list(name: str, value: object, *, hint: str) -> tuple[str, ...]:
 
 
 def refuse_duplicates(name: str, items: Iterable[str], *, fold_case: bool) -> None:
-    """Raise when a text stands twice in `items`."""
+    """Raise if a text occurs twice in `items`."""
     items = tuple(items)
     if not fold_case and len(set(items)) == len(items):
         return
@@ -263,7 +263,7 @@ def finite_float(name: str, value: object, *, hint: str) -> float:
 
 
 def as_double(value: object) -> float | None:
-    """Return a number as a finite double, or None when it is none."""
+    """Return `value` as a finite double, or None if it is not a finite number."""
     number = _as_fraction(value)
     try:
         return None if number is None else float(number)
@@ -287,21 +287,21 @@ def positive_float(name: str, value: object, *, hint: str) -> float:
 
 
 def bounds(lower: object, upper: object, *, names: tuple[str, str], hint: str) -> tuple[Side, Side]:
-    """Read public bounds: two numbers, or on either side a list or a struct with one number per feature.
+    """Read public bounds; each side is one number, or a list or struct with one number per feature.
 
     Parameters
     ----------
     lower, upper : number, list of numbers, or mapping of names to numbers
-        In the unit of the column. Lists must have one number per feature; a mapping may name more than there are.
+        In the unit of the column. A list must have one number per feature; a mapping may name further features.
     names : tuple of str
-        What the two arguments are called in messages.
+        Names of the two arguments in messages.
     hint : str
-        The next step to tell.
+        The next step that the message gives.
 
     Returns
     -------
     lower, upper : float, tuple of float or dict of float
-        ``lower < upper`` holds for every pair that is known here; a dict is in the order of its names.
+        ``lower < upper`` holds for every pair that is known here; a dict is sorted by name.
 
     Raises
     ------
@@ -344,7 +344,7 @@ def _named(name: str, side: Mapping[str, object], hint: str) -> dict[str, float]
 
 
 def _pairs(low: Side, high: Side) -> Iterable[tuple[float, float]]:
-    """Return the pairs of two sides that belong together whatever the features are called."""
+    """Return the pairs of bounds that belong together whatever the names of the features are."""
     if isinstance(low, dict) and isinstance(high, dict):
         return [(low[name], high[name]) for name in low if name in high]
     if isinstance(low, float) and isinstance(high, float):
@@ -364,7 +364,7 @@ def _numbers(side: tuple[float, ...] | dict[str, float]) -> Iterable[float]:
 def bounds_by_feature(
     lower: Side, upper: Side, features: Sequence[str], *, fold_case: bool
 ) -> list[tuple[float, float]]:
-    """Return what `bounds` read as one pair per feature.
+    """Return the result of `bounds` as one pair per feature.
 
     Parameters
     ----------
@@ -372,12 +372,12 @@ def bounds_by_feature(
     features : sequence of str
         Names, in order.
     fold_case : bool
-        Whether names are those of columns, whose ASCII case does not count.
+        Whether names are column names, whose ASCII case is ignored.
 
     Raises
     ------
     ParameterError
-        P035: a list of another length; P044: a column's name twice; P003: a feature that is not named.
+        P035: a list of another length; P044: a column's name occurs twice; P003: a feature without bounds.
     """
     sides = (_of_features(name, side, features, fold_case) for name, side in (("lower", lower), ("upper", upper)))
     return list(zip(*sides, strict=True))

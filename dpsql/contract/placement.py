@@ -1,4 +1,4 @@
-"""Where a source's rows come from, and whose budgets a call on it is charged to."""
+"""The placement of a source: where its rows come from, and which budgets a call on it is charged to."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ class Placement:
     Attributes
     ----------
     counter : int
-        The ledger's declarations that this was decided by, see `Declarations.counter`.
+        State of the ledger's declarations at the decision; see `Declarations.counter`.
     charged : tuple of str
-        The budgets to charge, the one whose policy counts first.
+        The budgets to charge; the policy of the first one applies.
     written : str
         The source as the caller wrote it.
     source : str
-        The spelling to read, which no WITH query of the caller's can take over.
+        The spelling to read, which no WITH query of the caller can shadow.
     tables : tuple of str
-        What is read, as far as it was seen.
+        The tables read, as far as they are visible.
     seen : bool
-        Whether DuckDB could write the plan down.
+        Whether DuckDB could serialise the plan.
     claimed : bool
-        Whether `charged` is the caller's word alone.
+        Whether `charged` rests on the caller's statement alone.
     unit : str or None
-        The column that holds the privacy unit, found through the plan.
+        The column that holds the privacy unit, traced through the plan.
     content : str
-        Digest of what the source means: the same for another spelling, another one for another view.
+        Digest of the source's meaning: equal for different spellings, different for different views.
     direct : bool
-        Whether the source is a table of the catalog, and no view, file or frame.
+        Whether the source is a table of the catalog, not a view, file or frame.
     governed : bool
-        Whether anything was protected.
+        Whether the ledger protects any table.
     views : str
-        Digest of the texts of the views that the source stands on, once the call runs.
+        Digest of the SQL of the views that the source depends on, set when the call runs.
     """
 
     counter: int
@@ -59,7 +59,7 @@ class Placement:
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Placement:
-        """Read back what `to_json` wrote."""
+        """Return the placement that `to_json` wrote."""
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
         build: Callable[..., Placement] = cls
         return build(**plain)

@@ -1,4 +1,4 @@
-"""The plan of a call: every public choice of one function's call, checked, and nothing private."""
+"""The plan of a call: its checked public arguments, and nothing private."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ from dpsql.noise.discrete import LARGEST_SCALE
 # Name, value and meaning of one line of dp_estimate.
 Quantity = tuple[str, float, str]
 
-# Gaussian noise of so many rows drowns any table; the samplers draw it still.
+# Gaussian noise of this many rows exceeds any signal, but is still within the samplers' range.
 WIDEST_ROWS = 10**9
 
 _bounds_hint = "Give lower := and upper := from domain knowledge, not from the table."
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 
-# Rows of a table at most, where an argument says how many there are.
+# Largest number of rows that an argument may state.
 MOST_ROWS = 10**12
 
-# What a call's statistic is made of, and so which statement computes it: every row, handed to the call's collector; or
-# sums in SQL.
+# The statements that compute a statistic: from rows passed to the call's collector, or as sums in SQL.
 COLLECTED, XTY, HISTOGRAM, FEATURE_COUNTS = "collected", "xty", "histogram", "feature_counts"
 
-# For functions to which the bounds that the data's owner stated, of features and target, say nothing.
+# For functions that do not use the owner's stated bounds of features and target.
 NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
 
 
@@ -52,7 +51,7 @@ class Plan(ABC):
     source : str
         The source's name as given; ``''`` in the aggregate form.
     layout : Layout
-        Which columns hold what.
+        The role of each column.
     epsilon : Fraction
         Privacy loss of the whole call, > 0.
     target_bounds : tuple of float or None
@@ -68,7 +67,7 @@ class Plan(ABC):
     release : str or None
         Name of the release.
     placement : Placement or None
-        Where the rows come from and whose budgets are charged, where that was asked.
+        Where the rows come from and which budgets are charged; None if not determined.
     """
 
     source: str
@@ -85,13 +84,13 @@ class Plan(ABC):
     function: ClassVar[str]
     # Every argument after the source.
     arguments: ClassVar[Signature]
-    # After which argument the aggregate form takes `n_features` and `names`; None leaves them in their place.
+    # The argument after which the aggregate form takes `n_features` and `names`; None keeps their position.
     names_after: ClassVar[str | None] = None
-    # A numeric target needs bounds: the statistic is a sum of its values, coded by them. Otherwise it comes as it is.
+    # Whether a numeric target needs bounds, because the statistic sums its coded values. Otherwise it is not coded.
     target_needs_bounds: ClassVar[bool] = True
-    # The target is one of two public levels, by default false and true, or 0 and 1; other rows count for nothing.
+    # Whether the target has two public levels, by default false and true, or 0 and 1; other rows are ignored.
     target_is_label: ClassVar[bool] = False
-    # Under which names the bounds that the data's owner stated hold for this function; None leaves one out.
+    # The names under which this function takes the owner's stated bounds; None drops a bound.
     stated_as: ClassVar[Mapping[str, str | None]] = {}
 
     @classmethod
@@ -105,16 +104,16 @@ class Plan(ABC):
         source : str
             The source's name, or ``''`` in the aggregate form.
         arguments : mapping
-            By the names of `arguments`; a missing one has its default. ``chosen`` beside them: the elements of a
-            vector that an earlier release chose.
+            Values by the names in `arguments`; a missing one has its default. The further key ``chosen`` holds the
+            elements of a vector that an earlier release selected.
         stated : mapping, optional
-            What the data's owner stated with `dp_protect` (bounds, neighbours, privacy unit): used
-            where the call itself gives nothing.
+            Values that the data's owner stated with `dp_protect` (bounds, neighbours, privacy unit). They are used
+            for arguments that the call leaves out.
 
         Raises
         ------
         ParameterError
-            With the code and the legal form of the argument that does not fit.
+            With the code, and the form that the failing argument must have.
         """
         given = cls.arguments.fill(arguments)
         cls._fill(given, dict(stated or {}), of_table=bool(source))
@@ -142,7 +141,7 @@ class Plan(ABC):
 
     @classmethod
     def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
-        """Give what the data's owner stated where a call gives nothing."""
+        """Fill in the owner's stated values for arguments that the call leaves out."""
         keys = stated.pop("keys", {})
         levels = known(dict, keys).get(parameters.fold(str(given.get("target")))) if of_table else None
         if levels is not None and len(levels) == 2 and _has_no_target_code(given):
@@ -155,32 +154,32 @@ class Plan(ABC):
 
     @property
     def relation(self) -> Relation:
-        """Which tables must look alike."""
+        """The neighbouring relation."""
         return relation_of(self.neighbours, self.max_rows_per_unit)
 
     @classmethod
     def _layout(cls, given: Mapping[str, object]) -> Layout:
-        """Return which columns hold what."""
+        """Return the layout of the source."""
         return Layout.from_arguments(given)
 
     @classmethod
     @abstractmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        """Return the checked fields that this function has and others have not."""
+        """Return the checked fields that only this function has."""
 
     @classmethod
     def _read(cls, given: Mapping[str, object], *names: str) -> dict[str, object]:
-        """Return the checked values of some arguments, which are checked in this order."""
+        """Return the checked values of some arguments, checked in this order."""
         return {name: cls.arguments[name].read(given) for name in names}
 
     def check_features(self, count: int) -> None:  # noqa: B027 - a function may have nothing to check
-        """Raise when the arguments do not fit the number of features."""
+        """Raise if the arguments do not fit the number of features."""
 
     def check_drawable(self, count: int) -> None:
-        """Raise unless every part of the budget can be drawn, for so many features.
+        """Raise unless every part of the budget can be drawn for `count` features.
 
-        A share of a budget can be too small for any use, and noise wider than the samplers draw. Both follow from
-        public arguments, so they are refused before a row is read: nothing fails because of them afterwards.
+        A share of a budget can be too small to be of use, and its noise can exceed the samplers' range. Both follow
+        from public arguments, so they are refused before a row is read, and no later step fails because of them.
         """
         for scale in self.laplace_scales(count):
             refuse_wide_noise(scale)
@@ -188,51 +187,51 @@ class Plan(ABC):
             refuse_small_part(part)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scales of all Laplace noise that the call adds, for so many features."""
+        """Return the scales of all Laplace noise that the call adds for `count` features."""
         return ()
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the parts of mu that Gaussian noise is added for, each per row of a privacy unit."""
+        """Return the shares of mu spent on Gaussian noise, each per row of a privacy unit."""
         return ()
 
     @property
     def statistic(self) -> str:
-        """Which statement computes the statistic."""
+        """Name of the statement that computes the statistic."""
         return COLLECTED
 
     @property
     def most_rows(self) -> int | None:
-        """How many rows count at most: of more, a random choice; None for no limit."""
+        """Limit on the number of rows that count; excess rows are dropped at random. None for no limit."""
         return None
 
     @property
     def draws_vocabulary(self) -> bool:
-        """Whether the names of the features are private too, and drawn from the rows."""
+        """Whether the feature names are private, and drawn from the rows."""
         return False
 
     @property
     def passes(self) -> int:
-        """How often the rows are read: a later pass uses what was drawn after the one before."""
+        """Number of passes over the rows; each pass may use draws made after the one before."""
         return 1
 
     @property
     def in_blocks(self) -> bool:
-        """Whether every row has a block of its own choosing: by its id, or where it has none by its contents."""
+        """Whether the block of a row depends on that row alone: on its id, or without an id on its contents."""
         return False
 
     @property
     def block_by_block(self) -> int | None:
-        """Into how many blocks the rows are sorted before they are collected; None leaves them as they come."""
+        """Number of blocks that the rows are sorted into before they are collected; None for no sorting."""
         return None
 
     @property
     @abstractmethod
     def measurement(self) -> Measurement:
-        """What the call spends and samples: its mechanisms in order, each with its share of the loss."""
+        """What the call spends and draws: its mechanisms in order, each with its share of the loss."""
 
     @property
     def event(self) -> Event:
-        """What the ledger records: the mechanisms and their parameters."""
+        """The event that the ledger records: the mechanisms and their parameters."""
         return self.measurement.event
 
     @abstractmethod
@@ -243,7 +242,7 @@ class Plan(ABC):
         ----------
         n_features : int
         n_rows : int or None
-            A public guess, to put the noise in proportion.
+            A public guess of the number of rows, to which noise is compared.
 
         Returns
         -------
@@ -252,30 +251,30 @@ class Plan(ABC):
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """What the call asked for, as JSON values: stored with the charge, and compared on a replay."""
+        """The arguments of the call as JSON values; they are stored with the charge and compared on a replay."""
         record = self._record()
         del record["placement"]
         if self.placement is not None and self.placement.content:
-            record["content"] = self.placement.content  # what the source means, which its name may lose
+            record["content"] = self.placement.content  # the source's meaning, which may change under the same name
         if self.source.startswith(FRAME_PREFIX):
-            record["source"] = "frame"  # the same call again must replay under its release's name
+            record["source"] = "frame"  # its name is random, and a repeated call must replay
         record["layout"] = {name: value for name, value in vars(self.layout).items() if value is not None}
         return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 
     def _record(self) -> dict[str, object]:
-        """Return the fields by name, those of the layout too."""
+        """Return the fields by name, including those of the layout."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**record, "layout": dict(vars(self.layout))}
 
     def to_json(self) -> str:
-        """Return the plan as text; `dpsql.functions.registry.plan_from_json` reads it back."""
+        """Return the plan as JSON text; `dpsql.functions.registry.plan_from_json` reads it."""
         record = {"function": self.function, **self._record()}
         record["placement"] = None if self.placement is None else self.placement.to_json()
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Json]) -> Self:
-        """Read back what `to_json` wrote."""
+        """Return the plan that `to_json` wrote."""
         place: Callable[..., Layout] = Layout
         layout = place(**{name: as_tuple(value) for name, value in known(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
@@ -297,12 +296,12 @@ class Plan(ABC):
 
     @property
     def traced(self) -> bool:
-        """Whether the column of the privacy unit was followed through the source's plan."""
+        """Whether the column of the privacy unit was traced through the source's plan."""
         return self.placement is not None and self.placement.unit is not None and not self.placement.claimed
 
     @property
     def lineage(self) -> dict[str, Json] | None:
-        """What the ledger keeps of where the rows come from."""
+        """The source's lineage as the ledger stores it."""
         placement = self.placement
         if placement is None:
             return None
@@ -326,7 +325,7 @@ class SelectionPlan(Plan):
     Attributes
     ----------
     k : int
-        Features to select, at least 1 and at most as many as there are.
+        Number of features to select, from 1 to the number of features.
     """
 
     k: int
@@ -342,24 +341,24 @@ class SelectionPlan(Plan):
         return {"k": k}
 
     def check_features(self, count: int) -> None:
-        """Raise when more features are asked for than there are."""
+        """Raise if k exceeds the number of features."""
         refuse_large_k(self.k, count)
 
 
 def refuse_large_k(k: int, count: int) -> None:
-    """Raise when more features are asked for than there are."""
+    """Raise if k exceeds the number of features."""
     if k > count:
         raise ParameterError("P002", f"k must be at most the number of features, {count}; got {k}. Lower k.")
 
 
 def refuse_wide_noise(scale: Fraction) -> None:
-    """Raise when the noise would be wider than the samplers draw: of no use for anything."""
+    """Raise if the noise would exceed the samplers' range; it would be useless anyway."""
     if scale > LARGEST_SCALE:
         raise ParameterError("P038", "epsilon is too small: the noise would drown any table. Raise epsilon.")
 
 
 def refuse_small_part(part: Fraction) -> None:
-    """Raise when a part of mu leaves Gaussian noise of some `WIDEST_ROWS` rows: of no use for anything."""
+    """Raise if a share of mu means useless Gaussian noise of about `WIDEST_ROWS` rows."""
     if part * WIDEST_ROWS < 1:
         raise ParameterError(
             "P038", "a part of the budget leaves noise that would drown any table. Raise epsilon, delta or its share."
@@ -410,7 +409,7 @@ def _target(given: Mapping[str, object]) -> tuple[tuple[float, float] | None, tu
 
 
 def _plain(value: object) -> Json:
-    """Return a value of a plan as JSON holds it."""
+    """Return a value of a plan in its JSON form."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Fraction):

@@ -1,8 +1,7 @@
-"""The neighbouring relation: which tables must look alike, and what that makes of the moves of one row.
+"""The neighbouring relation: which tables are neighbours, and how sensitivity to one row extends to them.
 
-A statistic states once what adding one row can do to it. The relation alone knows how many rows come and go between
-neighbouring tables, so it is the only place where the numbers 1, 2, sqrt 2 and m stand, m being the most rows that one
-privacy unit has:
+A statistic states only the effect of adding one row. The relation alone knows how many rows neighbouring tables differ
+by. So the factors 1, 2, sqrt 2 and m occur only here, where m is the largest number of rows of one privacy unit:
 
 ==============  ======================  ===========  =====================  ================  =================
 relation        neighbours              norm of one  squared norm of one    rise of one       spread of one
@@ -12,15 +11,15 @@ replace         a unit for another      2 m          4 m**2; 2 m**2 where   m   
                                                      terms never oppose
 ==============  ======================  ===========  =====================  ================  =================
 
-A replacement takes away at most m rows and brings at most m. *norm*: the triangle inequality over all of them.
-*squared norm*: its square. Where any two rows' terms have a product that is not negative (counts, ``q q'`` with the
+A replacement removes at most m rows and adds at most m. *norm*: the triangle inequality over all of them.
+*squared norm*: its square. If the product of any two rows' terms is not negative (counts, ``q q'`` with the
 Frobenius product), ``||A - B||**2 <= ||A||**2 + ||B||**2``, with at most ``(m b)**2`` each: the factor is 2, not 4, and
-sqrt 2 for the norm. *rise*: a number that every row raises by something in [0, b] moves from what the other rows make
-of it plus [0, m b] to another such number: by m b at most. *spread*: when the moves of all scores by one row lie in
-an interval of length b, the moves by 2 m rows lie in one of length 2 m b.
+sqrt 2 for the norm. *rise*: if every row raises a number by a term in [0, b], then in both tables the number lies in
+[c, c + m b], where c comes from the rows that the tables share; so it moves by at most m b. *spread*: if one row moves
+all scores by amounts in an interval of length b, then 2 m rows move them by amounts in one of length 2 m b.
 
-Where a statistic has a better bound for a replaced row than for a removed and an added one it states both, with its
-reason, and `Relation.pick` chooses.
+If a statistic has a better bound for a replaced row than for a removal and an addition, it states both, with a proof,
+and `Relation.pick` selects one.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Relation(ABC):
     Parameters
     ----------
     rows : int
-        Rows of one privacy unit at most, >= 1.
+        Largest number of rows of one privacy unit, >= 1.
 
     Raises
     ------
@@ -54,7 +53,7 @@ class Relation(ABC):
     rows: int = 1
 
     kind: ClassVar[str]
-    # Changes of one row that stand for one row of a unit: it comes or goes, or one goes and another comes.
+    # Single-row changes per row of a unit: one addition or removal, or one of each.
     changes: ClassVar[int]
 
     def __post_init__(self) -> None:
@@ -63,46 +62,46 @@ class Relation(ABC):
 
     @abstractmethod
     def pick(self, added: Stated, replaced: Stated) -> Stated:
-        """Return what a statistic states of an added row, or of a replaced one."""
+        """Return the bound that applies: for an added or removed row, or for a replaced one."""
 
     @property
     def steps(self) -> int:
-        """Rows that come or go between neighbouring tables, at most."""
+        """Largest number of rows added or removed between neighbouring tables."""
         return self.rows * self.changes
 
     def norm(self, one: Number) -> Number:
-        """Bound any norm of the change of a sum, to which a row adds a term of norm at most `one`."""
+        """Return a bound on any norm of the change of a sum in which each row's term has a norm of at most `one`."""
         return self.steps * one
 
     def squared_norm(self, one: Number, *, opposing: bool) -> Number:
-        """Bound the squared L2 norm of the change of a sum.
+        """Return a bound on the squared L2 norm of the change of a sum.
 
         Parameters
         ----------
         one : int or Fraction
-            Squared norm of the term of one row, at most.
+            Bound on the squared norm of one row's term.
         opposing : bool
             Whether the terms of two rows may have a negative product.
         """
         return self.rows**2 * (self.changes**2 if opposing else self.changes) * one
 
     def rise(self, one: Number) -> Number:
-        """Bound the change of a number that every row raises by something in ``[0, one]``."""
+        """Return a bound on the change of a number that every row raises by a term in ``[0, one]``."""
         return self.rows * one
 
     def spread(self, length: Number) -> Number:
-        """Bound how far apart the changes of scores are, those by one row being in an interval of this length."""
+        """Return a bound on the spread of score changes, if those by one row lie in an interval of this length."""
         return self.steps * length
 
 
 class AddRemove(Relation):
-    """One privacy unit comes or goes."""
+    """One privacy unit is added or removed."""
 
     kind = "add_remove"
     changes = 1
 
     def pick(self, added: Stated, replaced: Stated) -> Stated:
-        """Return what a statistic states of an added row."""
+        """Return the bound for an added or removed row."""
         return added
 
 
@@ -113,7 +112,7 @@ class Replace(Relation):
     changes = 2
 
     def pick(self, added: Stated, replaced: Stated) -> Stated:
-        """Return what a statistic states of a replaced row."""
+        """Return the bound for a replaced row."""
         return replaced
 
 
@@ -122,7 +121,7 @@ NEIGHBOURS = tuple(_relations)
 
 
 def relation_of(neighbours: str, max_rows_per_unit: int = 1) -> Relation:
-    """Return the relation by its name.
+    """Return the relation with this name.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""dp_auc: a private area under the ROC curve, with noise that follows the smaller level (`dpsql.mechanisms.smooth`)."""
+"""dp_auc: a private area under the ROC curve, with noise scaled to the smaller class (`dpsql.mechanisms.smooth`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AucPlan(ScorePlan):
     Attributes
     ----------
     grid : int
-        Cells of equal width that scores are counted in; two scores of a cell are a tie.
+        Number of equal-width cells that scores are counted in. Scores in the same cell are tied.
     """
 
     grid: int
@@ -54,7 +54,7 @@ class AucPlan(ScorePlan):
 
     @property
     def row_epsilon(self) -> Fraction:
-        """Epsilon of one added, removed or replaced row."""
+        """Epsilon for one added, removed or replaced row."""
         return step_epsilon(self.epsilon, self.neighbours, self.max_rows_per_unit, replaces=True)
 
     def check_drawable(self, count: int) -> None:
@@ -64,11 +64,11 @@ class AucPlan(ScorePlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: the area, with noise by smooth sensitivity."""
+        """The measurement: the area, with noise by smooth sensitivity."""
         return measurement_of(SmoothNoise("area", self.epsilon, self.neighbours, self.max_rows_per_unit))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the area would be, were the levels even; without n_rows nothing can be said."""
+        """Return the noise on the area for classes of equal size, or the worst case without `n_rows`."""
         if n_rows is None:
             return [("auc_median_error", 1.0, "median size of the noise on the area at worst; give n_rows for more")]
         error = area_noise(n_rows // 2, self.epsilon, self.neighbours, self.max_rows_per_unit)
@@ -76,7 +76,7 @@ class AucPlan(ScorePlan):
 
 
 class AucCall(ScoreCall):
-    """A dp_auc call joined to its source's types."""
+    """A dp_auc call, with the column types of its source."""
 
     plan: AucPlan
 

@@ -1,4 +1,4 @@
-"""dp_best_subset: one of all k-subsets by its constrained least squares fit, under the exponential mechanism."""
+"""dp_best_subset: the exponential mechanism over all k-subsets, scored by their constrained least squares fits."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from dpsql.progress import Progress
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
 
 METHODS = ("exact", "top_r")
-# The products of so many columns still fit in memory, 16 bytes each.
+# The products of 5,000 columns, 16 bytes each, still fit in memory.
 MOST_FEATURES = 5000
-# So many listed subsets do, with their scores.
+# A million subsets and their scores still fit in memory.
 MOST_LISTED = 1_000_000
-# Beyond these the coefficients are all zero, or the noise drowns any table; the score's integers stay short.
+# Below this range all coefficients are zero; above it the noise exceeds any signal. It also keeps the integers short.
 _RADII = (Fraction(1, 10**6), Fraction(10**6))
 _LARGEST_RIDGE = 10**12
 
@@ -67,20 +67,21 @@ class BestSubsetPlan(SelectionPlan):
     lower, upper : float, tuple of float or dict of float
         Public bounds of the features, by their order or their names.
     radius : Fraction
-        Radius of the ball of coefficients, in [1e-6, 1e6]: in half widths of the target's bounds per half width of a
-        feature's.
+        Radius of the ball of coefficients, in [1e-6, 1e6]. One unit is half the width of the target's bounds per half
+        the width of a feature's bounds.
     ridge : Fraction
-        Weight of the squared coefficients in the score, in [0, 1e12], in squared half widths of the target's bounds.
+        Weight of the squared coefficients in the score, in [0, 1e12]. The unit is the squared half width of the
+        target's bounds.
     intercept : bool
-        Fit an intercept in every subset, inside the ball.
+        Whether every subset also fits an intercept, which counts toward the radius.
     method : {'exact', 'top_r'}
-        The exponential mechanism over all subsets, or over the best ones with one score for the rest.
+        'exact' scores every subset; 'top_r' scores the best ones and gives all others the same score.
     list_size : int or None
-        Subsets that are listed, at most `MOST_LISTED`; None for ``k (d - k) + 2``.
+        Number of subsets to list, at most `MOST_LISTED`; None means ``k (d - k) + 2``.
     gap : Fraction or None
-        'top_r': scores count up to this much above the best one.
+        For 'top_r': scores are capped at this much above the best one.
     node_limit : int
-        'exact': nodes after which the search for the listed subsets ends, at most 1e9.
+        For 'exact': the search for subsets to list ends after this many nodes, at most 1e9.
     """
 
     lower: Side
@@ -101,8 +102,8 @@ class BestSubsetPlan(SelectionPlan):
         *BOUNDS,
         Argument(
             "radius",
-            "Radius of the ball of coefficients, from 1e-6 to 1e6, in half widths of the target's bounds per half "
-            "width of a feature's.",
+            "Radius of the ball of coefficients, from 1e-6 to 1e6. One unit is half the width of the target's bounds "
+            "per half the width of a feature's bounds.",
             1.1,
             check=_radius,
             exact=True,
@@ -114,8 +115,8 @@ class BestSubsetPlan(SelectionPlan):
             check=_ridge,
             exact=True,
         ),
-        flag("intercept", "Fit an intercept in every subset. The noise then counts one feature more.", False),
-        word("method", "Draw from all subsets, or list the best ones and tie the others.", METHODS, "exact"),
+        flag("intercept", "Fit an intercept in every subset. It adds as much noise as one more feature.", False),
+        word("method", "Score all subsets, or score the best ones and give all others one score.", METHODS, "exact"),
         integer(
             "list_size",
             "Number of subsets that the search lists, from 1 to 1000000.",
@@ -125,12 +126,12 @@ class BestSubsetPlan(SelectionPlan):
         ),
         rational(
             "gap",
-            "For 'top_r': no score counts more than this above the best, a public number above 0.",
+            "For 'top_r': scores are capped at this much above the best one. A public number above 0.",
             hint="Give a public gap of scores, or leave it out.",
         ),
         integer(
             "node_limit",
-            "For 'exact': the search stops after this many nodes, from 1 to 1000000000. The law stays the same.",
+            "For 'exact': the search stops after this many nodes, from 1 to 1000000000. It does not change the law.",
             20_000_000,
             hint="Give a public number of nodes, or leave it out.",
         ),
@@ -151,26 +152,26 @@ class BestSubsetPlan(SelectionPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: one exponential mechanism over subsets."""
+        """The measurement: one exponential mechanism over subsets."""
         return measurement_of(SubsetSelection("subset", self.epsilon, self.k, self.method))
 
     @property
     def columns(self) -> int:
-        """Columns of a fit: the subset, and the intercept where there is one."""
+        """Number of columns in a fit: the subset's features, plus one for the intercept if there is one."""
         return self.k + self.intercept
 
     @cached_property
     def sensitivity(self) -> Fraction:
-        """How far one row moves a score, in squared half widths of the target's bounds."""
+        """Sensitivity of a score to one row, in squared half widths of the target's bounds."""
         return score_sensitivity(self.columns, self.radius)
 
     def listed(self, features: int) -> int:
-        """Return the number of subsets to list out of those of some features; public."""
+        """Return the number of subsets to list when there are `features` features. The number is public."""
         asked = self.k * (features - self.k) + 2 if self.list_size is None else self.list_size
         return min(asked, math.comb(features, self.k))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be; scores are sums of squares in half widths of the target's bounds."""
+        """Return how noisy the call would be. Scores are in squared half widths of the target's bounds."""
         spread = utility_range(
             self.neighbours,
             self.columns,
@@ -191,12 +192,12 @@ class BestSubsetPlan(SelectionPlan):
 
 
 class BestSubsetCall(BoundedCall):
-    """A dp_best_subset call joined to its source's types."""
+    """A dp_best_subset call, with the column types of its source."""
 
     plan: BestSubsetPlan
 
     def check(self) -> None:
-        """Raise when there are too many features, too."""
+        """Check the features as `Call.check` does, and raise if there are too many."""
         super().check()
         if len(self.features) > MOST_FEATURES:
             raise ParameterError(
@@ -210,13 +211,13 @@ class BestSubsetCall(BoundedCall):
         return Gram(self.maps, intercept=self.plan.intercept)
 
     def prepare(self, statistic: Gram, progress: Progress) -> Callable[[], list[str]]:
-        """Draw a subset; the search and the rejections are too long for the ledger's transaction."""
+        """Draw a subset now: search and rejection sampling take too long for the ledger's transaction."""
         names = [self.features[position] for position in draw_subset(self.plan, statistic.total(), progress.tick)]
         return lambda: names
 
 
 def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], object]) -> tuple[int, ...]:
-    """Draw a subset's positions, ascending.
+    """Draw a subset; its positions are in ascending order.
 
     Parameters
     ----------
@@ -224,13 +225,14 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
     products : ndarray of integers, shape (q, q)
         Exact products of intercept (if any), features and target, in units of ``S**2``.
     tick : callable
-        Called now and then; what it raises ends the work. Told nothing: how long the search is depends on the rows.
+        Called regularly; an exception that it raises ends the work. It gets no progress, because the length of the
+        search depends on the rows.
 
     Notes
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``; epsilon-bounded range, hence ``epsilon**2 / 8`` under zCDP.
-    - **Sensitivity**: `dpsql.statistics.gram.utility_range`; scores rise with every row, which saves a factor of two
-      under add_remove.
+    - **Sensitivity**: `dpsql.statistics.gram.utility_range`. Scores never decrease when a row is added, which saves a
+      factor of two under add_remove.
     - **Does not protect**: running time.
     """
     from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares

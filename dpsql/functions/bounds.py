@@ -1,4 +1,4 @@
-"""dp_bounds: a private interval that holds the bulk of one column, for which nothing need be known."""
+"""dp_bounds: a private interval that holds the bulk of one column, without any prior bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BoundsPlan(ColumnPlan):
     Attributes
     ----------
     failure : Fraction
-        Chance, at most, that the interval reaches out to where no row is, in (0, 1).
+        Upper bound on the chance that the interval extends to a magnitude that no row has, in (0, 1).
     """
 
     failure: Fraction
@@ -54,7 +54,7 @@ class BoundsPlan(ColumnPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: two histograms of one column."""
+        """The measurement: two histograms of one column."""
         return measurement_of(
             LaplaceBounds("interval", self.epsilon, self.neighbours, self.max_rows_per_unit, self.failure)
         )
@@ -65,7 +65,7 @@ class BoundsPlan(ColumnPlan):
 
     @property
     def scale(self) -> Fraction:
-        """Scale of the noise on a count; coarse and fine counts have half of epsilon each."""
+        """Scale of the noise on a count. Coarse and fine counts get half of epsilon each."""
         return 2 * l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit) / self.epsilon
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
@@ -78,12 +78,12 @@ class BoundsPlan(ColumnPlan):
 
 
 class BoundsCall(Call):
-    """A dp_bounds call joined to its source's types."""
+    """A dp_bounds call, with the column types of its source."""
 
     plan: BoundsPlan
 
     def start(self) -> Collector:
-        """Return empty cells."""
+        """Return an empty histogram."""
         return MagnitudeHistogram(0, target=True)
 
     def prepare(self, statistic: MagnitudeHistogram, progress: Progress) -> Callable[[], Json]:

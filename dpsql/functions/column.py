@@ -1,4 +1,4 @@
-"""What the functions of one column share: the column is the target, and there are no features."""
+"""The plan that functions of one column share: the column is the target, and there are no features."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class ColumnPlan(Plan):
 
     @classmethod
     def _layout(cls, given: Mapping[str, object]) -> Layout:
-        """Return the layout of a table of which one column counts."""
+        """Return the layout of a table with a target and no features."""
         return replace(Layout.from_arguments({**given, "features": None}), features=())

@@ -1,7 +1,7 @@
 """dp_confusion: private confusion matrices at public thresholds.
 
-Rows of either level are counted between the thresholds, and the counts are added up from the largest score down, as for
-dp_roc (`dpsql.functions.roc`). Thresholds are given, so all of epsilon goes to the counts.
+The rows of each class are counted between thresholds, and the counts are accumulated from the largest score down, as in
+dp_roc (`dpsql.functions.roc`). The thresholds are public, so all of epsilon goes to the counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ConfusionPlan(CurvePlan):
     Attributes
     ----------
     thresholds : tuple of float
-        Strictly ascending, between the bounds. A row counts as predicted positive when its score is at least that.
+        Strictly ascending, between the bounds. A row is predicted positive when its score is at least the threshold.
     """
 
     thresholds: tuple[float, ...]
@@ -50,7 +50,7 @@ class ConfusionPlan(CurvePlan):
         *SCORED,
         Argument(
             "thresholds",
-            "Public thresholds: one number, or up to 100. A score from the threshold on is predicted positive.",
+            "Public thresholds: one number, or up to 100. A score of at least the threshold is predicted positive.",
             0.5,
         ),
         EPSILON,
@@ -73,12 +73,12 @@ class ConfusionPlan(CurvePlan):
 
     @property
     def counted(self) -> int:
-        """Cells that the counts are between."""
+        """Number of cells that the thresholds form."""
         return len(self.thresholds) + 1
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: counts."""
+        """The measurement: counts."""
         return measurement_of(self.count_part)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
@@ -87,7 +87,7 @@ class ConfusionPlan(CurvePlan):
 
 
 class ConfusionCall(ScoreCall):
-    """A dp_confusion call joined to its source's types."""
+    """A dp_confusion call, with the column types of its source."""
 
     plan: ConfusionPlan
 

@@ -1,4 +1,4 @@
-"""What a call would cost and how noisy it would be, from public numbers alone."""
+"""Estimates of a call's cost and noise, computed from public numbers alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpsql.contract.plan import MOST_ROWS
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
 
-# What dp_estimate takes of the functions' arguments, in the order of the SQL macro.
+# The arguments that dp_estimate shares with other functions, in the order of the SQL macro.
 _ORDER = (
     "n_features",
     "k",
@@ -61,9 +61,9 @@ _ORDER = (
 
 
 def _estimated(name: str) -> Argument:
-    """Return an argument of dp_estimate: what it means in the functions that take it."""
+    """Return an argument of dp_estimate, documented as in the functions that take it."""
     if name == "n_rows":
-        return Argument(name, "A public guess of the number of rows, up to 1e12, to put the noise in proportion.")
+        return Argument(name, "A public guess of the number of rows, up to 1e12, to which noise is compared.")
     if name == "n_features":
         return Argument(name, "Number of features, from 1 to 1000000; not for functions of one column.")
     takers = [function for function, known in FUNCTIONS.items() if name in known.plan.arguments]
@@ -77,18 +77,18 @@ ESTIMATE = Signature(*map(_estimated, _ORDER))
 def estimate(
     function: object, n_features: object = None, n_rows: object = None, **arguments: object
 ) -> list[dict[str, str | float]]:
-    """Return cost and noise of a call.
+    """Return the cost and the noise of a call.
 
     Parameters
     ----------
     function : str
-        A function that spends, such as ``'dp_sis'``.
+        Name of a function that spends budget, such as ``'dp_sis'``.
     n_features : int
         Number of features, from 1 to `MOST_FEATURES`; not for functions of one column.
     n_rows : int, optional
-        A public guess of the number of rows, at most `MOST_ROWS`, to put the noise in proportion.
+        A public guess of the number of rows, at most `MOST_ROWS`, to which noise is compared.
     **arguments
-        As of the function; those that do not change its noise are left out.
+        Arguments of that function, except those that do not affect its noise.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def estimate(
         given["row_id"] = "id"
     if "n_features" in kind.arguments:
         given["n_features"] = count
-    # A row id and one column of features are long rows; an array of so many features is as good here.
+    # A row id with one column of features means the long layout; here an array of `count` features is equivalent.
     plan = kind.from_arguments("source", {**given, **arguments})
     plan.check_features(count)
     plan.check_drawable(count)

@@ -1,11 +1,11 @@
-"""Counts of rows by label and binary feature: the one statistic behind dp_score_filter and dp_naive_bayes.
+"""Counts of rows by label and binary feature: the statistic that dp_score_filter and dp_naive_bayes share.
 
-A boolean feature is present in a row where it is true, and any other where its value is above the public number
-`present_above`; in long rows, where its value is neither zero nor missing. What is missing is never present. Of the
-features present in a row at most `max_features_per_row` count, drawn by a hash that only this call knows, so that a row
-moves at most so many pairs of counts. A row whose label is neither of the two levels moves none.
+A boolean feature is present in a row if it is true. A numeric feature is present if its value exceeds the public number
+`present_above`, or, in the long layout, if it is not zero. A missing value is never present. At most
+`max_features_per_row` of the features present in a row count. A hash with a key private to the call picks them, so a
+row moves at most that many pairs of counts. A row whose label is neither of the two levels moves none.
 
-Rows come with all features (wide and array layouts), or with the numbers of those that they have (long rows).
+Rows hold all features (wide and array layouts), or only the numbers of the features that they have (long layout).
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector, to_doubles
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 
-# DuckDB keeps at most so many values per row.
+# The most values that DuckDB keeps per row.
 _MOST_PER_ROW = 999_999
-# What every function of feature counts takes: when a feature is present, and how many of a row count.
+# Arguments of every function of feature counts: when a feature is present, and how many count per row.
 PRESENCE = (
     integer(
         "max_features_per_row",
-        "Features of a row that count, from 1 to 999999; a random choice where a row has more. Fewer mean less noise.",
+        "Number of features that count per row, from 1 to 999999, chosen at random if a row has more. "
+        "A smaller number means less noise.",
         10,
         hint="Give how many features of a row are to count: fewer mean less noise. 10 is usual for texts.",
         most=_MOST_PER_ROW,
     ),
     Argument(
         "present_above",
-        "A feature of a column or vector is present where its value is larger than this number.",
+        "A feature is present in a row if its value is larger than this number. For columns and vectors.",
         shown="not zero",
         check=partial(
             parameters.finite_float,
@@ -61,9 +62,9 @@ class FeatureCountsPlan(Plan):
     Attributes
     ----------
     max_features_per_row : int
-        Features of a row that count, from 1 to 999,999.
+        Number of features that count per row, from 1 to 999,999.
     present_above : float or None
-        A larger value is a present feature; None where features are boolean, or rows are long.
+        A feature is present if its value is larger; None for boolean features and for the long layout.
     """
 
     max_features_per_row: int
@@ -84,20 +85,20 @@ class FeatureCountsPlan(Plan):
 
     @property
     def statistic(self) -> str:
-        """Which statement collects the rows: long ones come with the numbers of their features."""
+        """Name of the statement that collects the rows; in the long layout they hold feature numbers."""
         return FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What was counted.
+    """Counts of rows by label and feature.
 
     Attributes
     ----------
     positive, negative : ndarray of int64, shape (d,)
-        Rows of the positive and of the negative level that have the feature.
+        Rows of the positive and of the negative class in which each feature is present.
     positive_rows, negative_rows : int
-        Rows of each level.
+        Class sizes.
     """
 
     positive: NDArray[np.int64]
@@ -107,13 +108,13 @@ class Counts:
 
 
 class FeatureCountsCall(Call):
-    """A call of binary features and a label joined to its source's types."""
+    """A call on binary features and a label, with the column types of its source."""
 
     plan: FeatureCountsPlan
 
     @classmethod
     def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Self:
-        """Join a plan to the types of its source, as `Call.resolve`; refuse features that are not binary."""
+        """Resolve the plan as `Call.resolve` does, and refuse features that are not binary."""
         call = super().resolve(plan, row, others)
         if call.plan.layout.kind != "long":
             for position in call.positions[1:]:
@@ -125,7 +126,7 @@ class FeatureCountsCall(Call):
         return FeatureCounts(len(self.features), self.plan.max_features_per_row, above=self.plan.present_above)
 
     def collect(self, collector: FeatureCounts | NameCounts, rows: pa.StructArray, batch: Batch) -> None:
-        """Hand a batch of rows to a collector."""
+        """Pass a batch of rows to a collector."""
         if self.plan.layout.kind != "long":
             super().collect(collector, rows, batch)
             return
@@ -135,13 +136,13 @@ class FeatureCountsCall(Call):
         collector.add_sparse(target, lengths, positions.flatten().to_numpy(zero_copy_only=False) - 1, batch)
 
     def counts(self, statistic: FeatureCounts) -> Counts:
-        """Return what was counted."""
+        """Return the counts."""
         positive, negative = statistic.counts[:-2].reshape(2, -1)
         return Counts(positive, negative, int(statistic.counts[-2]), int(statistic.counts[-1]))
 
 
 def _check_presence(column: str, kind: pa.DataType, above: float | None) -> None:
-    """Raise when it is not said, or said wrongly, which values of a column of features are present."""
+    """Raise if `present_above` is missing for a numeric feature, or given for a boolean one."""
     if pa.types.is_struct(kind):
         for field in kind:
             _check_presence(field.name, field.type, above)

@@ -1,4 +1,4 @@
-"""Scores of binary features made of their noisy counts, and clusters of features by them: post-processing."""
+"""Scores and clusters of binary features, computed from noisy counts: post-processing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ _MOST_ROUNDS = 100
 
 
 def point_scores(score: str, points: Floats, labels: Floats) -> Floats:
-    """Return the scores of pairs of counts.
+    """Return the score of each pair of counts.
 
     Parameters
     ----------
     score : str
         One of `SCORES`.
     points : ndarray of float64, shape (d, 2)
-        Positive and negative rows that have the feature, with noise.
+        Noisy numbers of positive and negative rows in which each feature is present.
     labels : ndarray of float64, shape (2,) or (0,)
-        Positive and negative rows; for ``purity`` and ``information_gain``.
+        Noisy numbers of positive and negative rows; used for ``purity`` and ``information_gain``.
 
     Returns
     -------
     scores : ndarray of float64, shape (d,)
-        Of ``information_gain`` in nats times rows, >= 0: counts are cut to what is possible.
+        ``information_gain`` is in nats times rows and >= 0, because counts are clipped to possible values.
     """
     if score == "total_count":
         return np.asarray(points.sum(axis=1))
@@ -42,7 +42,7 @@ def point_scores(score: str, points: Floats, labels: Floats) -> Floats:
 
 
 def best_cluster(points: Floats, scores: Floats, clusters: int) -> NDArray[np.bool_]:
-    """Return which features are in the cluster whose features score highest on average: post-processing.
+    """Return which features are in the cluster with the highest mean score: post-processing.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def best_cluster(points: Floats, scores: Floats, clusters: int) -> NDArray[np.bo
         Noisy counts of each feature by label.
     scores : ndarray of float64, shape (d,)
     clusters : int
-        >= 1; no more than features are made.
+        Number of clusters, >= 1; at most one per feature is made.
 
     Returns
     -------
@@ -58,8 +58,9 @@ def best_cluster(points: Floats, scores: Floats, clusters: int) -> NDArray[np.bo
 
     Notes
     -----
-    The first centre is the feature of lowest score, every other one that which is farthest from all before. Then, as in
-    k-means, every feature goes to the nearest centre and every centre to the middle of its features, until they stay.
+    The first centre is the feature with the lowest score. Each further centre is the feature farthest from the centres
+    before it. The k-means iteration then assigns every feature to its nearest centre and moves every centre to the mean
+    of its features, until nothing changes.
     """
     if len(points) == 0:
         return np.zeros(0, dtype=np.bool_)

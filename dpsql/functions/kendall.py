@@ -1,4 +1,4 @@
-"""dp_kendall: selection by Kendall rank correlation, less what the features chosen so far already tell."""
+"""dp_kendall: selection by Kendall rank correlation with the target, adjusted for the features chosen before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable
 
 NOISES = ("gumbel", "exponential")
 SPLITS = ("even", "scaled")
-# The scores of all pairs of so many columns still fit in memory, a few times 8 bytes each.
+# The scores of all pairs of 5,000 columns still fit in memory, in a few arrays of 8 bytes per pair.
 MOST_PAIRED = 5000
 
 
@@ -38,11 +38,11 @@ class KendallPlan(SelectionPlan):
     Attributes
     ----------
     mechanism : {'gumbel', 'exponential'}
-        Law of the noise in every round.
+        Noise distribution of every round.
     split : {'even', 'scaled'}
-        How epsilon is shared by the rounds: alike, or so that all rounds have the same noise.
+        How the rounds share epsilon: equally, or such that all rounds have the same noise.
     blocks : int or None
-        Count pairs within this many blocks of rows only, from 1 to 1e9.
+        Number of blocks of rows, from 1 to 1e9. Only pairs within a block are counted. None counts all pairs.
     """
 
     mechanism: str
@@ -57,7 +57,7 @@ class KendallPlan(SelectionPlan):
         EPSILON,
         TARGET_LEVELS,
         word("mechanism", "How each round draws its feature.", NOISES, "gumbel"),
-        word("split", "How the rounds share epsilon: alike, or so that all have the same noise.", SPLITS, "even"),
+        word("split", "How the rounds share epsilon: equally, or such that all have the same noise.", SPLITS, "even"),
         integer(
             "blocks",
             "Public number of blocks: only pairs of rows within a block are compared. Needs row_id or privacy_unit.",
@@ -80,7 +80,7 @@ class KendallPlan(SelectionPlan):
         return {**super()._own(given, layout), **cls._read(given, "mechanism", "split"), **blocks}
 
     def check_features(self, count: int) -> None:
-        """Raise when there are more features than blocks hold all pairs of, too."""
+        """Check the number of features; with blocks it is limited, because all pairs are held in memory."""
         super().check_features(count)
         if self.blocks is not None and count > MOST_PAIRED:
             raise ParameterError(
@@ -91,12 +91,12 @@ class KendallPlan(SelectionPlan):
 
     @property
     def block_by_block(self) -> int | None:
-        """Into how many blocks the rows are sorted before they are collected."""
+        """Number of blocks that the rows are sorted into before they are collected."""
         return self.blocks
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: rounds of report-noisy-max."""
+        """The measurement: rounds of report-noisy-max."""
         later = 1 if self.split == "even" else 2  # the range of later rounds is twice the first one's
         first = self.epsilon / (1 + later * (self.k - 1))
         if self.split == "even" or self.k == 1:
@@ -108,12 +108,12 @@ class KendallPlan(SelectionPlan):
 
     @property
     def rounds(self) -> list[SelectionRounds]:
-        """What draws each round."""
+        """The part that draws each round."""
         return [part for part in self.measurement.leaves for _ in range(part.draws(""))]  # type: ignore[misc]
 
     @cached_property
     def round_epsilons(self) -> tuple[Fraction, ...]:
-        """The privacy loss of each round; they add up to epsilon."""
+        """Epsilon of each round; the sum is the plan's epsilon."""
         return tuple(part.round_epsilon for part in self.rounds)
 
     def ranges(self) -> tuple[Fraction, Fraction]:
@@ -130,7 +130,7 @@ class KendallPlan(SelectionPlan):
         return first, later
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be; scores are scaled taus, at most half the number of rows."""
+        """Return how noisy the call would be. Scores are scaled Kendall taus, at most half the number of rows."""
         first, later = (
             float(spread / epsilon)
             for spread, epsilon in zip(self.ranges(), (self.round_epsilons[0], self.round_epsilons[-1]), strict=True)
@@ -153,7 +153,7 @@ class KendallPlan(SelectionPlan):
 
 
 class KendallCall(Call):
-    """A dp_kendall call joined to its source's types."""
+    """A dp_kendall call, with the column types of its source."""
 
     plan: KendallPlan
 
@@ -163,13 +163,13 @@ class KendallCall(Call):
         return WholeTable(width) if self.plan.blocks is None else BlockScores(width)
 
     def prepare(self, statistic: WholeTable | BlockScores, progress: Progress) -> Callable[[], list[str]]:
-        """Peel off one feature a round; counting for a round needs the choice of the one before."""
+        """Select one feature per round; the scores of a round depend on the features chosen before."""
         names = [self.features[position] for position in peel(self.plan, statistic.pairs(progress), progress)]
         return lambda: names
 
 
 class Round(Protocol):
-    """What draws a round."""
+    """The draw of one round."""
 
     def draw(self, utility: Integers, *, utility_range: int) -> int:
         """Return the position of the winner."""
@@ -181,26 +181,26 @@ def peel(
     progress: Callable[[float], None],
     rounds: Sequence[Round] | None = None,
 ) -> list[int]:
-    """Select one feature a round: report-noisy-max of what it tells beyond the features chosen before.
+    """Select one feature per round by report-noisy-max of its score, adjusted for the features chosen before.
 
     Parameters
     ----------
     plan : KendallPlan
     pairs : Pairs
     progress : callable
-        Given the share of the work that is done; what it raises ends the work.
+        Called with the share of the work done; an exception that it raises ends the work.
     rounds : sequence of Round, optional
-        What draws each round; by default the plan's own.
+        The draw of each round; by default the plan's own.
 
     Returns
     -------
     positions : list of int, length k
-        Round by round.
+        In the order of the rounds.
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon``, the sum of the rounds' losses. With Gumbel noise every round is
-      an exponential mechanism, so a round of loss e costs ``e**2 / 8`` under zCDP.
+    - **Guarantee**: pure DP at ``plan.epsilon``, the sum over the rounds. With Gumbel noise every round is an
+      exponential mechanism, so a round with epsilon e costs ``e**2 / 8`` under zCDP.
     - **Sensitivity**: the range of the utilities, `dpsql.statistics.kendall`.
     - **Does not protect**: running time, which grows with the number of rows.
 
@@ -227,7 +227,7 @@ def peel(
         else:
             among.append(scores)
         utilities, unit = exact_utilities(target[:, rest], [one[:, rest] for one in among], pairs.sizes)
-        # The range has at most a half: twice the utilities have an integer one.
+        # The range is a multiple of one half, so doubled utilities have an integer range.
         spread = ranges[0 if number == 0 else 1] * 2 * unit
         chosen.append(rest.pop(part.draw(2 * utilities, utility_range=int(spread))))
     return chosen

@@ -1,4 +1,4 @@
-"""AdaSSP and boosted AdaSSP as passes over the rows: private bounds where none were given, then exact sums."""
+"""AdaSSP and boosted AdaSSP as passes over the rows: private bounds if none were given, then exact sums."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 
 QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
-# Boosting works on residuals of at most so many interquartile ranges of the target.
+# Boosting clips residuals to this many interquartile ranges of the target.
 _RANGES = 2.0
-# Chance that private bounds reach out to where no row is.
+# Chance that private bounds extend to a magnitude that no row has.
 _FAILURE = Fraction(1, 1000)
-# Boosting keeps targets of up to so many residual bounds.
+# Boosting clips the target to 256 times the residual bound.
 _FARTHEST_TARGET = 256 * FIXED_POINT_ONE
 
 Interval = tuple[float, float]
@@ -51,18 +51,18 @@ def _fitting(call: RegressionCall, features: list[Interval], target: Interval) -
 
 
 class Magnitudes(Pass[MagnitudeHistogram]):
-    """Rows per magnitude, of every column without public bounds."""
+    """Histograms of magnitudes, one for each column without public bounds."""
 
     def __init__(self, call: RegressionCall) -> None:
         self._call = call
         self._features: list[Interval] | None = call.intervals
         self._target: Interval | None = call.bounded_target
-        # No column at all, where the type of the target told its bounds.
+        # Zero columns if the type of the target determines its bounds.
         width = len(call.features) if self._features is None else 0
         super().__init__(MagnitudeHistogram(width, target=self._target is None))
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Draw the bounds that were not given."""
+        """Draw the missing bounds."""
         plan = self._call.plan
         features, target = self._features, self._target
         counts = self.inner.cells.counts
@@ -83,7 +83,7 @@ class Magnitudes(Pass[MagnitudeHistogram]):
 
 
 class _Fit(Pass[Kept]):
-    """What both methods do: map columns to [-1, 1], clip rows that are too long, and map the model back."""
+    """The steps of both methods: map columns to [-1, 1], clip long rows, and map the model back."""
 
     def __init__(
         self, call: RegressionCall, features: list[Interval], target: Interval, kind: Callable[[RowMap, Interval], Kept]
@@ -108,7 +108,7 @@ class _Fit(Pass[Kept]):
 
 
 def _unmapping(scales: Scales, unit: float) -> NDArray[np.float64]:
-    """Return the matrix that turns coefficients of mapped columns into those of the columns, the intercept first."""
+    """Return the matrix that maps coefficients of scaled columns to those of the columns, intercept first."""
     matrix = np.diag(np.concatenate(([FIXED_POINT_ONE], scales.scale))) / (scales.target_scale * unit)
     matrix[0, 1:] = -scales.middle * np.diag(matrix)[1:]
     return matrix
@@ -135,7 +135,7 @@ class Products(_Fit[RowProducts]):
 
 
 class Boosted(_Fit[StoredRows]):
-    """Boosted AdaSSP: the rows themselves, which every round reads again."""
+    """Boosted AdaSSP: the stored rows, which every round reads."""
 
     def __init__(self, call: RegressionCall, features: list[Interval], target: Interval) -> None:
         super().__init__(call, features, target, StoredRows)
@@ -165,11 +165,11 @@ class Boosted(_Fit[StoredRows]):
         return self.result(fit, scales)
 
     def _scaled(self) -> Scales:
-        """Return the scales with the target's by its private median and quartiles.
+        """Return the scales, with that of the target derived from its private median and quartiles.
 
         Notes
         -----
-        - **Guarantee**: pure DP at ``plan.scale_epsilon``. Where the quartiles coincide the bounds give the scale.
+        - **Guarantee**: pure DP at ``plan.scale_epsilon``. If the quartiles coincide, the scale comes from the bounds.
         """
         plan = self._call.plan
         if self._call.target.levels is not None:
@@ -183,14 +183,14 @@ class Boosted(_Fit[StoredRows]):
 
 
 def least_share(plan: RegressionPlan) -> Fraction:
-    """Return the least share of mu squared that a release of the fit gets; see `dpsql.mechanisms.ada_ssp`."""
+    """Return the smallest share of mu squared of any release of the fit; see `dpsql.mechanisms.ada_ssp`."""
     if plan.method != "boosted_ada_ssp":
         return Fraction(1, 3)
     return Fraction(1, plan.rounds + 2) if plan.split == "even" else Fraction(1, 3 * plan.rounds)
 
 
 def released_numbers(plan: RegressionPlan, n_features: int) -> int:
-    """Return how many numbers with Gaussian noise a call releases, at most."""
+    """Return the largest number of values with Gaussian noise that a call releases."""
     columns = n_features + 1
     bounds = (COARSE_CELLS + FINE_CELLS) * columns if plan.draws_bounds else 0
     rounds = plan.rounds if plan.method == "boosted_ada_ssp" else 1
@@ -198,7 +198,7 @@ def released_numbers(plan: RegressionPlan, n_features: int) -> int:
 
 
 def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Quantity]:
-    """Return how noisy a call would be; columns are in half widths of their bounds."""
+    """Return how noisy a call would be. Columns are in half widths of their bounds."""
     radius = plan.radii(n_features)[1]
     boosted = plan.method == "boosted_ada_ssp"
     releases = plan.rounds + 2 if boosted else 3

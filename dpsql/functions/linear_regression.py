@@ -49,7 +49,7 @@ from dpsql.statistics.regression import CELLS, row_radius
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
 Floats = NDArray[np.float64]
 _public_hint = "Give a public number, not one from the table."
-# Products of this many columns are held at once, several times.
+# Several copies of the products of this many columns are held in memory.
 MOST_FEATURES = 2000
 _MOST_ROUNDS = 100_000
 _LARGEST_MODEL_EPSILON = Fraction(200)
@@ -63,29 +63,29 @@ class RegressionPlan(Plan):
     Attributes
     ----------
     delta : Fraction
-        With `epsilon`: the whole call is (epsilon, delta)-DP; in (0, 1).
+        In (0, 1). The whole call is (epsilon, delta)-DP.
     method : {'ada_ssp', 'boosted_ada_ssp', 'tukey'}
-        The method; what 'auto' stands for is settled here, from public arguments alone.
+        The method. 'auto' is already resolved, from public arguments alone.
     lower, upper : float, tuple of float, dict of float or None
-        Public bounds of the features, by their order or their names; None to draw private ones, or to do without.
+        Public bounds of the features, by position or by name; None for private bounds, or for methods without bounds.
     row_norm : float or None
-        Longest row of features that counts in full, in half widths of their bounds; None for all.
+        Norm to which rows of features are clipped, in half widths of their bounds; None for no clipping.
     rounds : int
         Rounds of boosting, from 1 to 100,000.
     split : {'even', 'thirds'}
-        How boosting shares its budget: alike, or a third each to the products, the ridge and all rounds.
+        How boosting splits its budget: equally, or a third each for the products, the ridge and all rounds.
     blocks : int or None
-        Public number of blocks of the Tukey mechanism; None to derive it from the number of rows.
+        Public number of blocks for the Tukey mechanism; None to derive it from the number of rows.
     n_rows : int or None
         Public lower bound on the number of rows, at most `MOST_ROWS`.
     bounds_share : Fraction
-        Share of mu squared that private bounds cost, in (0, 1).
+        Share of mu squared spent on private bounds, in (0, 1).
     scale_share : Fraction
-        Share of epsilon that the private median and quartiles of the target cost, in (0, 1).
+        Share of epsilon spent on the private median and quartiles of the target, in (0, 1).
     count_share : Fraction
-        Share of epsilon that a private number of rows costs, in (0, 1).
+        Share of epsilon spent on a private number of rows, in (0, 1).
     count_failure : Fraction
-        Chance that this number exceeds the true one, in (0, 1).
+        Chance that the private number exceeds the true one, in (0, 1).
     """
 
     delta: Fraction
@@ -104,12 +104,12 @@ class RegressionPlan(Plan):
 
     function: ClassVar[str] = "dp_linear_regression"
     target_needs_bounds: ClassVar[bool] = False
-    # What every function that fits a linear model takes beside columns, budget, bounds and protection.
+    # Arguments of every function that fits a linear model, besides columns, budget, bounds and protection.
     fitting: ClassVar[Signature] = Signature(
         double(
             "row_norm",
-            "Longest row of features that counts in full, above 0, in half widths of their bounds. Longer rows are "
-            "shortened.",
+            "Norm to which longer rows of features are scaled down, above 0. Each feature is measured in half widths "
+            "of its bounds.",
             shown="none is shortened",
             hint="Give the longest row of features that is to count in full, or leave it out.",
         ),
@@ -120,7 +120,7 @@ class RegressionPlan(Plan):
             hint="10 is the usual value.",
             most=_MOST_ROUNDS,
         ),
-        word("split", "Boosting: how products, ridge and rounds share the budget.", SPLITS, "even"),
+        word("split", "Boosting: how the products, the ridge and the rounds share the budget.", SPLITS, "even"),
         integer("blocks", "Tukey: public number of blocks of rows.", hint=_public_hint, most=LARGEST_MODELS),
         integer(
             "n_rows",
@@ -128,10 +128,10 @@ class RegressionPlan(Plan):
             hint=_public_hint,
             most=MOST_ROWS,
         ),
-        _share("bounds_share", "Share of the budget that private bounds cost, between 0 and 1.", 0.25),
-        _share("scale_share", "Boosting: share of epsilon that the target's quartiles cost, between 0 and 1.", 0.05),
-        _share("count_share", "Tukey: share of epsilon that a private count costs, between 0 and 1.", 0.05),
-        _share("count_failure", "Tukey: chance that the private count is too high, between 0 and 1.", 0.0001),
+        _share("bounds_share", "Share of the budget spent on private bounds, between 0 and 1.", 0.25),
+        _share("scale_share", "Boosting: share of epsilon spent on the target's quartiles, between 0 and 1.", 0.05),
+        _share("count_share", "Tukey: share of epsilon spent on a private row count, between 0 and 1.", 0.05),
+        _share("count_failure", "Tukey: chance that the private row count is too high, between 0 and 1.", 0.0001),
     )
     arguments: ClassVar[Signature] = Signature(
         *COLUMNS,
@@ -162,14 +162,14 @@ class RegressionPlan(Plan):
 
     @classmethod
     def _columns(cls, given: Mapping[str, object], layout: Layout) -> int | None:
-        """Return how many features the call is known to fit before the types are; None where only they tell."""
-        if "n_fitted" in given:  # a pipeline says how many it will have selected
+        """Return the number of features to fit; None if it depends on the column types."""
+        if "n_fitted" in given:  # a pipeline states how many features it will select
             return known(int, given["n_fitted"])
         listed = layout.features if isinstance(layout.features, tuple) else layout.chosen or layout.names
         return len(listed) if listed else layout.n_features
 
     def check_features(self, count: int) -> None:
-        """Raise when there are too many features, or not as many bounds as features."""
+        """Raise if there are too many features, or if the number of bounds differs from that of features."""
         if count > MOST_FEATURES:
             raise ParameterError(
                 "P026",
@@ -177,11 +177,11 @@ class RegressionPlan(Plan):
                 "Select some first, and give features := release('the name of that release').",
             )
         if self.method == "tukey" and self.blocks is None:
-            models_needed(count + 1, *self.model_budget)  # raises where no number of blocks would do
+            models_needed(count + 1, *self.model_budget)  # raises if no number of blocks suffices
         if self.target_bounds is not None:
             affine_map(*self.target_bounds)
         if self.method == "boosted_ada_ssp" and self.target_bounds is not None:
-            GridCounts(*self.target_bounds, CELLS)  # raises where they are too narrow for the cells
+            GridCounts(*self.target_bounds, CELLS)  # raises if they are too narrow for the cells
         if self.method != "tukey" and least_squares.released_numbers(self, count) > MOST_COORDINATES:
             raise ParameterError(
                 "P026",
@@ -197,7 +197,7 @@ class RegressionPlan(Plan):
         return (part.scale(),)
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the parts of mu of the private bounds and of the least of the releases of the fit."""
+        """Return the shares of mu of the private bounds and of the fit's smallest release."""
         if self.method == "tukey":
             return ()
         fit = share_of_mu(least_squares.least_share(self), self.fit_mu)
@@ -206,7 +206,7 @@ class RegressionPlan(Plan):
 
     @property
     def target_is_bounded(self) -> bool:
-        """Whether the call says between what bounds the target lies."""
+        """Whether the target has public bounds."""
         return self.target_bounds is not None or self.target_levels is not None
 
     @property
@@ -221,25 +221,25 @@ class RegressionPlan(Plan):
 
     @property
     def passes(self) -> int:
-        """How often the rows are read."""
+        """Number of passes over the rows."""
         if self.method == "tukey":
             return 1 + self.draws_count + (self.lower is None or not self.target_is_bounded)
         return 1 + self.draws_bounds
 
     @property
     def in_blocks(self) -> bool:
-        """Whether every row has a block of its own choosing."""
+        """Whether the block of a row depends on that row alone."""
         return self.method == "tukey"
 
     @cached_property
     def scale_epsilon(self) -> Fraction:
-        """The part of epsilon that the target's median and quartiles cost; 0 where they are not needed."""
+        """Epsilon spent on the target's median and quartiles; 0 if they are not needed."""
         needed = self.method == "boosted_ada_ssp" and self.target_levels is None
         return self.epsilon * self.scale_share if needed else Fraction(0)
 
     @cached_property
     def count_epsilon(self) -> Fraction:
-        """The part of epsilon that the number of rows costs; 0 where it is public or not needed."""
+        """Epsilon spent on the number of rows; 0 if it is public or not needed."""
         return self.epsilon * self.count_share if self.draws_count else Fraction(0)
 
     @cached_property
@@ -249,24 +249,24 @@ class RegressionPlan(Plan):
 
     @cached_property
     def bounds_mu(self) -> Fraction:
-        """The part of `mu` that private bounds cost: parts add up in squares."""
+        """Mu spent on private bounds. Squares of mu add up."""
         return share_of_mu(self.bounds_share, self.mu) if self.draws_bounds else Fraction(0)
 
     @cached_property
     def fit_mu(self) -> Fraction:
-        """The part of `mu` that is left for the fit."""
+        """Mu left for the fit."""
         return share_of_mu(1 - self.bounds_share, self.mu) if self.draws_bounds else self.mu
 
     @cached_property
     def model_budget(self) -> tuple[Fraction, Fraction]:
-        """The (epsilon, delta) of the Tukey mechanism when one of its models is replaced."""
-        # It draws the deepest point long before the cap, which keeps its integers short; to use less is no loss.
+        """The (epsilon, delta) of the Tukey mechanism for one replaced model."""
+        # The cap keeps integers short. Well below it the mechanism already returns the deepest point.
         epsilon = min(self.epsilon - self.count_epsilon, _LARGEST_MODEL_EPSILON)
         return row_budget(self.neighbours, epsilon, self.delta)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: of the Tukey mechanism a count and a model, else the target's scale and Gaussian releases."""
+        """The measurement: a count and a model for Tukey, otherwise the target's scale and Gaussian releases."""
         unit = (self.neighbours, self.max_rows_per_unit)
         if self.method == "tukey":
             rest = self.epsilon - self.count_epsilon
@@ -289,7 +289,7 @@ class RegressionPlan(Plan):
         return least_squares.noise(self, n_features, n_rows)
 
     def radii(self, n_features: int) -> tuple[int | None, int]:
-        """Return the longest row of features, None for no limit, and of all columns; in units of ``S``."""
+        """Return the largest norm of a row's features, None for no limit, and of all its columns, in units of ``S``."""
         if self.row_norm is not None and self.row_norm < math.sqrt(n_features):
             radius = max(1, math.floor(self.row_norm * FIXED_POINT_ONE))
             return radius, row_radius(radius)
@@ -299,23 +299,23 @@ class RegressionPlan(Plan):
 def automatic(
     n_features: int | None, blocks: int | None, n_rows: int | None, epsilon: Fraction, delta: Fraction
 ) -> str:
-    """Return the method that 'auto' stands for: a rule on public arguments alone.
+    """Return the method that 'auto' selects, from public arguments alone.
 
     Parameters
     ----------
     n_features : int or None
-        None where only the types of the source tell.
+        None if it depends on the column types of the source.
     blocks : int or None
-        Whoever gives them means the Tukey mechanism.
+        If given, the Tukey mechanism is selected.
     n_rows : int or None
         Public lower bound on the number of rows.
     epsilon, delta : Fraction
 
     Notes
     -----
-    Boosting is the most accurate where noise matters (`benchmarks/papers/dp_kendall.py`), and holds the rows in memory.
-    Where the noise on a sum of squares is surely below a thousandth of the rows it gains nothing: then AdaSSP, which
-    reads the rows once and states its errors.
+    Boosting is the most accurate when noise matters (`benchmarks/papers/dp_kendall.py`), but holds the rows in memory.
+    If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting gains nothing.
+    AdaSSP is then selected: it reads the rows once and reports standard errors.
     """
     if blocks is not None:
         return "tukey"
@@ -334,12 +334,12 @@ class Fitting(Protocol):
 
 
 class RegressionCall(Call):
-    """A dp_linear_regression call joined to its source's types."""
+    """A dp_linear_regression call, with the column types of its source."""
 
     plan: RegressionPlan
 
     def check(self) -> None:
-        """Raise when a feature has no bounds, too, where some have."""
+        """Check the call as `Call.check` does, and raise if only some features have bounds."""
         super().check()
         affine_maps(self.intervals or [])
 
@@ -349,12 +349,12 @@ class RegressionCall(Call):
         return start(self)
 
     def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
-        """Fit the model; the work is too long for the ledger's transaction."""
+        """Fit the model now: fitting takes too long for the ledger's transaction."""
         return statistic.draw(progress)
 
     @property
     def bounded_target(self) -> tuple[float, float] | None:
-        """Between what public bounds the target lies as this call reads it; None when they are not known."""
+        """Public bounds of the target as this call reads it; None if there are none."""
         levels = (-float(FIXED_POINT_ONE), float(FIXED_POINT_ONE))
         return levels if self.target.levels is not None else self.plan.target_bounds
 
@@ -365,16 +365,16 @@ class RegressionCall(Call):
         bounds: list[tuple[float, float]] | None = None,
         reason: str = "",
     ) -> dict[str, Json]:
-        """Return what the ledger keeps of a fit, as JSON values: a model that `dpsql.released.model` reads back.
+        """Return the fit as JSON values for the ledger: a model that `dpsql.released.model` reads back.
 
         Parameters
         ----------
         coefficients, std_errors : ndarray or None
-            The intercept first.
+            Intercept first.
         bounds : list of pairs, optional
-            Public or private bounds of the features: values outside count as the bound, here and in predictions.
+            Public or private bounds of the features. Values are clipped to them, here and in predictions.
         reason : str
-            Why there is no model, where there is none.
+            Why there is no model; empty if there is one.
         """
         plan = self.plan
         return {
@@ -383,7 +383,7 @@ class RegressionCall(Call):
             "terms": ["intercept", *self.features],
             "elements": None if self.elements is None else list(self.elements),
             "coefficients": None if coefficients is None else _finite(coefficients),
-            # What overflowed says nothing: its error is as large as can be.
+            # A standard error that overflowed is reported as the largest double.
             "std_errors": None if std_errors is None else _finite(std_errors, unknown=sys.float_info.max),
             "bounds": None if bounds is None else [[float(low), float(high)] for low, high in bounds],
             **({"reason": reason} if reason else {}),
@@ -391,7 +391,7 @@ class RegressionCall(Call):
 
     @property
     def target_unit(self) -> float:
-        """What one unit of the target is in the collected numbers: levels are coded -1 and 1."""
+        """One unit of the target in the collected integers; levels are coded as -1 and 1."""
         return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
 
 

@@ -46,9 +46,9 @@ from dpsql.mechanisms.parts import PerturbedObjective
 from dpsql.progress import Progress
 
 MOST_FEATURES = 20_000
-# Features at their bound that a long row counts in full, where nothing is said.
+# Default for the long layout: rows with up to this many features at their bounds are not scaled down.
 _LONG_FEATURES = 10
-# Rows of at least this norm have a fair number of integers to lie on.
+# From this norm on, fixed point resolves rows finely enough.
 _LEAST_NORM = 2.0**-10
 _CLOSE = 1e-9
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
@@ -68,14 +68,15 @@ class LogisticPlan(Plan):
     Attributes
     ----------
     delta : Fraction or None
-        With it the perturbation may be normal, and is where that is the smaller.
+        If given, the perturbation is Gaussian whenever that is smaller.
     lower, upper : float, tuple of float or dict of float
-        Public bounds of the features, by their order or their names.
+        Public bounds of the features, by position or by name.
     row_norm : float or None
-        Longest row of features that counts in full, where a feature is 1 at its bound; longer ones are shortened. None
-        for all rows, in long rows for the root of 10: ten features at their bounds.
+        Norm to which longer rows of features are scaled down; a feature at its bound is 1. None means no limit, or in
+        the long layout the square root of 10, the norm of ten features at their bounds.
     regularization : float or None
-        Ridge on the sum over all rows, whose features and intercept have a norm of at most 1; None for the usual one.
+        Ridge penalty against the summed loss, for rows with a norm of at most 1, intercept included; None for the
+        default.
     """
 
     delta: Fraction | None
@@ -95,14 +96,14 @@ class LogisticPlan(Plan):
         UPPER,
         Argument(
             "row_norm",
-            "Longest row of features that counts in full, at least 2**-10, in half widths of their bounds. Longer rows "
-            "are shortened.",
+            "Norm to which longer rows of features are scaled down, at least 2**-10. Each feature is measured in half "
+            "widths of its bounds.",
             shown="none is shortened",
             check=_row_norm,
         ),
         double(
             "regularization",
-            "Weight of the squared coefficients, above 0, on the sum over all rows.",
+            "Ridge penalty: weight of the squared coefficients against the loss summed over all rows, above 0.",
             shown="chosen from the public arguments",
             hint=_ridge_hint,
         ),
@@ -117,7 +118,7 @@ class LogisticPlan(Plan):
         return {**own, **feature_bounds(given), **cls._read(given, "regularization")}
 
     def check_features(self, count: int) -> None:
-        """Raise when there are too many features."""
+        """Raise if there are too many features."""
         if count > MOST_FEATURES:
             raise ParameterError(
                 "P026",
@@ -126,11 +127,11 @@ class LogisticPlan(Plan):
             )
 
     def check_drawable(self, count: int) -> None:
-        """Raise when no noise would do."""
+        """Raise if no perturbation meets the guarantee."""
         self.calibrated(count)
 
     def calibrated(self, count: int) -> ObjectiveNoise:
-        """Return the noise for so many features."""
+        """Return the perturbation for `count` features."""
         return calibrate(
             self.epsilon,
             self.delta,
@@ -142,11 +143,11 @@ class LogisticPlan(Plan):
 
     @cached_property
     def about_zero(self) -> bool:
-        """Whether features are measured from zero, so that rows of few features are short."""
+        """Whether features are centred at zero, so that rows with few features have a small norm."""
         return self.row_norm is not None or self.layout.kind == "long"
 
     def longest(self, count: int) -> float:
-        """Return the longest row of so many features that counts in full."""
+        """Return the norm to which longer rows of `count` features are scaled down."""
         root = math.sqrt(count)
         if self.row_norm is None:
             return min(root, math.sqrt(_LONG_FEATURES)) if self.layout.kind == "long" else root
@@ -154,7 +155,7 @@ class LogisticPlan(Plan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn at most: without normal noise a call spends no delta."""
+        """The measurement, as an upper bound: without Gaussian noise a call spends no delta."""
         return measurement_of(PerturbedObjective("coefficients", self.epsilon, self.delta or Fraction(0)))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
@@ -175,25 +176,25 @@ class LogisticPlan(Plan):
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a row becomes integers whose norm is at most S, the intercept's among them.
+    """The map from rows to integers whose norm, intercept included, is at most S.
 
     Attributes
     ----------
     low, high : ndarray of float64, shape (d,)
         Public bounds of the features.
     middle, scale : ndarray of float64, shape (d,)
-        From a feature to units where S is the larger bound.
+        Affine map of a feature to units in which the larger bound is S.
     limit : int or None
-        Longest row of features that counts in full, in these units; None for all.
+        Norm to which longer rows of features are scaled down, in these units; None for no limit.
     shrink : float
-        From there to the units of a row, in which that is `radius`.
+        Factor from these units to those of a row, in which `limit` becomes `radius`.
     intercept : int
         The first coordinate of every row.
     radius : int
-        Largest norm of the others: ``intercept**2 + radius**2 <= S**2``.
+        Largest norm of the other coordinates: ``intercept**2 + radius**2 <= S**2``.
     nearest : bool
-        Whether rows are rounded to nearest where that leaves them short enough: beyond any usual epsilon the bias of
-        half a unit toward zero would be seen.
+        Whether rows are rounded to nearest if their norm stays within `radius`. At very large epsilon the bias of
+        truncation, half a unit toward zero, would show.
     """
 
     low: NDArray[np.float64]
@@ -208,7 +209,7 @@ class Scaling:
 
     @classmethod
     def of(cls, plan: LogisticPlan, pairs: Sequence[tuple[float, float]]) -> Scaling:
-        """Derive it from public arguments alone, of which `pairs` are the bounds of each feature.
+        """Derive the map from public arguments alone; `pairs` are the bounds of each feature.
 
         Raises
         ------
@@ -239,14 +240,14 @@ class Scaling:
         Parameters
         ----------
         features : ndarray of float64, shape (rows, d)
-            NaN stands for NULL and counts as the middle, or as zero. Overwritten.
+            NaN stands for NULL and counts as the middle of the bounds, or as zero. The array is overwritten.
 
         Returns
         -------
         matrix : ndarray of float64, shape (rows, 1 + d)
-            ``sum q_j**2 <= S**2`` in every row, exactly: rows are clipped, scaled by slightly less than would do, so
-            that roundings are made up for, and cut off toward zero; with `nearest` those that stay within `radius` are
-            rounded instead, each row by itself.
+            ``sum q_j**2 <= S**2`` holds exactly in every row. Rows are clipped, scaled by slightly less than needed to
+            allow for rounding errors, and truncated toward zero. With `nearest`, a row is rounded to nearest instead if
+            its norm stays within `radius`.
         """
         np.clip(features, self.low, self.high, out=features)
         quantised = quantise(features, self.middle, self.scale)
@@ -271,7 +272,7 @@ class Scaling:
 
 
 def _around_zero(pair: tuple[float, float]) -> tuple[float, float]:
-    """Return an interval with zero as its middle; the pair itself where zero is outside."""
+    """Return the bounds widened to be symmetric about zero, or unchanged if they exclude zero."""
     low, high = pair
     if not low <= 0.0 <= high:
         return pair
@@ -280,26 +281,26 @@ def _around_zero(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 class LogisticCall(Call):
-    """A dp_logistic_regression call joined to its source's types."""
+    """A dp_logistic_regression call, with the column types of its source."""
 
     plan: LogisticPlan
 
     def check(self) -> None:
-        """Raise when a feature has no bounds, too, or bounds too narrow."""
+        """Check the call as `Call.check` does, and raise if a feature has no bounds or too narrow ones."""
         super().check()
         _ = self.scaling
 
     @cached_property
     def scaling(self) -> Scaling:
-        """How its rows become integers."""
+        """The map from the call's rows to integers."""
         return Scaling.of(self.plan, self.intervals or [])
 
     def start(self) -> Collector:
-        """Return what keeps the rows."""
+        """Return an empty collection of rows."""
         return LabelledRows(self.scaling)
 
     def prepare(self, statistic: LabelledRows, progress: Progress) -> Callable[[], Json] | Draw:
-        """Fit the model; the work is too long for the ledger's transaction."""
+        """Fit the model now: fitting takes too long for the ledger's transaction."""
         plan = self.plan
         noise = plan.calibrated(len(self.features))
         part: PerturbedObjective = plan.measurement["coefficients"]
@@ -319,7 +320,7 @@ class LogisticCall(Call):
 
 
 class LabelledRows(KeptRows):
-    """Rows of either level, as integers, times -1 or 1. A row of no level adds nothing to the objective."""
+    """Rows as integers, multiplied by their label -1 or 1. A row of neither level adds nothing to the objective."""
 
     def __init__(self, scaling: Scaling) -> None:
         self.scaling = scaling
@@ -341,5 +342,5 @@ class LabelledRows(KeptRows):
         return LabelledRows(self.scaling)
 
     def merge(self, other: LabelledRows) -> None:
-        """Put the rows of another one behind these."""
+        """Append the rows of another collection."""
         self.signed.extend(other.signed)

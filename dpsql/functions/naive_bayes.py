@@ -1,8 +1,8 @@
-"""dp_naive_bayes: Bernoulli naive Bayes from two counts per feature and the two numbers of rows.
+"""dp_naive_bayes: Bernoulli naive Bayes from two counts per feature and the two class sizes.
 
-The model needs nothing but how many rows of each level have a feature, and how many rows each level has; rows without
-a feature follow by subtraction. So a row moves one number of rows and at most r counts of features, where r is how
-many of its features count.
+The model needs only the class sizes, and for each feature the number of rows of each class in which it is present; the
+other rows follow by subtraction. So a row moves one class size and at most r feature counts, where r is the number of
+features that count per row.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class NaiveBayesPlan(FeatureCountsPlan):
     Attributes
     ----------
     delta : Fraction or None
-        With it the noise is Gaussian, without it Laplace.
+        If given, the noise is Gaussian; otherwise it is Laplace.
     count_share : Fraction
-        Share of the loss that the numbers of rows cost, in (0, 1): of epsilon, or of mu squared.
+        Share of the privacy loss spent on the class sizes, in (0, 1): of epsilon, or of mu squared for Gaussian noise.
     smoothing : float
-        Rows with and rows without each feature that are added to each level, in (0, 1e9].
+        Pseudocount in (0, 1e9]: each class gets this many rows with each feature, and as many without it.
     shrink : bool
-        Draw the rates of the two levels together as far as the noise alone would have them apart.
+        Shrink the rates of the two classes toward each other, by as much as noise alone would separate them.
     """
 
     delta: Fraction | None
@@ -82,17 +82,17 @@ class NaiveBayesPlan(FeatureCountsPlan):
         *PRESENCE,
         share(
             "count_share",
-            "Share of the budget that the class sizes cost, between 0 and 1.",
+            "Share of the budget spent on the class sizes, between 0 and 1.",
             0.1,
             hint="0.1 is usual.",
         ),
         Argument(
             "smoothing",
-            "Rows with and rows without each feature that are added to each class, above 0 and at most 1e9.",
+            "Pseudocount: rows with and rows without each feature to add to each class, above 0 and at most 1e9.",
             1.0,
             check=_smoothing,
         ),
-        flag("shrink", "Draw the rates of the two classes together as far as noise alone would have them apart.", True),
+        flag("shrink", "Shrink the two classes' rates together, by as much as noise alone would separate them.", True),
         CLASSES,
         *PROTECTION,
     )
@@ -106,7 +106,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         }
 
     def check_features(self, count: int) -> None:
-        """Raise when there are more numbers than a call releases."""
+        """Raise if the counts are more numbers than one call may release."""
         if 2 * count > MOST_COORDINATES:
             raise ParameterError("P026", f"{count} features are more than one call releases. Select some first.")
 
@@ -115,22 +115,22 @@ class NaiveBayesPlan(FeatureCountsPlan):
         return self.scales(count) if self.delta is None else ()
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the parts of mu of Gaussian noise."""
+        """Return the shares of mu of the Gaussian noise."""
         shares = () if self.delta is None else self.shares
         return (share_of_mu(share, self.mu) / self.max_rows_per_unit for share in shares)
 
     @cached_property
     def mu(self) -> Fraction:
-        """Gaussian privacy loss of the whole call; 0 where the noise is Laplace."""
+        """Mu of the whole call; 0 for Laplace noise."""
         return Fraction(0) if self.delta is None else usable_mu(self.epsilon, self.delta)
 
     @property
     def shares(self) -> tuple[Fraction, Fraction]:
-        """What parts of the loss the numbers of rows and the counts of features cost."""
+        """Shares of the privacy loss spent on the class sizes and on the feature counts."""
         return self.count_share, 1 - self.count_share
 
     def norms(self, count: int) -> tuple[Norms, Norms]:
-        """Return how far the numbers of rows, and the counts of so many features, move between neighbouring tables."""
+        """Return the sensitivities of the class sizes and of the counts of `count` features."""
         unit = self.max_rows_per_unit
         return (
             Norms(
@@ -148,17 +148,17 @@ class NaiveBayesPlan(FeatureCountsPlan):
 
     @property
     def _laplace(self) -> list[LaplaceNoise]:
-        """What draws numbers of rows and counts of features where the noise is Laplace."""
+        """The parts that draw class sizes and feature counts with Laplace noise."""
         return [self.measurement["rows"], self.measurement["features"]]
 
     def scales(self, count: int) -> tuple[Fraction, ...]:
-        """Scales of the Laplace noise on a number of rows and on a count of a feature."""
+        """Scales of the Laplace noise on a class size and on a feature count."""
         pairs = zip(self.norms(count), self._laplace, strict=True)
         return tuple(part.scale(norms.l1) for norms, part in pairs)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: numbers of rows, and counts of features."""
+        """The measurement: class sizes and feature counts."""
         names = ("rows", "features")
         if self.delta is not None:
             mus = tuple((name, share_of_mu(share, self.mu)) for name, share in zip(names, self.shares, strict=True))
@@ -175,7 +175,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         ]
 
     def deviations(self, count: int) -> tuple[float, ...]:
-        """Return the standard deviations of the noise on a number of rows and on a count of a feature."""
+        """Return the standard deviations of the noise on a class size and on a feature count."""
         if self.delta is None:
             return tuple(map(laplace_deviation, self.scales(count)))
         pairs = zip(self.norms(count), self.shares, strict=True)
@@ -183,7 +183,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
 
 
 class NaiveBayesCall(FeatureCountsCall):
-    """A dp_naive_bayes call joined to its source's types."""
+    """A dp_naive_bayes call, with the column types of its source."""
 
     plan: NaiveBayesPlan
 
@@ -199,10 +199,10 @@ class NaiveBayesCall(FeatureCountsCall):
         -----
         - **Guarantee**: pure epsilon-DP with Laplace noise, (epsilon, delta)-DP and mu-GDP with Gaussian noise.
         - **Neighbouring relation**: that of the plan.
-        - **Sensitivity**: an added row counts in one of two numbers of rows, and in at most r of 2 d counts: L1 and
-          squared L2 are 1 and r. A replaced row is removed and added, and may change its level: 2 and 2 r. The counts
-          are those of `dpsql.statistics.feature_counts`.
-        - **Assumes**: at most `max_features_per_row` features of a row were counted, each once.
+        - **Sensitivity**: an added row moves one of the two class sizes, and at most r of the 2 d feature counts, by 1
+          each. So L1 and squared L2 are 1 for the class sizes and r for the counts. A replaced row is a removal and an
+          addition, and may change class: 2 and 2 r. The counts are those of `dpsql.statistics.feature_counts`.
+        - **Assumes**: at most `max_features_per_row` features per row were counted, each once.
         """
         plan = self.plan
         noisy_rows, noisy = self._noisy(counts)
@@ -223,7 +223,7 @@ class NaiveBayesCall(FeatureCountsCall):
         }
 
     def _noisy(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the rows of each level and, shape (2, d), those that have a feature, with noise; as of `draw`."""
+        """Return noisy class sizes and, of shape (2, d), noisy feature counts; for the guarantee see `draw`."""
         plan = self.plan
         rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
         features = np.concatenate([counts.negative, counts.positive])
@@ -243,18 +243,18 @@ class NaiveBayesCall(FeatureCountsCall):
 
 
 def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """Return counts whose differences between the levels are as large as they are beyond the noise: post-processing.
+    """Return counts with the noise's share of the difference between the classes removed: post-processing.
 
-    Noise has a rare feature in a share of both levels, and in a larger one of the smaller level. So the two rates are
-    drawn to the rate of all rows, by the factor ``1 - variance / difference**2``, or wholly where that is negative
-    (James and Stein). Without noise nothing changes.
+    Noise gives even a rare feature a positive rate in both classes, and a larger one in the smaller class. So the
+    difference of the two rates is shrunk by the factor ``1 - variance / difference**2``, or to zero if that is negative
+    (James and Stein). Without noise the counts do not change.
 
     Parameters
     ----------
     present : ndarray of float64, shape (2, d)
-        Rows of the negative and of the positive level that have a feature, with noise.
+        Noisy numbers of negative and of positive rows in which each feature is present.
     rows : ndarray of float64, shape (2,)
-        Rows of each level, with noise; below one they count as one.
+        Noisy class sizes; values below one count as one.
     deviation : float
         Standard deviation of the noise on `present`.
 
@@ -267,27 +267,27 @@ def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: f
     difference = present[1] - shares[1] * both
     variance = deviation**2 * np.square(shares).sum()
     squares = np.square(difference)
-    # Where the noise explains all of it, nothing is kept: the quotient is at most 1.
+    # The quotient is at most 1: if the noise explains the whole difference, nothing is kept.
     kept = difference * (1 - variance / np.maximum(squares, variance) if variance > 0 else 1.0)
     return np.stack([shares[0] * both - kept, shares[1] * both + kept])
 
 
 def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]:
-    """Return the log odds of the positive level as a linear model of features 0 and 1: post-processing.
+    """Return the log odds of the positive class as a linear model of features coded 0 and 1: post-processing.
 
     Parameters
     ----------
     present : ndarray of float64, shape (2, d)
-        Rows of the negative and of the positive level that have a feature, with noise.
+        Noisy numbers of negative and of positive rows in which each feature is present.
     rows : ndarray of float64, shape (2,)
-        Rows of each level, with noise; below one they count as one.
+        Noisy class sizes; values below one count as one.
     smoothing : float
         > 0.
 
     Returns
     -------
     weights : ndarray of float64, shape (1 + d,)
-        The intercept first. Without noise they are those of scikit-learn's ``BernoulliNB(alpha=smoothing)``.
+        Intercept first. Without noise they equal those of scikit-learn's ``BernoulliNB(alpha=smoothing)``.
     """
     rows = np.maximum(rows, 1.0)
     counts, total = np.clip(present, 0.0, rows[:, np.newaxis]), np.log(rows[:, np.newaxis] + 2 * smoothing)

@@ -1,4 +1,4 @@
-"""One-shot selection of the k best of a list: which mechanisms there are, and how noisy each is."""
+"""One-shot selection of the k best candidates: the mechanisms, and the noise of each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from fractions import Fraction
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
 CONFIDENCE = 0.95
-# Subsets of so many features are counted exactly in no time.
+# Up to this many features, counting subsets exactly takes no noticeable time.
 _FEW = 100
 
 
 def one_shot_noise(
     *, mechanism: str, gamma: Fraction, spread: float, epsilon: Fraction, k: int, count: int
 ) -> list[tuple[str, float, str]]:
-    """Return how noisy a one-shot selection is; of `count` candidates whose scores have a range of `spread`."""
+    """Return how noisy a one-shot selection from `count` candidates is, if the range of their scores is `spread`."""
     if mechanism == "canonical_lipschitz":
         scale = spread / float(epsilon)
         gap = scale / float(gamma) * log_of_other_subsets(count, k, 1 - CONFIDENCE)
@@ -30,7 +30,7 @@ def one_shot_noise(
 
 
 def log_of_other_subsets(count: int, k: int, share: float) -> float:
-    """Return ``log_of_ratio`` of all k-subsets of some features but one; their number may have a million digits."""
+    """Return ``log_of_ratio`` of the number of k-subsets less one; that number may have a million digits."""
     if min(k, count - k) <= _FEW:
         return log_of_ratio(math.comb(count, k) - 1, share)
     return math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - math.log(share)

@@ -1,4 +1,4 @@
-"""dp_pipeline: select features, then fit a linear model to them, under one budget and with one receipt."""
+"""dp_pipeline: select features and fit a linear model to them, under one budget and with one receipt."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from dpsql.progress import Progress
 
 
 class _SelectorCall(Protocol):
-    """A call that selects features by their names."""
+    """A call that returns the names of selected features."""
 
     @property
     def target(self) -> TargetCode:
-        """How it reads the target."""
+        """How the call reads the target."""
 
     def check(self) -> None:
-        """Raise when the arguments do not fit the features."""
+        """Raise if the arguments do not fit the features."""
 
     def start(self) -> Collector | None:
         """Return the collector of the first pass."""
@@ -82,19 +82,19 @@ class PipelinePlan(Plan):
     Attributes
     ----------
     k : int
-        Features to select.
+        Number of features to select.
     delta : Fraction
-        As of ``dp_linear_regression``; the selection needs none.
+        As in ``dp_linear_regression``; the selection spends none of it.
     selector : {'kendall', 'two_stage', 'best_subset', 'sis'}
-        Which function selects.
+        The function that selects.
     method : str
-        As of ``dp_linear_regression``.
+        As in ``dp_linear_regression``.
     selection_share : Fraction
-        Share of epsilon that the selection costs, in (0, 1).
+        Share of epsilon spent on the selection, in (0, 1).
     selection_blocks : int
-        Public number of blocks of the two-stage selection, from 1 to `MOST_BLOCKS`.
+        Public number of blocks for the two-stage selection, from 1 to `MOST_BLOCKS`.
     fitting : dict
-        The other arguments of the fit, as they were given.
+        The other arguments of the fit, as given.
     """
 
     k: int
@@ -118,13 +118,13 @@ class PipelinePlan(Plan):
         RegressionPlan.arguments["method"],
         share(
             "selection_share",
-            "Share of epsilon that the selection costs, between 0 and 1.",
+            "Share of epsilon spent on the selection, between 0 and 1.",
             0.05,
             hint="0.05 is the usual value.",
         ),
         integer(
             "selection_blocks",
-            "Public number of blocks of the selector 'two_stage', from 1 to 1000000.",
+            "Public number of blocks for the selector 'two_stage', from 1 to 1000000.",
             1000,
             hint="1000 is the usual value.",
             most=MOST_BLOCKS,
@@ -138,7 +138,7 @@ class PipelinePlan(Plan):
     def from_arguments(
         cls, source: str, arguments: Mapping[str, object], stated: Mapping[str, object] | None = None
     ) -> Self:
-        """Check the arguments of a call, those of both parts too; see `Plan.from_arguments`."""
+        """Check the arguments of a call and of both its parts; see `Plan.from_arguments`."""
         plan = super().from_arguments(source, arguments, stated)
         _ = plan.selection, plan.regression
         return plan
@@ -159,7 +159,7 @@ class PipelinePlan(Plan):
 
     @cached_property
     def _shared(self) -> dict[str, object]:
-        """What both parts are given."""
+        """The arguments that both parts share."""
         layout = self.layout
         bounds = self.target_bounds or (None, None)
         return {
@@ -184,7 +184,7 @@ class PipelinePlan(Plan):
 
     @cached_property
     def regression(self) -> RegressionPlan:
-        """The plan of the fit; its shares are of the whole epsilon, as those of the call."""
+        """The plan of the fit; its shares refer to the call's whole epsilon."""
         rest = 1 - self.selection_share
         given: dict[str, object] = {name: value for name, value in self.fitting.items() if value is not None}
         for name in ("count_share", "scale_share"):
@@ -199,16 +199,16 @@ class PipelinePlan(Plan):
 
     @property
     def passes(self) -> int:
-        """How often the rows are read."""
+        """Number of passes over the rows."""
         return self.selection.passes + self.regression.passes
 
     @property
     def in_blocks(self) -> bool:
-        """Whether every row has a block of its own choosing."""
+        """Whether the block of a row depends on that row alone."""
         return self.regression.in_blocks or self.selection.in_blocks
 
     def check_features(self, count: int) -> None:
-        """Raise when the arguments of either part do not fit the number of features."""
+        """Raise if the arguments of either part do not fit the number of features."""
         self.selection.check_features(count)
         self.regression.check_features(self.k)
 
@@ -219,7 +219,7 @@ class PipelinePlan(Plan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: the selection, then the fit."""
+        """The measurement: the selection, then the fit."""
         return measurement_of(self.selection.measurement, self.regression.measurement)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
@@ -228,13 +228,13 @@ class PipelinePlan(Plan):
 
 
 class PipelineCall(Call):
-    """A dp_pipeline call joined to its source's types."""
+    """A dp_pipeline call, with the column types of its source."""
 
     plan: PipelinePlan
 
     @cached_property
     def selection(self) -> _SelectorCall:
-        """The selection joined to the same types."""
+        """The call of the selection, with the same column types."""
         plan = self.plan
         target = self.target
         if plan.selection.target_needs_bounds and target.levels is None:
@@ -242,7 +242,7 @@ class PipelineCall(Call):
         return SELECTORS[plan.selector].call(plan.selection, self.features, target, self.positions, self.elements)
 
     def check(self) -> None:
-        """Raise when the arguments of either part do not fit the types."""
+        """Raise if the arguments of either part do not fit the column types."""
         super().check()
         affine_maps(self.intervals or [])  # every feature has bounds, selected or not
         self.selection.check()
@@ -256,12 +256,12 @@ class PipelineCall(Call):
     def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model to the selected features."""
         draw = statistic.draw(progress)
-        if isinstance(draw, Draw):  # the fit was not worth its price, but the selection was paid for
+        if isinstance(draw, Draw):  # the fit released nothing, but the selection is still charged
             return Draw(measurement_of(self.plan.selection.measurement, draw.measurement), draw.run)
         return draw
 
     def fit(self, names: list[str]) -> tuple[list[int], RegressionCall]:
-        """Return the places of the selected features, and the fit to them."""
+        """Return the positions of the selected features, and the call that fits them."""
         places = {name: place for place, name in enumerate(self.features)}
         picks = [places[name] for name in names]
         plan = self.plan.regression
@@ -285,12 +285,12 @@ class _Selecting(Pass[Collector]):
         self._affine = call.selection.target.affine
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Take in a batch of rows, the target coded as the selection reads it."""
+        """Add a batch of rows, with the target coded as the selection reads it."""
         coded = target if self._affine is None else quantise(target.copy(), *self._affine)
         self.inner.add(coded, features, batch)
 
     def turn(self, progress: Progress) -> Collector:
-        """Go on with the selection, or draw it and begin the fit."""
+        """Start the next pass of the selection, or draw the selection and start the fit."""
         selection = self._call.selection
         if self._number < self._call.plan.selection.passes:
             return _Selecting(self._call, selection.turn(self.inner, progress), self._number + 1)
@@ -307,11 +307,11 @@ class _Fitting(Pass[Any]):
         self._picks = picks
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Take in a batch of rows."""
+        """Add a batch of rows."""
         self.inner.add(target, features[self._picks], batch)
 
     def turn(self, progress: Progress) -> Collector:
-        """Go on with the fit."""
+        """Start the next pass of the fit."""
         return _Fitting(self._picks, self.inner.turn(progress))
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:

@@ -57,11 +57,11 @@ class QuantilePlan(ColumnPlan):
     Attributes
     ----------
     quantiles : tuple of str
-        Ascending exact rationals, each in (0, 1).
+        Exact decimals in ascending order, each in (0, 1).
     lower, upper : float
         Public bounds of the column.
     cells : int
-        Cells of equal width between them, at most ``2**20``; quantiles are middles of cells.
+        Number of equal-width cells between the bounds, at most ``2**20``. A quantile is the midpoint of a cell.
     """
 
     quantiles: tuple[str, ...]
@@ -82,7 +82,7 @@ class QuantilePlan(ColumnPlan):
         *(replace(one, shown=REQUIRED) for one in COLUMN_BOUNDS),
         integer(
             "cells",
-            "Number of cells between the bounds, from 1 to 1048576; a quantile is the middle of one.",
+            "Number of cells between the bounds, from 1 to 1048576. A quantile is the midpoint of a cell.",
             1024,
             hint="1024 is the usual value.",
             most=_MOST_CELLS,
@@ -99,18 +99,18 @@ class QuantilePlan(ColumnPlan):
 
     @cached_property
     def levels(self) -> int:
-        """Rounds of halving; each costs the same share of epsilon."""
+        """Number of rounds of halving; each spends the same share of epsilon."""
         return halving_levels(len(self.quantiles))
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: an exponential mechanism per level."""
+        """The measurement: one exponential mechanism per level."""
         at = tuple(Fraction(quantile) for quantile in self.quantiles)
         return measurement_of(QuantileSelection("quantiles", self.epsilon, at, self.neighbours, self.max_rows_per_unit))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, in ranks: how many rows a quantile may be off."""
-        # A cell that is r ranks off is exp(-c r) times as likely; 95 % of the time none beyond log(20 cells) / c wins.
+        """Return how noisy the call would be, as the error of a quantile in ranks (rows)."""
+        # A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
         spread = rank_utility_range(
             Fraction(self.quantiles[len(self.quantiles) // 2]),
             self.neighbours,
@@ -126,12 +126,12 @@ class QuantilePlan(ColumnPlan):
 
 
 class QuantileCall(Call):
-    """A dp_quantile call joined to its source's types."""
+    """A dp_quantile call, with the column types of its source."""
 
     plan: QuantilePlan
 
     def start(self) -> Collector:
-        """Return empty cells."""
+        """Return an empty histogram."""
         return GridHistogram(GridCounts(self.plan.lower, self.plan.upper, self.plan.cells))
 
     def prepare(self, statistic: GridHistogram, progress: Progress) -> Callable[[], Json]:
@@ -141,7 +141,7 @@ class QuantileCall(Call):
 
 
 def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
-    """Draw the quantiles; pairs of quantile and value.
+    """Draw the quantiles; return pairs of quantile and value.
 
     Notes
     -----

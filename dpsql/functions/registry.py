@@ -1,4 +1,4 @@
-"""Every function that reads a table: its plan and its call, under its SQL name."""
+"""The registry of functions that read a table: plan and call of each, by SQL name."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from dpsql.released.shapes import (
 
 @dataclass(frozen=True)
 class Function:
-    """What stands behind one SQL function.
+    """The parts of one SQL function.
 
     Attributes
     ----------
     plan : type
-        Its public arguments.
+        The class of its checked public arguments.
     call : type
-        Its statistic and its draw.
+        The class that computes its statistic and draws its result.
     shape : Shape
         The rows that it returns.
     doc : str
         What it does, in one sentence.
     spends : bool
-        Whether a call is charged. What is not returns exact numbers, and is not private.
+        Whether a call is charged. A function that is not charged returns exact numbers and is not private.
     """
 
     plan: type[Plan]
@@ -97,19 +97,19 @@ FUNCTIONS: dict[str, Function] = {
 SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
 CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
-# The exact statistic of a function, by a function of its own that is not private.
+# Functions that return the exact statistic of a private function; they are not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
 _every = FUNCTIONS | {name: replace(FUNCTIONS[private], spends=False) for name, private in EXACT.items()}
 
 
 def function_of(name: str) -> Function:
-    """Return what stands behind a SQL function, exact forms included."""
+    """Return the parts of a SQL function, exact or private."""
     return _every[name]
 
 
 @lru_cache(maxsize=256)
 def plan_from_json(text: str) -> Plan:
-    """Read back what `Plan.to_json` wrote."""
+    """Return the plan that `Plan.to_json` wrote."""
     record = json.loads(text)
     plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
     return plan

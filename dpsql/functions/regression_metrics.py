@@ -13,10 +13,10 @@ e squared   B²          B²                    5/13
 size of e   B           B                     3/13
 ==========  ==========  ====================  ================
 
-and by that many times the rows that a privacy unit may have: each sum gets Laplace noise at its share of epsilon, and
-the shares add up to epsilon. The squares and the size of an error are not negative, so replacing a row moves them by no
-more than adding one. Under replace a privacy unit may be replaced by one with fewer rows, so the number of rows gets
-noise too.
+For a privacy unit, multiply by the number of rows it may have. Each sum gets Laplace noise at its share of epsilon, and
+the shares add up to epsilon. Squares and absolute errors are not negative, so replacing a row moves their sums by no
+more than adding one does. Under replace, a privacy unit may be replaced by one with fewer rows, so the number of rows
+gets noise too.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from dpsql.statistics.error_sums import ErrorSums, sensitivities
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
 SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))
-# All intervals hold at once with this chance.
+# Joint confidence level of all intervals.
 _CONFIDENCE = 0.95
-# Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
+# Sums that need noise of a larger scale than this limit of the sampler are rounded to a coarser unit.
 _WIDEST = 1 << 48
 
 PREDICTION = Argument(
@@ -78,7 +78,7 @@ class MetricsPlan(Plan):
     lower, upper : float
         Public bounds of target and prediction.
     error_bound : float or None
-        Largest error that counts, in the unit of the target; None for the whole width.
+        Bound that errors are clipped to, in the unit of the target; None for the full width of the bounds.
     """
 
     lower: float
@@ -100,7 +100,7 @@ class MetricsPlan(Plan):
         *COLUMN_BOUNDS,
         double(
             "error_bound",
-            "Largest error that counts, above 0, in the unit of the target. Larger ones count as it.",
+            "Bound that errors are clipped to, above 0, in the unit of the target.",
             shown="the width of the bounds",
             hint="Give the largest error that is to count, in the unit of the target, or leave it out.",
         ),
@@ -121,7 +121,7 @@ class MetricsPlan(Plan):
         return {**own, **cls._read(given, "error_bound")}
 
     def check_drawable(self, count: int) -> None:
-        """Raise when the noise on the number of rows would be wider than the sampler draws."""
+        """Raise if the noise on the number of rows exceeds the limit of the sampler."""
         if self.scales[0] > _WIDEST:
             raise ParameterError("P038", "epsilon is too small for so many rows per privacy unit. Raise it.")
 
@@ -132,25 +132,25 @@ class MetricsPlan(Plan):
 
     @cached_property
     def largest_error(self) -> int:
-        """The bound B of an error, in units of ``S``; at least one."""
+        """The bound B of an error as an integer, S being half the width of the bounds; at least 1."""
         if self.error_bound is None:
             return 2 * FIXED_POINT_ONE
         return int(min(2.0, max(self.error_bound / self.half_width, 2.0**-20)) * FIXED_POINT_ONE)
 
     @cached_property
     def sensitivities(self) -> tuple[int, ...]:
-        """How far one privacy unit moves each sum."""
+        """Sensitivity of each sum to one privacy unit."""
         return sensitivities(self.relation, self.largest_error)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: five sums, each at its share."""
+        """The measurement: five sums, each at its share of epsilon."""
         sums = zip(SUMS, SHARES, self.sensitivities, strict=True)
         return measurement_of(*(SumWithNoise(name, self.epsilon * share, moved) for name, share, moved in sums))
 
     @property
     def sums(self) -> list[SumWithNoise]:
-        """What draws each sum."""
+        """The part that draws each sum."""
         return [part for part in self.measurement.leaves if isinstance(part, SumWithNoise)]
 
     @cached_property
@@ -159,7 +159,7 @@ class MetricsPlan(Plan):
         return tuple(part.scale() for part in self.sums)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, in the unit where the bounds are 2 wide."""
+        """Return how noisy the call would be, in half widths of the bounds."""
         squares = float(self.scales[3]) / FIXED_POINT_ONE**2
         out: list[Quantity] = [("squares_noise_scale", squares, "scale of the noise on the sum of squared errors")]
         if n_rows is not None:
@@ -168,7 +168,7 @@ class MetricsPlan(Plan):
 
 
 class MetricsCall(Call):
-    """A dp_regression_metrics call joined to its source's types."""
+    """A dp_regression_metrics call, with the column types of its source."""
 
     plan: MetricsPlan
 
@@ -184,17 +184,17 @@ class MetricsCall(Call):
 
 
 def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[str | float | None]]:
-    """Draw the sums and derive the metrics; rows of name, value, lower and upper end of an interval.
+    """Draw the sums and derive the metrics; return rows of name, value, and lower and upper end of the interval.
 
     Notes
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``: five sums, each with discrete Laplace noise at its share.
     - **Neighbouring relation**: that of the plan.
-    - **Sensitivity**: L1 of each sum, see the module's text.
+    - **Sensitivity**: L1 of each sum; see the module docstring.
     - **Assumes**: exact integer sums.
-    - **Interval**: it holds the metric of these rows, clipped as the bounds say, with a chance of at least 95 % for all
-      metrics at once: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %. It says
-      nothing about other rows.
+    - **Interval**: all intervals together contain the metrics of these rows, with values clipped to the bounds, with a
+      chance of at least 95 %: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %.
+      They do not account for sampling error.
     """
     noisy = [_noisy(part, total) for part, total in zip(plan.sums, sums, strict=True)]
     units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
@@ -217,7 +217,7 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[str | float | 
 
 
 def _noisy(part: SumWithNoise, total: int) -> tuple[int, float]:
-    """Return a sum with its part's noise, and how far it is off, but for a chance of 1 %."""
+    """Return a noisy sum and its error bound, which fails with a chance of at most 1 %."""
     reach = 1 + float(part.unit_scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
     return part.draw_sum(total), reach * part.unit + (part.unit - 1)
 
@@ -225,7 +225,7 @@ def _noisy(part: SumWithNoise, total: int) -> tuple[int, float]:
 def _share_explained(
     middle: list[float], low: list[float], high: list[float], rows: tuple[float, float, float]
 ) -> tuple[float | None, float | None, float]:
-    """Return R² with its interval; None where the noise leaves no spread of the target to explain."""
+    """Return R² with its interval; None if the noise hides the variance of the target."""
     count, fewest, most = rows
     closest = 0.0 if low[1] <= 0 <= high[1] else min(abs(low[1]), abs(high[1]))
     farthest = max(abs(low[1]), abs(high[1]))

@@ -1,8 +1,8 @@
 """dp_roc: a private ROC curve from counts of positives and negatives between thresholds.
 
-First some of epsilon chooses thresholds, then the rest counts the rows of either level between them. Every row is in
-one cell of one of two histograms, so both are counted with the whole of what is left (`prefix_sums`). What is stored
-are noisy cumulative counts; the curve, precision and recall, and calibration are read off them (`estimators.roc`).
+A share of epsilon chooses the thresholds; the rest counts the rows of each class between them. Every row is in one cell
+of one of two histograms, so each histogram gets the whole rest (`prefix_sums`). The release stores noisy cumulative
+counts. The curve, precision and recall, and calibration are derived from them (`estimators.roc`).
 
 ==============  =====================================================================  ===========================
 thresholds      how                                                                    spends on them
@@ -13,15 +13,15 @@ fixed           even steps between the bounds                                   
 smooth_medians  medians of all scores and of halves by smooth sensitivity (`smooth`)   threshold_share of epsilon
 ==============  =====================================================================  ===========================
 
-Few candidates are better than many: the exponential mechanism is off by ``log(candidates) / epsilon`` ranks, and where
-many rows share a score the halves beside it still get thresholds of their own. With scores that are calibrated
-probabilities, fixed thresholds are better still; recursive ones depend less on the scale of the scores. Two scores of
-one cell cannot be told apart: where scores crowd at 0 and 1, as those of naive Bayes do, log odds and wider bounds show
-more of the curve than probabilities.
+Few candidates are better than many: the exponential mechanism errs by about ``log(candidates) / epsilon`` ranks. If
+many rows share a score, the ranges on both sides of it still get thresholds of their own. For calibrated probabilities,
+fixed thresholds are better still; recursive thresholds depend less on the scale of the scores. Scores in the same cell
+cannot be told apart. If scores crowd at 0 and 1, as those of naive Bayes do, log odds with wider bounds show more of
+the curve than probabilities.
 
-With delta the noise on counts is Gaussian. It takes less rho from a zCDP budget for the same error; at the same
-epsilon it is wider: 9.3 rows instead of 5.1 for 15 thresholds, epsilon = 1 and delta = 1e-6. Under replace, with an
-epsilon of 1 or less, it is narrower from about a hundred thresholds on.
+With delta the noise on counts is Gaussian. For the same error it takes less rho from a zCDP budget. At the same epsilon
+it is wider than Laplace noise: 9.3 rows instead of 5.1 for 15 thresholds, epsilon = 1 and delta = 1e-6. Under replace,
+with an epsilon of 1 or less, it is narrower from about a hundred thresholds on.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _MOST_THRESHOLDS = 255
 _CANDIDATES = 256
 
 
-CURVE = word("curve", "How the counts of rows from each threshold on share the noise.", CURVES, "auto")
+CURVE = word("curve", "Strategy that adds noise to the cumulative counts.", CURVES, "auto")
 
 
 def _cells(given: object) -> int:
@@ -95,7 +95,7 @@ def _cells(given: object) -> int:
 
 CELLS = Argument(
     "cells",
-    "Number of cells between the bounds that scores are counted in, from 1 to 65536.",
+    "Number of equal-width cells that scores are counted in, from 1 to 65536.",
     4096,
     check=_cells,
 )
@@ -103,12 +103,12 @@ CELLS = Argument(
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePlan(ScorePlan):
-    """The plan of a function that releases cumulative counts of either level.
+    """The plan of a function that releases cumulative counts of each class.
 
     Attributes
     ----------
     delta : Fraction or None
-        With it the noise on counts is Gaussian, without it Laplace.
+        If given, the noise on counts is Gaussian; otherwise it is Laplace.
     curve : {'auto', 'identity', 'tree', 'wavelet', 'toeplitz'}
         Strategy of the prefix sums.
     """
@@ -125,28 +125,28 @@ class CurvePlan(ScorePlan):
 
     @property
     def count_epsilon(self) -> Fraction:
-        """Epsilon that the counts cost."""
+        """Epsilon spent on the counts."""
         return self.epsilon
 
     @cached_property
     def mu(self) -> Fraction | None:
-        """Gaussian privacy loss of the counts; None for Laplace noise."""
+        """Mu of the counts; None for Laplace noise."""
         return None if self.delta is None else usable_mu(self.count_epsilon, self.delta)
 
     @cached_property
     def count_part(self) -> CumulativeCounts:
-        """What draws the counts."""
+        """The part that draws the counts."""
         unit = (self.neighbours, self.max_rows_per_unit)
         return CumulativeCounts("counts", self.count_epsilon, self.delta, self.mu, *unit)
 
     def strategy(self, cells: int) -> PrefixStrategy:
-        """Return the strategy for so many cells."""
+        """Return the strategy for `cells` cells."""
         return prefix_strategy(cells, name=self.curve, noise="laplace" if self.delta is None else "gaussian")
 
     @property
     @abstractmethod
     def counted(self) -> int:
-        """Cells that the counts are between."""
+        """Number of cells that the thresholds form."""
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of Laplace noise on the counts."""
@@ -156,11 +156,11 @@ class CurvePlan(ScorePlan):
         return (self.count_part.laplace_scale(strategy),)
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the part of mu of Gaussian noise on the counts."""
+        """Return the share of mu of the Gaussian noise on the counts."""
         return () if self.mu is None else (self.mu / self.max_rows_per_unit,)
 
     def count_noise(self, cells: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the cumulative counts of so many cells would be."""
+        """Return how noisy the cumulative counts of `cells` cells would be."""
         strategy = self.strategy(cells)
         unit = (self.neighbours, self.max_rows_per_unit)
         if self.mu is None:
@@ -182,7 +182,7 @@ class CurvePlan(ScorePlan):
         Parameters
         ----------
         negative, positive : ndarray of int64, shape (m,)
-            Exact rows of either level between thresholds, in ascending order of the score.
+            Exact counts of each class between thresholds, in ascending order of the score.
         edges : ndarray of float64, shape (m - 1,)
             The thresholds between them, ascending; public, or released before.
 
@@ -211,13 +211,13 @@ class RocPlan(CurvePlan):
     Attributes
     ----------
     thresholds : {'recursive', 'fixed', 'smooth_medians'}
-        How thresholds are chosen.
+        How the thresholds are chosen.
     n_thresholds : int
-        In [1, 255]; thresholds that coincide become one.
+        Number of thresholds, in [1, 255]; coinciding thresholds are merged.
     threshold_share : Fraction
-        Share of epsilon that thresholds cost, in (0, 1); fixed ones cost nothing.
+        Share of epsilon spent on the thresholds, in (0, 1); fixed thresholds are free.
     grid : int
-        Cells of equal width that scores are counted in.
+        Number of equal-width cells that scores are counted in.
     """
 
     thresholds: str
@@ -230,7 +230,7 @@ class RocPlan(CurvePlan):
         *SCORED,
         EPSILON,
         OPTIONAL_DELTA,
-        word("thresholds", "How the thresholds are found.", THRESHOLDS, "recursive"),
+        word("thresholds", "How the thresholds are chosen.", THRESHOLDS, "recursive"),
         integer(
             "n_thresholds",
             "Number of thresholds, from 1 to 255 and below the number of cells.",
@@ -239,7 +239,7 @@ class RocPlan(CurvePlan):
         ),
         share(
             "threshold_share",
-            "Share of epsilon that finding the thresholds costs, between 0 and 1.",
+            "Share of epsilon spent on choosing the thresholds, between 0 and 1.",
             0.2,
             hint="0.2 is usual.",
         ),
@@ -274,12 +274,12 @@ class RocPlan(CurvePlan):
 
     @property
     def levels(self) -> int:
-        """Levels of halving."""
+        """Number of levels of halving."""
         return halving_levels(self.n_thresholds)
 
     @property
     def threshold_epsilon(self) -> Fraction:
-        """Epsilon that the thresholds cost."""
+        """Epsilon spent on the thresholds."""
         return Fraction(0) if self.thresholds == "fixed" else self.epsilon * self.threshold_share
 
     @property
@@ -289,7 +289,7 @@ class RocPlan(CurvePlan):
 
     @property
     def counted(self) -> int:
-        """Cells that the counts are between."""
+        """Number of cells that the thresholds form."""
         return self.n_thresholds + 1
 
     def check_drawable(self, count: int) -> None:
@@ -302,7 +302,7 @@ class RocPlan(CurvePlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: thresholds where they are private, and counts."""
+        """The measurement: thresholds, if they are private, and counts."""
         unit = (self.neighbours, self.max_rows_per_unit)
         if self.thresholds == "fixed":
             return measurement_of(self.count_part)
@@ -317,7 +317,7 @@ class RocPlan(CurvePlan):
 
 
 class RocCall(ScoreCall):
-    """A dp_roc call joined to its source's types."""
+    """A dp_roc call, with the column types of its source."""
 
     plan: RocPlan
 
@@ -346,13 +346,13 @@ def draw_roc(plan: RocPlan, negative: NDArray[np.int64], positive: NDArray[np.in
 
 
 def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Choose thresholds: the first cell of each, ascending, none of them 0.
+    """Choose the thresholds; return the first cell above each, ascending and never 0.
 
     Parameters
     ----------
     plan : RocPlan
     counts : ndarray of int64, shape (cells,)
-        Exact rows of both levels in each cell.
+        Exact number of rows of both classes in each cell.
 
     Notes
     -----
@@ -367,6 +367,6 @@ def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
         found = part.draw(coarse)
     else:
         found = part.draw_medians(coarse, count=plan.n_thresholds)
-    # A threshold is where the released cell ends. The end of the last one is no threshold.
+    # A threshold is the upper end of a released cell, except that of the last cell.
     ends = (np.unique(found) + 1) * step
     return ends[ends < plan.grid]

@@ -1,7 +1,7 @@
-"""dp_score_filter: features whose counts by label score high, above a threshold or the k best.
+"""dp_score_filter: features whose counts by label score above a threshold, or the k best.
 
-With Gaussian or Laplace noise the counts are released once, and scores, thresholds and clusters are post-processing.
-The sparse vector technique and the selection of k look at exact scores instead.
+With Gaussian or Laplace noise the counts are released once; scores, thresholds and clusters are post-processing.
+The sparse vector technique and the selection of k features read exact scores instead.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from dpsql.progress import Progress
 from dpsql.statistics.feature_counts import exact_scores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 
-# Of how many noisy numbers a score is the sum or difference: of purity, the larger of its two.
+# Number of noisy values that a score adds or subtracts; for purity, in the larger of its two terms.
 _NUMBERS = {"totals": 1, "differences": 1, "differences_and_labels": 2, "counts": 2, "counts_and_labels": 4}
 
 
 class ScoreFilterCall(FeatureCountsCall):
-    """A dp_score_filter call joined to its source's types."""
+    """A dp_score_filter call, with the column types of its source."""
 
     plan: ScoreFilterPlan
 
     def check(self) -> None:
-        """Raise when the arguments do not fit the features, or names cannot be private."""
+        """Raise if the arguments do not fit the features, or if the names cannot be private."""
         super().check()
         if self.plan.draws_vocabulary and self.plan.layout.kind != "long":
             raise ParameterError(
@@ -44,7 +44,7 @@ class ScoreFilterCall(FeatureCountsCall):
             )
 
     def start(self) -> Collector:
-        """Return empty counts: of names where they are private, of features where they are public."""
+        """Return empty counts: of names if they are private, of features if their names are public."""
         if self.plan.draws_vocabulary:
             return NameCounts(self.plan.max_features_per_row)
         return super().start()
@@ -54,11 +54,11 @@ class ScoreFilterCall(FeatureCountsCall):
 
         Notes
         -----
-        - **Guarantee**: (epsilon, delta)-DP with the vocabulary's shares: `dpsql.mechanisms.partition_selection`.
+        - **Guarantee**: (epsilon, delta)-DP at the vocabulary's shares; see `dpsql.mechanisms.partition_selection`.
         - **Assumes**: a row counts for at most `max_features_per_row` names, once for each.
         """
         vocabulary = collector.vocabulary
-        counted = np.flatnonzero(collector.counts)  # every row that has a name may keep others
+        counted = np.flatnonzero(collector.counts)  # a name may be in some row and still have no count
         names = [vocabulary.names[number].decode() for number in counted.tolist()]
         part: PrivateNames = self.plan.measurement["vocabulary"]
         released = part.draw(names, collector.counts[counted])
@@ -73,32 +73,31 @@ class ScoreFilterCall(FeatureCountsCall):
 
 
 def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
-    """Draw the features that are reported.
+    """Draw the features to report.
 
     Parameters
     ----------
     plan : ScoreFilterPlan
     counts : Counts
-        Exact.
+        Exact counts.
     names : sequence of str, length d
         Public or released names of the features.
 
     Returns
     -------
     result : dict
-        ``names`` by rank (of 'svt' as they were found, of 'canonical_lipschitz' in no order), ``scores`` and
-        ``std_error`` where counts are released, ``threshold`` that was applied, and of 'svt' how many features were
-        compared, ``stopped_at``.
+        ``names`` by rank (for 'svt' in the order found, for 'canonical_lipschitz' in no order); ``scores`` and
+        ``std_error`` if counts are released; ``threshold``, the one applied; and for 'svt' ``stopped_at``, the number
+        of features compared.
 
     Notes
     -----
-    - **Guarantee**: (score_epsilon, score_delta)-DP; pure where no Gaussian noise is added. With Gaussian noise also
-      mu-GDP.
+    - **Guarantee**: (score_epsilon, score_delta)-DP; pure without Gaussian noise. With Gaussian noise also mu-GDP.
     - **Neighbouring relation**: that of the plan.
     - **Sensitivity**: `dpsql.statistics.feature_counts`: L1 (laplace), L2 (gaussian), of one score (svt), range
       (selection of k).
     - **Randomness**: exact samplers, operating-system entropy, no seed.
-    - **Assumes**: at most `max_features_per_row` features of a row were counted, each once; for exact
+    - **Assumes**: at most `max_features_per_row` features per row were counted, each once; for exact
       ``information_gain`` at most `n_max` rows.
     - **Does not protect**: running time.
     """
@@ -115,7 +114,7 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
 
 
 def _found(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
-    """Compare exact scores, with a threshold or with each other; guarantees as of `draw_features`."""
+    """Compare exact scores with a threshold or with each other; for the guarantee see `draw_features`."""
     if plan.most_rows is not None and counts.positive_rows + counts.negative_rows > plan.most_rows:
         raise InternalError("I033", "more rows were counted than n_max allows. Report it.")
     scores = exact_scores(plan.score, counts.positive, counts.negative, counts.positive_rows, counts.negative_rows)
@@ -130,7 +129,7 @@ def _found(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[
 
 
 def _scored(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
-    """Add noise to the counts and take the best features by them; guarantees as of `draw_features`."""
+    """Add noise to the counts and report the best features; for the guarantee see `draw_features`."""
     count, applied = len(names), None
     noisy, deviation = noisy_counts(plan, counts)
     scored = noisy_scores(plan, noisy, count)
@@ -152,7 +151,7 @@ def _scored(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict
 
 
 def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64]) -> list[int]:
-    """Select the k best of some exact scores; all of a vocabulary that turned out to be shorter.
+    """Select the k best by exact scores, or all features if a private vocabulary has fewer.
 
     Notes
     -----
@@ -164,7 +163,7 @@ def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64]) -> list[int]:
 
 
 def released_counts(released: str, counts: Counts) -> NDArray[np.int64]:
-    """Return the exact numbers that noise is added to, features first; see `dpsql.statistics.feature_counts`."""
+    """Return the exact numbers that get noise, features first; see `dpsql.statistics.feature_counts`."""
     positive, negative = counts.positive, counts.negative
     labels = [counts.positive_rows, counts.negative_rows]
     parts: dict[str, list[Sequence[int] | NDArray[np.int64]]] = {
@@ -178,12 +177,12 @@ def released_counts(released: str, counts: Counts) -> NDArray[np.int64]:
 
 
 def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
-    """Add noise to what the plan's score is made of.
+    """Add noise to the counts that the plan's score is computed from.
 
     Returns
     -------
     noisy : ndarray of float64
-        As `released_counts`.
+        Laid out as by `released_counts`.
     deviation : float
         Standard deviation of the noise.
 
@@ -204,7 +203,7 @@ def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
 
 
 def noisy_scores(plan: ScoreFilterPlan, noisy: Floats, count: int) -> Floats:
-    """Return the scores of so many features from `noisy_counts`: post-processing."""
+    """Return the scores of `count` features from `noisy_counts`: post-processing."""
     if plan.released == "totals":
         return noisy
     if plan.released.startswith("differences"):

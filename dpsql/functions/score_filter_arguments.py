@@ -1,4 +1,4 @@
-"""The arguments of dp_score_filter, and which of them go together."""
+"""The arguments of dp_score_filter, and the rules for combining them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _LEAST_FALSE = Fraction(1, 10**12)
 
 SIGNATURE = Signature(
     *COLUMNS,
-    word("score", "What a feature scores; see the header.", SCORES, "difference_count"),
+    word("score", "How features are scored; see the README.", SCORES, "difference_count"),
     Argument(
         "threshold",
-        "Report the features whose score is at least this, from 0; in rows, or in nats times rows. Or give k.",
+        "Report the features whose score is at least this, from 0, in rows or in nats times rows. Give it or k.",
         check=partial(
             parameters.number_from_zero, "threshold", hint="Give the score from which features are reported."
         ),
@@ -49,29 +49,29 @@ SIGNATURE = Signature(
     ),
     integer(
         "k",
-        "Report the k features of the highest scores. Or give threshold.",
+        "Report the k features with the highest scores. Give it or threshold.",
         hint="Give the number of features.",
         most=MOST_FEATURES,
     ),
     EPSILON,
-    replace(OPTIONAL_DELTA, doc=f"{DELTA.doc} For Gaussian noise and for a private vocabulary."),
+    replace(OPTIONAL_DELTA, doc=f"{DELTA.doc} Needed for Gaussian noise and for a private vocabulary."),
     word("method", "How the features are found; see the README on methods.", METHODS, "auto"),
     *PRESENCE,
     integer(
         "n_max",
-        "Public number of rows that count at most, for exact information gain.",
+        "Public limit on the number of rows that count, for exact information gain.",
         hint="Give a public limit of the rows that count.",
         most=LARGEST_ROWS,
     ),
     integer(
         "cutoff",
-        "For 'svt': features that are reported at most, from 1 to 1000000.",
+        "For 'svt': the largest number of features to report, from 1 to 1000000.",
         hint="Give how many features to report at most.",
         most=_MOST_CUTOFF,
     ),
     rational(
         "false_positives",
-        "Features that no row has and that are reported all the same, in expectation; from 1e-12 to 1e12.",
+        "Largest expected number of reported features that no row has, from 1e-12 to 1e12.",
         1,
         hint="1 is usual.",
     ),
@@ -82,10 +82,10 @@ SIGNATURE = Signature(
         hint="2 is usual.",
         most=_MOST_CLUSTERS,
     ),
-    word("vocabulary", "Whether the names of long rows are given, or drawn privately.", VOCABULARIES, "public"),
+    word("vocabulary", "Whether feature names of long rows are public, or drawn privately.", VOCABULARIES, "public"),
     share(
         "vocabulary_share",
-        "Share of the budget that a private vocabulary costs, between 0 and 1.",
+        "Share of the budget spent on a private vocabulary, between 0 and 1.",
         0.5,
         hint="0.5 is usual.",
     ),
@@ -95,7 +95,7 @@ SIGNATURE = Signature(
 
 
 def refuse_contradictions(own: Mapping[str, object], layout: Layout) -> None:
-    """Raise when arguments that are right by themselves do not go together."""
+    """Raise if arguments that are each valid cannot be combined."""
     _check_method(own)
     false = parameters.known(Fraction, own["false_positives"])
     parameters.within("false_positives", false, _LEAST_FALSE, 1 / _LEAST_FALSE, hint="1 is usual.")
@@ -106,7 +106,7 @@ def refuse_contradictions(own: Mapping[str, object], layout: Layout) -> None:
 
 
 def _check_method(own: Mapping[str, object]) -> None:
-    """Raise unless the method has what it looks for: a threshold, or a number of features."""
+    """Raise unless the method has the threshold or the number of features that it needs."""
     method, k, threshold = own["method"], own["k"], own["threshold"]
     if method == "cluster":
         if k is not None or threshold is not None:
@@ -126,7 +126,7 @@ def _check_method(own: Mapping[str, object]) -> None:
 
 
 def _check_most_rows(own: Mapping[str, object], exact: bool) -> None:
-    """Raise unless a limit of the rows is given where exact information gain needs it, and nowhere else."""
+    """Raise unless a limit on the rows is given exactly if exact information gain needs it."""
     method, of_information = own["method"], own["score"] == "information_gain"
     if of_information and exact and own["n_max"] is None:
         _ask(
@@ -139,7 +139,7 @@ def _check_most_rows(own: Mapping[str, object], exact: bool) -> None:
 
 
 def _check_delta(own: Mapping[str, object], exact: bool, layout: Layout) -> None:
-    """Raise unless delta is given where a private vocabulary or Gaussian noise needs it, and nowhere else."""
+    """Raise unless delta is given exactly if a private vocabulary or Gaussian noise needs it."""
     method, delta = own["method"], own["delta"]
     if own["vocabulary"] == "private":
         if layout.names is not None:
@@ -153,10 +153,10 @@ def _check_delta(own: Mapping[str, object], exact: bool, layout: Layout) -> None
 
 
 def _refuse(message: str) -> NoReturn:
-    """Raise: an argument has no use beside the others."""
+    """Raise: an argument has no use in this combination."""
     raise ParameterError("P045", message)
 
 
 def _ask(message: str) -> NoReturn:
-    """Raise: another argument is needed beside the others."""
+    """Raise: this combination needs another argument."""
     raise ParameterError("P046", message)

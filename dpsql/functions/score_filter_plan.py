@@ -1,4 +1,4 @@
-"""The plan of dp_score_filter: its checked arguments, what they spend and how noisy the scores become."""
+"""The plan of dp_score_filter: its checked arguments, their cost, and the noise on the scores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dpsql.statistics.feature_counts import (
     score_sensitivity,
 )
 
-# Features that the choice of a method is made for where their number is not known.
+# The number of features that 'auto' assumes if it is not known.
 _USUAL_FEATURES = 1000
 _GAMMA = Fraction(1, 2)
 _MANY = 100
@@ -51,7 +51,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
     score : str
         One of `SCORES`.
     threshold : Fraction or None
-        Report features whose score is at least this; in rows, of ``information_gain`` in nats times rows.
+        Report features whose score is at least this; in rows, or for ``information_gain`` in nats times rows.
     k : int or None
         Report the k best features.
     delta : Fraction or None
@@ -59,17 +59,17 @@ class ScoreFilterPlan(FeatureCountsPlan):
     method : str
         One of `METHODS`, as given.
     n_max : int or None
-        Rows that count at most, for exact ``information_gain``; at most ``2**32``.
+        Largest number of rows that count, for exact ``information_gain``; at most ``2**32``.
     cutoff : int or None
-        Features that the sparse vector technique reports at most; at most 1e6.
+        Largest number of features that the sparse vector technique reports; at most 1e6.
     false_positives : Fraction
-        Features that no row has and that are reported all the same, in expectation at most; > 0.
+        Largest expected number of reported features that no row has; > 0.
     clusters : int
-        Clusters of features, from 2 to 1000.
+        Number of clusters, from 2 to 1000.
     vocabulary : {'public', 'private'}
         Whether the features' names are given, or drawn from the rows.
     vocabulary_share : Fraction
-        Share of epsilon, and of delta where Gaussian noise takes the rest, that a private vocabulary costs; in (0, 1).
+        Share of epsilon spent on a private vocabulary, and of delta if Gaussian noise takes the rest; in (0, 1).
     """
 
     score: str
@@ -99,7 +99,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
         return own
 
     def check_features(self, count: int) -> None:
-        """Raise when k is too large, or when there are more numbers than a call releases."""
+        """Raise if k is too large, or if there are more numbers than one call may release."""
         if self.draws_vocabulary:
             _ = self.key_selection
         elif self.k is not None:
@@ -112,32 +112,32 @@ class ScoreFilterPlan(FeatureCountsPlan):
         return (self.noise_scale(count or None),) if self.noise_law == "laplace" else ()
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the part of mu of Gaussian noise on the counts."""
+        """Return the share of mu of the Gaussian noise on the counts."""
         return (self.mu / self.max_rows_per_unit,) if self.noise_law == "gaussian" else ()
 
     @property
     def passes(self) -> int:
-        """How often the rows are read: private names are drawn first."""
+        """Number of passes over the rows: private names are drawn in a pass of their own."""
         return 2 if self.draws_vocabulary else 1
 
     @property
     def draws_vocabulary(self) -> bool:
-        """Whether the names of the features are private too, and drawn from the rows."""
+        """Whether the feature names are private, and drawn from the rows."""
         return self.vocabulary == "private"
 
     @property
     def most_rows(self) -> int | None:
-        """How many rows count at most: only exact information scores need a limit, and only they allow for one."""
+        """Limit on the number of rows that count; only exact information scores need one, and only they allow it."""
         return self.n_max if self.noise_law is None else None
 
     @cached_property
     def score_epsilon(self) -> Fraction:
-        """What the scores cost."""
+        """Epsilon spent on the scores."""
         return self.epsilon * (1 - self.vocabulary_share) if self.draws_vocabulary else self.epsilon
 
     @cached_property
     def chosen(self) -> str:
-        """The method, with ``'auto'`` settled by public numbers."""
+        """The method, with ``'auto'`` resolved from public numbers."""
         if self.method != "auto":
             return self.method
         noises = NOISES if self.delta is not None else ("laplace",)
@@ -146,31 +146,31 @@ class ScoreFilterPlan(FeatureCountsPlan):
         count = max(self.k + 1, _known_features(self.layout) or _USUAL_FEATURES)
         gaps = {noise: self._noisy_gap(noise, self.k, count) for noise in noises}
         if self.score != "information_gain" or self.n_max is not None:
-            # Of many features noise on the counts is better anyhow, and the number of their subsets has many digits.
+            # For large k noise on the counts is better anyway, and the number of subsets has very many digits.
             mechanisms = MECHANISMS if self.k <= _MANY else MECHANISMS[:1]
             gaps |= {mechanism: self._exact_gap(mechanism, self.k, count) for mechanism in mechanisms}
         return min(gaps, key=lambda method: gaps[method])
 
     @property
     def noise_law(self) -> str | None:
-        """The law of the noise on released counts; None where exact scores are compared."""
+        """The noise distribution of released counts; None if exact scores are compared."""
         if self.chosen == "cluster":
             return "laplace" if self.delta is None else "gaussian"
         return self.chosen if self.chosen in NOISES else None
 
     @cached_property
     def score_delta(self) -> Fraction | None:
-        """The delta of the scores: of Gaussian noise on them."""
+        """Delta spent on Gaussian noise for the scores."""
         return self._score_delta(self.noise_law)
 
     @cached_property
     def mu(self) -> Fraction:
-        """Gaussian privacy loss of the scores."""
+        """Mu of the scores."""
         return self._mu(self.score_delta)
 
     @property
     def key_selection(self) -> PartitionSelection:
-        """Noise and threshold of a private vocabulary: whichever law has the lower threshold."""
+        """Noise and threshold of a private vocabulary, from the distribution with the lower threshold."""
         part: PrivateNames = self._vocabulary
         return part.selection
 
@@ -180,7 +180,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
             "vocabulary",
             self.epsilon - self.score_epsilon,
             _given(self.delta) - (self.score_delta or 0),
-            # A limit of the rows that count makes an added row replace another.
+            # With a limit on the rows that count, an added row may replace another.
             self.neighbours if self.most_rows is None else "replace",
             self.max_features_per_row,
             self.max_rows_per_unit,
@@ -188,7 +188,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: the vocabulary where it is private, and what finds the features."""
+        """The measurement: the vocabulary, if it is private, and the draw of the features."""
         scores: Part
         if self.noise_law == "gaussian":
             delta, shares = _given(self.score_delta), (("counts", self.mu),)
@@ -203,13 +203,13 @@ class ScoreFilterPlan(FeatureCountsPlan):
 
     @property
     def released(self) -> str:
-        """What noise is added to: see `dpsql.statistics.feature_counts`."""
+        """Name of the statistic that gets noise; see `dpsql.statistics.feature_counts`."""
         if self.chosen == "cluster" and self.score in ("total_count", "difference_count"):
             return "counts"
         return "counts_and_labels" if self.chosen == "cluster" else RELEASED_FOR[self.score]
 
     def norms(self, count: int | None) -> Norms:
-        """Return how far the released numbers of so many features move between neighbouring tables."""
+        """Return the sensitivities of the released numbers for `count` features."""
         return released_norms(
             self.released,
             self.neighbours,
@@ -230,7 +230,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
         return self._deviation(self.noise_law or "", self.norms(count))
 
     def score_range(self, count: int | None) -> int:
-        """Return the range of the exact scores of so many features."""
+        """Return the range of the exact scores of `count` features."""
         return score_range(
             self.score,
             self.neighbours,
@@ -254,22 +254,22 @@ class ScoreFilterPlan(FeatureCountsPlan):
 
     @property
     def unit(self) -> int:
-        """What one of the user's score is in units of the exact scores."""
+        """One unit of the user's score, in units of the exact scores."""
         return INFORMATION_UNIT if self.score == "information_gain" else 1
 
     def applied_threshold(self, count: int) -> float:
-        """Return the noisy score from which features are reported, of so many of them.
+        """Return the threshold on noisy scores for `count` features.
 
         Notes
         -----
-        At least so large that of `count` features without rows at most `false_positives` are reported in expectation:
-        for ``total_count`` a feature's noise has to reach it, for ``difference_count`` its absolute value. ``purity``
-        of a feature without rows is not noise alone, and ``information_gain`` of noisy counts is not linear in the
-        noise, so there is no such limit.
+        The threshold is so large that the expected number of reported features without rows is at most
+        `false_positives`. Such a feature is reported if its noise reaches the threshold for ``total_count``, or the
+        absolute value of its noise for ``difference_count``. There is no such limit for ``purity``, which is not noise
+        alone for a feature without rows, nor for ``information_gain``, which is not linear in the noise.
         """
         threshold = float(_given(self.threshold))
         sides = {"total_count": 1, "difference_count": 2}.get(self.score)
-        if sides is None or self.false_positives >= count:  # no features at all, too
+        if sides is None or self.false_positives >= count:  # includes count == 0
             return threshold
         if self.chosen == "svt":  # only the noise on scores counts: that on the threshold, less its mean, helps
             run = self.sparse_vector
@@ -337,9 +337,9 @@ class ScoreFilterPlan(FeatureCountsPlan):
         return laplace_deviation(norms.l1 / self.score_epsilon)
 
     def _noisy_gap(self, noise: str, k: int, count: int) -> float:
-        """Return the gap of scores beyond which noise on counts puts the k best first in 95 % of calls, about.
+        """Return the gap of scores from which noisy counts rank the k best first in about 95 % of calls.
 
-        Information scores are taken to move as much as a count does.
+        Assumes that information scores move as much as a count does.
         """
         norms = released_norms(
             RELEASED_FOR[self.score],
@@ -350,7 +350,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
         )
         deviation = self._deviation(noise, norms) * (1 if self.score.endswith("count") else math.sqrt(2))
         pairs = log_of_ratio(k * (count - k), 1 - CONFIDENCE)
-        # The difference of two noises: a normal tail, or a little more than an exponential one.
+        # The difference of two noise terms has a normal tail, or slightly more than an exponential one.
         return deviation * (2 * math.sqrt(pairs) if noise == "gaussian" else (pairs + 1) / math.sqrt(2))
 
     def _exact_gap(self, mechanism: str, k: int, count: int) -> float:
@@ -366,14 +366,14 @@ class ScoreFilterPlan(FeatureCountsPlan):
 
 
 def _given(value: _T | None) -> _T:
-    """Return a number that the checks of the arguments saw to."""
+    """Return a value that the argument checks guarantee."""
     if value is None:
         raise InternalError("I032", "a number that this method needs is missing. Report it.")
     return value
 
 
 def _known_features(layout: Layout) -> int | None:
-    """Return the number of features where the arguments tell it."""
+    """Return the number of features if the arguments determine it, else None."""
     if isinstance(layout.features, tuple):
         return len(layout.features) or None
     return layout.n_features or (len(layout.names) if layout.names else None)

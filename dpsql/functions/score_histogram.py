@@ -1,8 +1,8 @@
-"""Counts of rows by label and score: the one statistic behind dp_roc, dp_auc and dp_confusion.
+"""Counts of rows by label and score: the statistic that dp_roc, dp_auc and dp_confusion share.
 
-A row falls into one cell by its label and its score alone, so adding or removing it changes one count by one; a row
-whose label is neither of the two levels falls into none. SQL counts where there is a table to scan, `ScoreCounts` where
-the rows are at hand; both divide by the same doubles, so they agree to the last row.
+The cell of a row depends on its label and its score alone, so adding or removing a row changes one count by one. A row
+whose label is neither of the two levels is in no cell. SQL counts if there is a table to scan; otherwise `ScoreCounts`
+counts the rows given to it. Both use the same cell edges as doubles, so their counts agree exactly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, double, plus
 from dpsql.statistics.score_counts import ScoreCounts
 
-# What the functions of a label and a score take, beside what each does with them.
+# Arguments that all functions of a label and a score share.
 SCORED = (
     Argument(
         "label",
@@ -40,7 +40,7 @@ SCORED = (
     ),
     Argument(
         "score",
-        "Name of the column that holds the score: the higher, the likelier the positive class.",
+        "Name of the column that holds the score. A higher score means that the positive class is more likely.",
         shown=REQUIRED,
         check=partial(parameters.text, "score", hint="Give the column that holds the score."),
         names_column=True,
@@ -49,14 +49,14 @@ SCORED = (
     ),
 )
 SCORE_BOUNDS = (
-    Argument("lower", "Public lower bound of the score, one number. Smaller scores count as the bound.", 0),
-    Argument("upper", "Public upper bound of the score, one number. Larger scores count as the bound.", 1),
+    Argument("lower", "Public lower bound of the score, one number. Scores are clipped to it.", 0),
+    Argument("upper", "Public upper bound of the score, one number. Scores are clipped to it.", 1),
     CLASSES,
 )
 
 
 class ScoreCells(ABC):
-    """A public division of scores into cells, ascending by score.
+    """A public partition of the scores into cells, in ascending order.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class ScoreCells(ABC):
 
     @abstractmethod
     def sql(self, score: str) -> str:
-        """Return the cell of a score that is between the bounds, as SQL; the last one may be `count`, too."""
+        """Return SQL for the cell of a score between the bounds; the largest scores may get the number `count`."""
 
     @abstractmethod
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -97,7 +97,7 @@ class EvenCells(ScoreCells):
     """
 
     def __init__(self, lower: float, upper: float, cells: int) -> None:
-        # Halved where the width would overflow.
+        # Halved if the width would overflow.
         self._unit = 1.0 if math.isfinite(upper - lower) else 0.5
         self._start, width = lower * self._unit, upper * self._unit - lower * self._unit
         if width <= 0 or not math.isfinite(cells / width):
@@ -107,7 +107,7 @@ class EvenCells(ScoreCells):
         self._per_unit, self._cells = cells / width, cells
         wanted = np.arange(1, cells)
         edges = np.clip((self._start + width * (wanted / cells)) / self._unit, lower, upper)
-        # The smallest double of its cell: a guess that roundings may have missed by a few.
+        # Find the smallest double of each cell; rounding may put the first guess a few doubles off.
         for _ in range(64):
             low = self.of(edges) < wanted
             if not low.any():
@@ -165,7 +165,7 @@ class ScorePlan(Plan):
     Attributes
     ----------
     lower, upper : float
-        Public bounds of the score; a score outside counts as the bound, a missing one as the middle.
+        Public bounds that the score is clipped to; a missing score counts as their middle.
     """
 
     lower: float
@@ -191,25 +191,25 @@ class ScorePlan(Plan):
     @property
     @abstractmethod
     def cells(self) -> ScoreCells:
-        """Into what cells scores are counted."""
+        """The cells that scores are counted in."""
 
     @property
     def statistic(self) -> str:
-        """Which statement counts: SQL where there is a table to scan."""
+        """Name of the statement that counts: SQL if there is a table to scan."""
         return HISTOGRAM if self.source else COLLECTED
 
     @cached_property
     def missing_score(self) -> float:
-        """What a missing score counts as: the middle of the bounds."""
+        """Score that stands in for a missing one: the middle of the bounds."""
         return self.lower / 2 + self.upper / 2
 
 
-# What was counted: by a collector, or in SQL.
+# The counts, from a collector or from SQL.
 Counted = ScoreCounts | NDArray[np.int64]
 
 
 class ScoreCall(Call):
-    """A call of a label and a score joined to its source's types.
+    """A call on a label and a score, with the column types of its source.
 
     `prepare` gets the counts as int64, shape (2 * cells,): the negative level's cells, then the positive level's.
     """
@@ -217,7 +217,7 @@ class ScoreCall(Call):
     plan: ScorePlan
 
     def start(self) -> Collector | None:
-        """Return empty counts, where SQL does not count."""
+        """Return empty counts; None if SQL counts."""
         plan = self.plan
         if plan.statistic != COLLECTED:
             return None
@@ -225,11 +225,11 @@ class ScoreCall(Call):
 
     @property
     def statistic_length(self) -> int:
-        """How many counts there are."""
+        """Number of counts."""
         return 2 * int(self.plan.cells.count)
 
     def counts(self, statistic: Counted) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the counts of the negative and of the positive level, each of shape (cells,)."""
+        """Return the counts of the negative and of the positive class, each of shape (cells,)."""
         counted = statistic.counts if isinstance(statistic, ScoreCounts) else np.asarray(statistic, dtype=np.int64)
         negative, positive = counted.reshape(2, -1)
         return negative, positive

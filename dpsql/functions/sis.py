@@ -52,9 +52,9 @@ class SisPlan(SelectionPlan):
     gamma : Fraction
         Weight of the canonical Lipschitz loss, in (0, 1).
     center : {'public', 'target'}
-        Centre of the target.
+        How the target is centred.
     center_share : Fraction
-        Share of epsilon that a private mean of the target costs, in (0, 1).
+        Share of epsilon spent on a private mean of the target, in (0, 1).
     """
 
     lower: Side
@@ -72,10 +72,10 @@ class SisPlan(SelectionPlan):
         *BOUNDS,
         word("mechanism", "How the features are drawn; see the README on mechanisms.", MECHANISMS, "one_shot"),
         share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
-        word("center", "Centre the target by the middle of its bounds, or by its private mean.", CENTERS, "public"),
+        word("center", "Centre the target at the middle of its bounds, or at its private mean.", CENTERS, "public"),
         share(
             "center_share",
-            "Share of epsilon that a private mean of the target costs, between 0 and 1.",
+            "Share of epsilon spent on a private mean of the target, between 0 and 1.",
             0.1,
             hint="0.1 is the usual value.",
         ),
@@ -85,7 +85,7 @@ class SisPlan(SelectionPlan):
 
     @property
     def statistic(self) -> str:
-        """Which statement computes the statistic."""
+        """Name of the statement that computes the statistic."""
         return XTY
 
     @classmethod
@@ -98,12 +98,12 @@ class SisPlan(SelectionPlan):
 
     @cached_property
     def center_epsilon(self) -> Fraction:
-        """The part of epsilon that the private mean of the target costs; 0 when the centre is public."""
+        """Epsilon spent on the private mean of the target; 0 if the centre is public."""
         return self.epsilon * self.center_share if self.center == "target" else Fraction(0)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: the centre where it is private, and the selection."""
+        """The measurement: the centre, if it is private, and the selection."""
         rest = self.epsilon - self.center_epsilon
         selection = OneShotSelection("selection", self.mechanism, rest, self.k, self.gamma)
         if self.center == "public":
@@ -113,21 +113,21 @@ class SisPlan(SelectionPlan):
 
     @property
     def center_scale(self) -> Fraction:
-        """Scale of the noise on the two sums that give a private centre."""
+        """Scale of the noise on the two sums that determine a private centre."""
         centre: LaplaceNoise = self.measurement["centre"]
         return centre.scale()
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scale of the noise that a private centre gets."""
+        """Return the scale of the noise for a private centre."""
         return (self.center_scale,) if self.center == "target" else ()
 
     @property
     def passes(self) -> int:
-        """How often the rows are read: a private centre is drawn first."""
+        """Number of passes over the rows: a private centre takes a pass of its own."""
         return 2 if self.center == "target" else 1
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be; scores are in units of the most that one row can add to one."""
+        """Return how noisy the call would be. One unit is the largest change of a score by one added row."""
         out = one_shot_noise(
             mechanism=self.mechanism,
             gamma=self.gamma,
@@ -150,7 +150,7 @@ class SisPlan(SelectionPlan):
 
 
 class SisCall(BoundedCall):
-    """A dp_sis call joined to its source's types."""
+    """A dp_sis call, with the column types of its source."""
 
     plan: SisPlan
 
@@ -174,13 +174,13 @@ class SisCall(BoundedCall):
 
     @cached_property
     def absent(self) -> NDArray[np.int64]:
-        """What a feature counts as where long rows have no cell of it: its value 0, quantised; shape (d,)."""
+        """Quantised value 0 of each feature, used where long rows have no cell for it; shape (d,)."""
         return absent_values(self.maps)
 
     def cell_products(
         self, features: NDArray[np.int64], values: NDArray[np.float64], target: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return what cells of long rows add to the products of absent ones, in units of ``S**2``, shape (cells,)."""
+        """Return what cells of long rows add to the products of absent cells, in units of ``S**2``; shape (cells,)."""
         return cell_products(self.maps, self.absent, features, values, target)
 
     def prepare(self, statistic: Integers | CrossProducts, progress: Progress) -> Callable[[], list[str]]:
@@ -190,10 +190,10 @@ class SisCall(BoundedCall):
 
 
 class CollectedSisCall(SisCall):
-    """A dp_sis call whose rows come to collectors: as a part of a longer call, which reads them by itself."""
+    """A dp_sis call that reads rows through collectors, as part of a longer call that scans them itself."""
 
     def start(self) -> Collector:
-        """Return empty sums of the target, or of the products where the centre is public."""
+        """Return empty sums of the products if the centre is public, otherwise of the target."""
         return TargetSums() if self.plan.center == "target" else CrossProducts(self.maps)
 
     def turn(self, collector: TargetSums, progress: Progress) -> Collector:
@@ -202,7 +202,7 @@ class CollectedSisCall(SisCall):
 
 
 def draw_selection(plan: SisPlan, utility: Integers, features: Sequence[str]) -> list[str]:
-    """Draw the selected features' names, in the order of their rank.
+    """Draw the names of the selected features, in order of rank.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def draw_selection(plan: SisPlan, utility: Integers, features: Sequence[str]) ->
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon`` less the share that a private centre costs.
+    - **Guarantee**: pure DP at ``plan.epsilon`` less the share spent on a private centre.
     - **Sensitivity**: `dpsql.statistics.xty.utility_range`.
     """
     selection: OneShotSelection = plan.measurement["selection"]

@@ -1,4 +1,4 @@
-"""The Tukey mechanism as passes over the rows: a count, ranges of the blocks, and the blocks' products."""
+"""The Tukey mechanism as passes over the rows: a row count, ranges per block, and products per block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpsql.statistics.votes import blocks_from_count
 if TYPE_CHECKING:
     from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 
-# Fewer rows than this per coefficient are refused after the count: the test could hardly pass.
+# With fewer rows per coefficient the call stops after the count, because the test would almost surely fail.
 _FEWEST_MODELS = 500
 
 
@@ -35,7 +35,7 @@ def start(call: RegressionCall) -> Collector:
 
 
 def blocks_for(call: RegressionCall, rows: int) -> int:
-    """Return the number of blocks for at least so many rows: what the test needs, and no block too small to fit."""
+    """Return the number of blocks for at least `rows` rows: enough for the test, and none too small to fit."""
     columns = len(call.features) + 1
     return max(1, min(models_needed(columns, *call.plan.model_budget), rows // columns))
 
@@ -49,7 +49,7 @@ def _blocks(call: RegressionCall, blocks: int) -> Collector:
     target_middle, target_scale = affine_map(*call.bounded_target)
     shape = (blocks, count + 1)
     middles = np.broadcast_to(np.append(middle, target_middle), shape)
-    # The type of the target may tell its bounds only now: then the pass over the ranges is one too many.
+    # The column type may reveal only now that the target is bounded; then the pass over the ranges is not needed.
     scales = np.broadcast_to(np.append(scale, target_scale), shape)
     products = Products(call, BlockProducts(middles, scales), intervals)
     return products if plan.target_is_bounded else Waiting(products)
@@ -81,43 +81,43 @@ class Counted(Pass[RowCount]):
 
 
 class _Ignoring(Collector):
-    """Nothing of the rows."""
+    """A collector that ignores the rows."""
 
     def zero(self) -> Self:
-        """Return this one: it has nothing to lose."""
+        """Return itself: it holds no state."""
         return self
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Leave the rows alone."""
+        """Ignore the rows."""
 
     def merge(self, other: Self) -> None:
-        """Leave it."""
+        """Ignore the other collector."""
 
 
 class Refused(_Ignoring):
-    """There are too few rows, and only their number was paid for."""
+    """The end of a call with too few rows: only the count is charged."""
 
     def __init__(self, call: RegressionCall) -> None:
         self._call = call
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Go on to nothing."""
+        """Return the last collector."""
         return self
 
     def draw(self, progress: Callable[[float], None]) -> Draw:
-        """Say that nothing was released."""
+        """Return a result without a model."""
         result = self._call.result(None, reason="too few rows for so many features")
         return Draw(self._call.plan.measurement.only("count"), lambda: result)
 
 
 class Waiting(_Ignoring):
-    """A pass that the type of the target made needless."""
+    """A pass that is skipped, because the type of the target determines its bounds."""
 
     def __init__(self, following: Collector) -> None:
         self._following = following
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Go on."""
+        """Return the collector of the next pass."""
         return self._following
 
 
@@ -144,12 +144,12 @@ class Products(Pass[BlockProducts]):
         self._bounds = bounds
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
-        """Fit every block, and draw a point that is deep among the models.
+        """Fit every block, and draw a point of high Tukey depth among the models.
 
         Notes
         -----
-        - **Guarantee**: (epsilon, delta)-DP of what the count leaves, see `dpsql.mechanisms.tukey.tukey`; under
-          replace two models may change, and `dpsql.mechanisms.tukey_budget.row_budget` allows for it.
+        - **Guarantee**: (epsilon, delta)-DP at the budget that the count leaves; see `dpsql.mechanisms.tukey.tukey`.
+          Under replace two models may change; `dpsql.mechanisms.tukey_budget.row_budget` allows for it.
         - **Assumes**: all rows of a privacy unit are in one block.
         """
         models = self.inner.models(progress)
@@ -162,7 +162,7 @@ class Products(Pass[BlockProducts]):
 
 
 def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Quantity]:
-    """Return what a call would need."""
+    """Return how many blocks and rows a call would need."""
     needed = models_needed(n_features + 1, *plan.model_budget)
     out: list[Quantity] = [
         ("models_needed", float(needed), "blocks that make the test pass nearly always, for models that agree"),

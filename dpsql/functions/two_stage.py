@@ -1,4 +1,4 @@
-"""dp_two_stage: a Lasso on each of many blocks of rows, and the features that most blocks vote for."""
+"""dp_two_stage: a Lasso fit on each of many blocks of rows, and a vote of the blocks for features."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
 from dpsql.statistics.votes import KeyedRows, blocks_from_count, utility_range
 
-# Blocks at most, of a private count too: each has a fit of its own, with rows or without.
+# The largest number of blocks, also if it comes from a private count: every block is fitted, even an empty one.
 MOST_BLOCKS = 1_000_000
 _public_hint = "Give a public number, not one from the table."
 
@@ -50,9 +50,9 @@ class TwoStagePlan(SelectionPlan):
     blocks : int or None
         Number of blocks, from 1 to `MOST_BLOCKS`; None to derive it from a private count of the rows.
     rows_per_block : int or None
-        Then the rows that a block should have, from 1 to 1e9.
+        Average number of rows per block if `blocks` is None, from 1 to 1e9.
     count_share : Fraction
-        Share of epsilon that the private count costs, in (0, 1).
+        Share of epsilon spent on the private count, in (0, 1).
     count_failure : Fraction
         Chance that the count exceeds the true one, in (0, 1).
     penalty : float
@@ -62,7 +62,7 @@ class TwoStagePlan(SelectionPlan):
     intercept : bool
         Centre features and target within each block.
     mechanism, gamma
-        As of ``dp_sis``.
+        As in ``dp_sis``.
     """
 
     blocks: int | None
@@ -84,30 +84,30 @@ class TwoStagePlan(SelectionPlan):
         TARGET_LEVELS,
         integer(
             "blocks",
-            "Public number of blocks of rows, from 1 to 1000000. Give it or rows_per_block.",
+            "Public number of blocks of rows, from 1 to 1000000. Give either it or rows_per_block.",
             hint=_public_hint,
             most=MOST_BLOCKS,
         ),
         integer(
             "rows_per_block",
-            "Rows that a block should have: the number of blocks then follows from a private count of the rows.",
+            "Average number of rows per block; the number of blocks is then derived from a private row count.",
             hint=_public_hint,
         ),
         share(
             "count_share",
-            "Share of epsilon that a private count of the rows costs, between 0 and 1.",
+            "Share of epsilon spent on a private row count, between 0 and 1.",
             0.05,
             hint="0.05 is the usual value.",
         ),
         share(
             "count_failure",
-            "Chance that blocks come out smaller than asked, between 0 and 1.",
+            "Chance that blocks are smaller than requested, between 0 and 1.",
             0.0001,
             hint="0.0001 is the usual value.",
         ),
         double(
             "penalty",
-            "Weight of the Lasso's penalty, above 0; with standardize, 1 leaves no feature.",
+            "Weight of the Lasso penalty, above 0. With standardize, a weight of 1 selects no feature.",
             0.1,
             hint="0.1 is the usual value.",
         ),
@@ -135,12 +135,12 @@ class TwoStagePlan(SelectionPlan):
 
     @cached_property
     def count_epsilon(self) -> Fraction:
-        """The part of epsilon that the private count costs; 0 where the number of blocks is public."""
+        """Epsilon spent on the private count; 0 if the number of blocks is public."""
         return Fraction(0) if self.blocks is not None else self.epsilon * self.count_share
 
     @cached_property
     def measurement(self) -> Measurement:
-        """What is drawn: the number of rows where that of the blocks is not public, and the selection."""
+        """The measurement: the row count, if the number of blocks is not public, and the selection."""
         rest = self.epsilon - self.count_epsilon
         selection = OneShotSelection("selection", self.mechanism, rest, self.k, self.gamma)
         if self.blocks is not None:
@@ -155,7 +155,7 @@ class TwoStagePlan(SelectionPlan):
         return (part.scale(),)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be; scores are votes, at most the number of blocks."""
+        """Return how noisy the call would be. Scores are votes, at most the number of blocks."""
         out = one_shot_noise(
             mechanism=self.mechanism,
             gamma=self.gamma,
@@ -176,7 +176,7 @@ class TwoStagePlan(SelectionPlan):
 
 
 class TwoStageCall(Call):
-    """A dp_two_stage call joined to its source's types."""
+    """A dp_two_stage call, with the column types of its source."""
 
     plan: TwoStagePlan
 
@@ -235,7 +235,7 @@ def draw_votes(plan: TwoStagePlan, votes: NDArray[np.int64]) -> list[int]:
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon`` less the share that a private count costs.
+    - **Guarantee**: pure DP at ``plan.epsilon`` less the share spent on a private count.
     - **Sensitivity**: `dpsql.statistics.votes.utility_range`. All rows of a privacy unit are in one block.
     """
     selection: OneShotSelection = plan.measurement["selection"]

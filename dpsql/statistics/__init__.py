@@ -1,1 +1,1 @@
-"""One module per sufficient statistic: what it is, its units, and how far one neighbour can move it."""
+"""Sufficient statistics, one module each: definition, units and sensitivity."""

@@ -1,7 +1,7 @@
-"""Ranges and products of columns within disjoint blocks of rows: what the models of `tukey` are fitted to.
+"""Ranges and products of columns within disjoint blocks of rows, from which the models of `tukey` are fitted.
 
-The block of a row is its key modulo their public number: one row moves one block (`tukey`). The target is the last
-column. See `dpsql.kernels.block_gram` for what counts in a fit.
+The block of a row is its key modulo the public number of blocks, so one row moves one block (`tukey`). The target is
+the last column. `dpsql.kernels.block_gram` defines which rows and values enter a fit.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class ColumnRanges(Fold):
     Parameters
     ----------
     blocks, width : int
-        Columns are the features and the target.
+        Number of blocks, and number of columns: the features and the target.
     """
 
     def __init__(self, blocks: int, width: int) -> None:
         self._ranges = BlockRanges(blocks, width)
 
     def zero(self) -> ColumnRanges:
-        """Return no ranges."""
+        """Return empty ranges."""
         return ColumnRanges(self._ranges.blocks, self._ranges.width)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
@@ -45,16 +45,16 @@ class ColumnRanges(Fold):
         self._ranges.add(_assigned(batch, self._ranges.blocks), np.concatenate((features, target[np.newaxis])))
 
     def maps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return middles and scales of the affine maps that the ranges make, each of shape (blocks, width)."""
+        """Return middles and scales of the affine maps derived from the ranges, each of shape (blocks, width)."""
         return self._ranges.maps()
 
     def state(self) -> pa.RecordBatch:
-        """Return the ends of the ranges: the bits of doubles, with one zero."""
+        """Return the ends of the ranges as the bits of doubles, with a single zero."""
         least, most = self._ranges.ends()
         return record({"least": (least + 0.0).view(np.int64), "most": (most + 0.0).view(np.int64)})
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Widen the ranges by others."""
+        """Widen the ranges by those of another fold."""
         least, most = (numbers(state, name).view(np.float64) for name in ("least", "most"))
         self._ranges.widen(least.reshape(-1, self._ranges.width), most.reshape(-1, self._ranges.width))
 

@@ -1,9 +1,9 @@
-"""Counts of rows per cell, and the utility of a cell for a quantile: how far one privacy unit moves them.
+"""Counts of rows per cell, the utility of a cell for a quantile, and the sensitivity of both.
 
-Cells are disjoint and public, and the cell of a row is a function of that row alone: every row is counted in
-one cell of a histogram, or in none when its value is missing. A unit has at most m rows.
+Cells are disjoint and public, and the cell of a row depends on that row alone. Every row is counted in one
+cell of a histogram, or in none if its value is missing. A unit has at most m rows.
 
-Histograms, with w of them counted from the same rows (such as a coarse and a fine one of each column):
+The table is for w histograms of the same rows, such as a coarse and a fine one for each column:
 
 ===========  ============  ==================  ============================================================
 relation     L1            squared L2          why
@@ -13,10 +13,10 @@ replace      2 w m         2 w m**2            at most m rows leave and m come; 
                                                they cancel, so the squares of both parts add up at worst
 ===========  ============  ==================  ============================================================
 
-The utility of a cell for the quantile q is ``-max(0, left - q n, q n - right)``, in rows: n is the true number
-of rows, left of them lie before the cell and right of them before its end. It is 0 where a share q of the rows
-may end in the cell, and otherwise the distance to that in ranks. What selection needs is the range of the
-utility, the spread of its changes over all cells. For m rows:
+The utility of a cell for the quantile q is ``-max(0, left - q n, q n - right)``, in rows. n is the true number
+of rows, ``left`` of which lie before the cell and ``right`` before its end. The utility is 0 if the quantile
+may lie in the cell, and otherwise minus the distance to it in ranks. Selection needs the range of the utility,
+the spread of its changes over all cells. For m rows:
 
 ===========  =====================  =======================================================================
 relation     range                  why
@@ -27,14 +27,14 @@ replace      2 m                    n stays, left and right move by at most 1 ei
                                     value counts as removed, which moves no cell further
 ===========  =====================  =======================================================================
 
-This holds because q n follows the data. Against a rank that is fixed, public or noisy, an added row moves
-the utility of a cell up or down by 1: range 2, also for the median.
+This holds because q n depends on the data. With a fixed rank, public or noisy, an added row moves the utility
+of a cell up or down by 1, so the range is 2, even for the median.
 
-In a recursion a level has one selection per sub-range, each with a q of its own, and all sub-ranges of a
-level share one epsilon. An added row is in one of them. A replaced row may leave one sub-range and enter
-another: it spends ``c 2 max(q, 1 - q)`` in each, with the coefficient c of either. Doubling the range, to
-``4 m max(q, 1 - q)``, keeps the sum within the epsilon of the level; the first level, which has one
-sub-range, has no need of that. Of m rows each spends a share 1/m, wherever it is.
+In a recursion, a level has one selection per sub-range, each with its own q, and all sub-ranges of a level
+share one epsilon. An added row is in one of them. A replaced row may leave one sub-range and enter another:
+it spends ``c 2 max(q, 1 - q)`` in each, with the coefficient c of that sub-range. Doubling the range, to
+``4 m max(q, 1 - q)``, keeps the sum within the epsilon of the level. The first level has one sub-range and
+needs no doubling. Each of m rows spends a share 1/m, whichever sub-range it is in.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from dpsql.kernels.cells import FINE_CELLS, GridCounts, MagnitudeCounts
 
 
 def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
-    """Return how far the counts of all histograms move between neighbouring tables, as a sum.
+    """Return the L1 sensitivity of the counts of all histograms together.
 
     Parameters
     ----------
     neighbours : {'add_remove', 'replace'}
     histograms : int
-        Histograms that count the same rows, >= 1.
+        Number of histograms that count the same rows, >= 1.
     max_rows_per_unit : int
         >= 1.
 
@@ -75,7 +75,7 @@ def l1_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: i
 
 
 def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per_unit: int = 1) -> int:
-    """Return how far the counts of all histograms move between neighbouring tables, as a sum of squares.
+    """Return the squared L2 sensitivity of the counts of all histograms together.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per
 
 
 def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
-    """Return the range that the selection of one cell is calibrated to.
+    """Return the utility range to which the selection of one cell is calibrated.
 
     Parameters
     ----------
@@ -120,9 +120,9 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
 
     Notes
     -----
-    Why it holds for an added row, in cell r. It adds 1 to n, and so q to ``q n``. The distance of a cell is the
-    largest of 0, ``left - q n`` and ``q n - right``, so it rises by no more than the term that rises most, and falls
-    by no more than the term that falls most:
+    Proof for an added row in cell r. The row adds 1 to n, and so q to ``q n``. The distance of a cell is the largest
+    of 0, ``left - q n`` and ``q n - right``. So it rises by at most the largest rise of these terms, and falls by at
+    most their largest fall:
 
     ==========  ==============  ============  ============  =====================
     cell        left and right  left - q n    q n - right   distance
@@ -132,18 +132,18 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
     r itself    0 and + 1       -q            -(1 - q)      [-max(q, 1 - q), 0]
     ==========  ==============  ============  ============  =====================
 
-    All of it is in ``[-max(q, 1 - q), max(q, 1 - q)]``. Cells after r that lie on both sides of the quantile take
-    ``2 (1 - q)`` of that, cells before r on both sides of it ``2 q``, so the range is reached. A removed row is an
-    added one read backwards.
+    All changes lie in ``[-max(q, 1 - q), max(q, 1 - q)]``. Cells after r on both sides of the quantile attain a spread
+    of ``2 (1 - q)``, and cells before r on both sides of it ``2 q``, so the range is tight. A removed row is the
+    reverse of an added one.
 
-    A replaced row leaves n as it is, and moves left and right by at most 1 each, so all distances by at most 1.
+    A replaced row does not change n. It moves ``left`` and ``right`` by at most 1 each, so all distances by at most 1.
 
-    It holds for cells without rows as well, and so for a candidate that is outside of the sub-range.
+    The bound also holds for cells without rows, and so for a candidate outside the sub-range.
     """
     relation = relation_of(neighbours, max_rows_per_unit)
     added = 2 * max(quantile, 1 - quantile)
     if whole:
-        # A replaced row leaves q n where it is: every distance moves by 1 at most, either way.
+        # A replaced row does not change q n, so every distance moves by at most 1, up or down.
         return relation.rows * relation.pick(added, Fraction(2))
     return relation.spread(added)
 
@@ -156,11 +156,11 @@ class RowCount(Fold):
 
     @staticmethod
     def sensitivity(relation: Relation) -> int:
-        """Return how far the number moves: a replaced unit of a rows by one of b moves it by ``|a - b|``."""
+        """Return the sensitivity: replacing a unit of a rows by one of b rows moves the number by ``|a - b|``."""
         return relation.rise(1)
 
     def zero(self) -> RowCount:
-        """Return no rows."""
+        """Return a count of zero."""
         return RowCount()
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
@@ -177,12 +177,12 @@ class RowCount(Fold):
 
 
 class GridHistogram(Fold):
-    """Rows per cell of an even grid over public bounds, of the target alone; see `dpsql.kernels.cells.GridCounts`.
+    """Histogram of the target on an even grid over public bounds; see `dpsql.kernels.cells.GridCounts`.
 
     Parameters
     ----------
     cells : GridCounts
-        Empty.
+        An empty histogram.
     """
 
     def __init__(self, cells: GridCounts) -> None:
@@ -216,12 +216,12 @@ class GridHistogram(Fold):
 
 
 class MagnitudeHistogram(Fold):
-    """Rows per cell of the public logarithmic scale; see `dpsql.kernels.cells.MagnitudeCounts`.
+    """Histograms of columns on a public logarithmic scale; see `dpsql.kernels.cells.MagnitudeCounts`.
 
     Parameters
     ----------
     features : int
-        How many features are counted: all, or none.
+        Number of features that are counted: all, or none.
     target : bool
         Whether the target is counted, after the features.
     """

@@ -1,8 +1,8 @@
 """Sums of a target and of the errors of its prediction: the statistic of dp_regression_metrics.
 
-Units: target t and prediction become integers in ``[-S, S]`` by the same public bounds (`fixed_point`), and the error e
-is their difference, clipped to a public bound B: so ``rows, t, t**2, e**2, abs(e)`` sum to exact integers. A row adds
-1, at most S in absolute value, and something from 0 to ``S**2``, ``B**2`` and B: `sensitivities`.
+Units: target t and prediction are integers in ``[-S, S]`` by the same public bounds (`fixed_point`). The error e is
+their difference, clipped to a public bound B. So the sums of ``1, t, t**2, e**2, abs(e)`` are exact integers. A row
+adds 1, a term in [-S, S], and terms from 0 to ``S**2``, ``B**2`` and B; see `sensitivities`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpsql.kernels.wide_sums import WideSums
 
 
 def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:
-    """Return how far each of the five sums moves between neighbouring tables.
+    """Return the sensitivity of each of the five sums.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, i
         B, in units where S is 1, >= 1.
     """
     one = FIXED_POINT_ONE
-    # Each row raises all sums but that of t, which is of either sign.
+    # Each row raises every sum except that of t, whose terms may have either sign.
     return (
         relation.rise(1),
         relation.norm(one),
@@ -55,7 +55,7 @@ class ErrorSums(Fold):
         self._sums = WideSums((5,))
 
     def sensitivity(self, relation: Relation) -> tuple[int, int, int, int, int]:
-        """Return how far each of the sums moves."""
+        """Return the sensitivity of each sum."""
         return sensitivities(relation, self._bound)
 
     def zero(self) -> ErrorSums:
@@ -63,7 +63,7 @@ class ErrorSums(Fold):
         return ErrorSums(*self._given)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows, the prediction the one feature; NULL counts as the middle of the bounds."""
+        """Add a batch of rows. The prediction is the only feature; NULL counts as the middle of the bounds."""
         coded = quantise(target.copy(), *self._map).astype(np.int64)
         error = np.clip(coded - quantise(features[0].copy(), *self._map).astype(np.int64), -self._bound, self._bound)
         parts = [len(coded), *(part.sum() for part in (coded, coded**2, error**2, np.abs(error)))]

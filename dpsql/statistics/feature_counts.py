@@ -1,20 +1,20 @@
-"""Counts of binary features by label: the statistic of feature filters, and how far one privacy unit moves it.
+"""Counts of binary features by label: the statistic of feature filters, and its sensitivity.
 
-A row has a label, positive or negative, and holds at most r of d features ("ones"), each once. ``n11_j`` and ``n10_j``
-count the positive and the negative rows that hold feature j, ``n1`` and ``n0`` the rows of each label. A row without a
-label counts for nothing. r is enforced, by a sample that looks at the row alone, never assumed; repeats of a feature in
-a row are dropped first, or one coordinate would move by more than 1.
+A row has a positive or a negative label, and holds at most r of d features ("ones"), each once. ``n11_j`` and ``n10_j``
+count the positive and the negative rows that hold feature j; ``n1`` and ``n0`` are the class sizes. A row without a
+label is ignored. The limit r is enforced by a sample that depends on the row alone; it is never assumed. Repeats of a
+feature in a row are dropped first, because they would move one coordinate by more than 1.
 
 Scores of a feature, ``n01 = n1 - n11`` and ``n00 = n0 - n10``:
 
 - ``total_count``: ``n11 + n10``.
 - ``difference_count``: ``|n11 - n10|``.
 - ``purity``: ``max(|n11 - n10|, |n01 - n00|)``.
-- ``information_gain``: n times the mutual information of feature and label, in nats, n the number of rows. Twice it is
-  the G statistic of the 2 x 2 table, about chi-square with one degree of freedom where feature and label are
-  independent.
+- ``information_gain``: n times the mutual information of feature and label, in nats, where n is the number of rows.
+  Twice this score is the G statistic of the 2 x 2 table, which is approximately chi-square with one degree of freedom
+  if feature and label are independent.
 
-What noise is added to, with ``R = min(r, d)``; everything else is computed from the noisy numbers:
+Noise is added to the following numbers, with ``R = min(r, d)``; everything else is computed from the noisy numbers:
 
 =================================  =======================  ============  ============  ==================  ============
 released (for the score)           numbers                  A/R: L1       squared L2    replace: L1         squared L2
@@ -27,17 +27,18 @@ counts_and_labels                  n11, n10, n1, n0         R + 1         R + 1 
 (information_gain)
 =================================  =======================  ============  ============  ==================  ============
 
-Why. An added row with the set S of features (at most R of them) moves one coordinate by 1 for each of them, and one for
-its label. A replaced row leaves with S and comes with T. *totals*: features in both cancel, so the symmetric difference
-of S and T moves by 1 each: at most 2 R of d. *counts*, other label: S moves in one half and T in the other, nothing
-cancels, all moves are 1; with the same label it is the symmetric difference again. *differences*, other label: both
-move the differences in the same direction, features in both by 2: with ``a = |S and T|`` the sum of squares is
-``|S| + |T| - 2 a + 4 a``, largest for S = T. Hence 4 R, twice what two independent changes would give. The label
-difference moves by 2 as well.
+Proof. An added row with the set S of at most R features moves one coordinate by 1 for each of them, and one for its
+label. A replacement removes a row with S and adds one with T. *totals*: features in both cancel, so each feature in the
+symmetric difference of S and T moves by 1: at most 2 R of d. *counts*, different labels: S moves in one half and T in
+the other, nothing cancels, and all changes are 1. With equal labels it is the symmetric difference again.
+*differences*, different labels: both rows move the differences in the same direction, features in both by 2. With
+``a = |S and T|`` the sum of squares is ``|S| + |T| - 2 a + 4 a``, which is largest for S = T. Hence 4 R, twice the
+bound for two independent changes. The label difference moves by 2 as well.
 
-Units of up to m rows: their rows can be exchanged one at a time, so norms multiply by m, squares by ``m**2``.
+For units of up to m rows, the rows can be exchanged one at a time, so norms are multiplied by m and squares by
+``m**2``.
 
-Exact scores, which selections and the sparse vector technique look at; sensitivity of one score and range of all:
+Selections and the sparse vector technique read exact scores. Sensitivity of one score, and range over all scores:
 
 ==================  ==================================  ========================  ==========================
 score               A/R: sensitivity, range             replace                   why
@@ -52,16 +53,16 @@ information_gain    D, 2 D                              D, 2 D                  
 *difference_count* with R = 1 under replace: a changed label moves one score by up to 2 and no other; changed features
 move two scores by 1 each. So the range is 2.
 
-*purity* of every feature moves with the label, but most of that is common to all and no selection sees it: with s the
-difference of a feature and t that of the labels, ``max(|s|, |t - s|) = |t| / 2 + |s - t / 2|``. An added row moves
-``s - t / 2`` by 1/2, up for features that it holds and down for others or the other way round, so the second term moves
-within [-1/2, 1/2]. A replaced row does so twice.
+*purity* of every feature moves with the label, but most of the change is common to all features and does not affect a
+selection. Let s be the difference of a feature and t that of the labels. Then
+``max(|s|, |t - s|) = |t| / 2 + |s - t / 2|``. An added row moves ``s - t / 2`` by 1/2, up for features that it holds
+and down for others, or the reverse. So the second term moves within [-1/2, 1/2]. A replaced row does so twice.
 
-Times m for units of m rows.
+For units of m rows, multiply by m.
 
-The largest number of rows has to be public for ``information_gain``, because D grows with it. Keeping the rows of the
-smallest keyed numbers turns an added row into a replaced one when the table is full. That is covered here: D is the
-same for both relations. It is not covered for the other scores, so they take no such limit.
+For ``information_gain`` the largest number of rows must be public, because D grows with it. The limit keeps the rows
+with the smallest keyed hashes, so in a full table an added row may replace another. The bound covers this, because D
+is the same for both relations. The bounds of the other scores do not, so they take no such limit.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ from dpsql.noise.exact import log_bounds
 
 SCORES = ("total_count", "difference_count", "purity", "information_gain")
 RELEASED = ("totals", "differences", "differences_and_labels", "counts", "counts_and_labels")
-# What is released for a score.
+# The statistic that is released for each score.
 RELEASED_FOR = {
     "total_count": "totals",
     "difference_count": "differences",
@@ -89,13 +90,13 @@ INFORMATION_UNIT = 1 << 20
 LARGEST_ROWS = 1 << 32
 
 _DIGITS = 40
-# Terms n log n in an information score.
+# Number of terms n log n in an information score.
 _TERMS = 9
 
 
 @dataclass(frozen=True)
 class Norms:
-    """How far released numbers move between neighbouring tables.
+    """Sensitivities of released numbers.
 
     Attributes
     ----------
@@ -117,7 +118,7 @@ def released_norms(
     n_features: int | None = None,
     max_rows_per_unit: int = 1,
 ) -> Norms:
-    """Return how far released numbers move between neighbouring tables.
+    """Return the sensitivities of released numbers.
 
     Parameters
     ----------
@@ -125,11 +126,11 @@ def released_norms(
         One of `RELEASED`.
     neighbours : {'add_remove', 'replace'}
     max_features_per_row : int
-        Features that one row holds at most, >= 1; enforced.
+        Largest number of features that one row holds, >= 1; enforced.
     n_features : int, optional
-        Public number of features, >= 1; unknown: no fewer than a row holds.
+        Public number of features, >= 1. If unknown, it is assumed to be at least as large as a row's number.
     max_rows_per_unit : int
-        Rows of one privacy unit at most, >= 1.
+        Largest number of rows of one privacy unit, >= 1.
 
     Returns
     -------
@@ -144,10 +145,10 @@ def released_norms(
     if released not in RELEASED:
         raise ParameterError("P018", f"released must be one of {', '.join(RELEASED)}; got {released!r}.")
     moved = ones + 1 if released.endswith("labels") else ones
-    # Differences move by -1 as well as by 1: what a removed and an added row do may add up in each of them.
+    # Differences move by -1 or by 1, so the effects of a removed and an added row may add up in each of them.
     norms = Norms(relation.norm(moved), relation.squared_norm(moved, opposing=released.startswith("differences")))
     if released == "totals" and n_features is not None:
-        # A replaced row moves the features that one of the two rows has, by 1 each, and there are no more than all.
+        # A replaced row moves by 1 each feature that only one of the two rows has, at most all features.
         most = relation.rows * n_features
         return Norms(min(norms.l1, most), min(norms.squared_l2, relation.rows * most))
     return norms
@@ -156,7 +157,7 @@ def released_norms(
 def score_sensitivity(
     score: str, neighbours: str, *, max_rows_per_unit: int = 1, largest_rows: int | None = None
 ) -> int:
-    """Return how far one exact score moves between neighbouring tables.
+    """Return the sensitivity of one exact score.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ def score_sensitivity(
     max_rows_per_unit : int
         >= 1.
     largest_rows : int, optional
-        Public, enforced limit of the rows that are counted; for ``information_gain``.
+        Public, enforced limit on the number of rows that count; for ``information_gain``.
 
     Returns
     -------
@@ -180,7 +181,7 @@ def score_sensitivity(
     """
     relation = relation_of(neighbours, max_rows_per_unit)
     _check_score(score)
-    if score == "information_gain":  # the bound is of a row that comes, goes or is replaced
+    if score == "information_gain":  # the bound holds for an added, a removed and a replaced row
         return relation.rise(information_sensitivity(largest_rows))
     return relation.rise(1) if score == "total_count" else relation.norm(1)
 
@@ -194,7 +195,7 @@ def score_range(
     max_rows_per_unit: int = 1,
     largest_rows: int | None = None,
 ) -> int:
-    """Return the largest spread of the changes of all exact scores: what a selection is calibrated to.
+    """Return the largest spread of the changes of all exact scores, to which a selection is calibrated.
 
     Parameters
     ----------
@@ -214,10 +215,10 @@ def score_range(
         As `score_sensitivity` and `released_norms` do.
     """
     relation, ones = relation_of(neighbours, max_rows_per_unit), _ones(max_features_per_row, n_features)
-    if score == "information_gain":  # either way, by what bounds a replaced row too
+    if score == "information_gain":  # up or down; the bound also holds for a replaced row
         return 2 * score_sensitivity(score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows)
     _check_score(score)
-    # Between two features of one row a difference may rise and another fall.
+    # One row may raise the difference of one feature and lower that of another.
     return relation.spread(2 if score == "difference_count" and ones > 1 else 1)
 
 
@@ -227,17 +228,17 @@ def is_monotone(score: str, neighbours: str) -> bool:
 
 
 def information_sensitivity(largest_rows: int | None) -> int:
-    """Return how far one exact information score moves when a row comes, goes or is replaced.
+    """Return the sensitivity of one exact information score to an added, removed or replaced row.
 
     Parameters
     ----------
     largest_rows : int
-        Most rows that either table has, in [1, 2**32].
+        Largest number of rows of either table, in [1, 2**32].
 
     Returns
     -------
     sensitivity : int
-        In units of 1 / `INFORMATION_UNIT` nats, rounded up, with the rounding of both scores.
+        In units of 1 / `INFORMATION_UNIT` nats, rounded up; includes the rounding errors of both scores.
 
     Raises
     ------
@@ -248,7 +249,7 @@ def information_sensitivity(largest_rows: int | None) -> int:
     -----
     n times the mutual information moves by at most ``f(n) = n ln n - (n - 1) ln(n - 1) <= 1 + ln n`` between tables
     of at most n rows, under either relation (PrivBayes; every table of up to 41 rows was enumerated in the review,
-    up to 15 in the tests). f grows with n, so that of the limit holds for all smaller tables.
+    up to 15 in the tests). f grows with n, so the bound at the limit holds for all smaller tables.
 
     `exact_scores` rounds nine terms ``k ln k``, k <= n. A double ``ln k`` is within ``2**-40`` (see
     `dpsql.noise.discrete`), so each term is off by at most ``1/2 + n 2**-19`` units: the product with k and its
@@ -315,7 +316,7 @@ def _check_score(score: str) -> None:
 
 
 def _ones(max_features_per_row: int, n_features: int | None) -> int:
-    """Return how many features one row holds at most, with everything checked."""
+    """Check the arguments and return the largest number of features that one row holds."""
     for name, value in (
         ("max_features_per_row", max_features_per_row),
         ("n_features", 1 if n_features is None else n_features),
@@ -326,6 +327,6 @@ def _ones(max_features_per_row: int, n_features: int | None) -> int:
 
 
 def present_in(features: NDArray[np.float32] | NDArray[np.float64], above: float | None) -> NDArray[np.bool_]:
-    """Return which features are present: above a number, or, without one, neither zero nor NaN."""
+    """Return which features are present: those above a number, or, without a number, neither zero nor NaN."""
     found: NDArray[np.bool_] = (features != 0) & ~np.isnan(features) if above is None else features > above
     return found

@@ -1,4 +1,4 @@
-"""The Gram statistics of best-subset selection, and how far one row moves a subset's score.
+"""The Gram statistics of best-subset selection, and the sensitivity of a subset's score.
 
 Units: features ``x`` and target ``y`` are integers in ``[-S, S]`` (`fixed_point`), so ``G = X'X``,
 ``h = X'y`` and ``c = y'y`` are exact integers in units of ``S**2``. A score is in units of 1, with
@@ -23,13 +23,15 @@ replace         |change| <= m Delta    up to m rows fewer, then up to m rows mor
                                        two changes of opposite sign
 ==============  =====================  =================================================
 
-The ridge does not depend on the data, so it changes nothing. Without the ball the residual sum of
-squares has no bound: the coefficients that fit the old rows may miss the new one by any amount.
+The ridge does not depend on the data, so it does not affect the bounds. Without the ball the change of
+the residual sum of squares has no bound: coefficients that fit the old rows may miss the new one by
+any amount.
 
-A column that is in every subset, such as an intercept, counts in s: it is inside the ball too.
+A column that is in every subset, such as an intercept, counts in s, because its coefficient is also in
+the ball.
 
-Scores are computed numbers. When each lies within an interval of public width w around the true
-one, errors change a difference by at most w either way, hence the ranges below.
+Scores are computed with rounding errors. If each lies within an interval of public width w around the
+true score, errors change a difference by at most w up or down, hence the ranges below.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def score_sensitivity(size: int, radius: Fraction) -> Fraction:
     Parameters
     ----------
     size : int
-        Columns of a subset, >= 1, columns that are in every subset included.
+        Number of columns of a subset, >= 1, including columns that are in every subset.
     radius : Fraction
         Radius of the ball, >= 0, in units of the target per unit of a feature, both scaled to [-1, 1].
     """
@@ -75,13 +77,13 @@ def utility_range(
     width : Fraction
         Every computed score lies in an interval of this width around the true score.
     max_rows_per_unit : int
-        Rows that one privacy unit may have, >= 1.
+        Largest number of rows of one privacy unit, >= 1.
     """
     return relation_of(neighbours, max_rows_per_unit).spread(score_sensitivity(size, radius)) + 2 * width
 
 
 class Gram(Fold):
-    """Exact products of all columns: the intercept's first, where there is one, and the target's last.
+    """Exact products of all columns: the intercept first, if there is one, and the target last.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ class Gram(Fold):
         return Gram(self._maps, intercept=self._intercept)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add the products of a batch of rows, the target coded."""
+        """Add the products of a batch of rows, with the coded target."""
         middle, scale = self._maps
         matrix = np.empty((len(target), len(features) + 1 + self._intercept))
         matrix[:, self._intercept : -1] = quantise(features.T.copy(), middle, scale)

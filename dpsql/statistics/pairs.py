@@ -1,4 +1,4 @@
-"""Scores S of pairs of columns, counted in the whole table or within blocks: what `kendall` makes utilities of."""
+"""Scores S of pairs of columns in the whole table or within blocks, from which `kendall` computes utilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpsql.kernels.staging import StagedColumns
 
 @dataclass(frozen=True)
 class Pairs:
-    """Scores S of pairs of columns; the target stands after the features.
+    """Scores S of pairs of columns; the target follows the features.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class WholeTable(KeptRows):
         self._staged = StagedColumns(width)
 
     def zero(self) -> WholeTable:
-        """Return no rows."""
+        """Return an empty collection."""
         return WholeTable(self._staged.width)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
@@ -48,17 +48,17 @@ class WholeTable(KeptRows):
         self._staged.append([*features, target])
 
     def merge(self, other: WholeTable) -> None:
-        """Put the rows of another one behind these."""
+        """Append the rows of another collection."""
         self._staged.extend(other._staged)
 
     def _ranked(self, progress: Callable[[float], None] | None = None) -> RankedTable:
-        """Rank every column; the rows are given up."""
-        compiled_kernels(self._staged.rows * self._staged.width)  # large work is worth waiting for them
+        """Rank every column, and free the rows."""
+        compiled_kernels(self._staged.rows * self._staged.width)  # compiling them pays off for large tables
         columns = (self._staged.take(position) for position in range(self._staged.width))
         return RankedTable(columns, progress=progress)
 
     def pairs(self, progress: Callable[[float], None]) -> Pairs:
-        """Return the scores of any two columns, counted when they are asked for."""
+        """Return the scores of any two columns, counted on demand."""
         table = self._ranked(progress)
         return Pairs(
             self._staged.width - 1,
@@ -67,7 +67,7 @@ class WholeTable(KeptRows):
         )
 
     def counts(self) -> tuple[list[int], list[int]]:
-        """Return the concordant and the discordant pairs of every feature with the target."""
+        """Return the numbers of concordant and of discordant pairs of every feature with the target."""
         features = self._staged.width - 1
         concordant, discordant = self._ranked().counts(features, range(features))
         return concordant[0].tolist(), discordant[0].tolist()
@@ -83,7 +83,7 @@ class BlockScores(Fold):
 
     Notes
     -----
-    A batch holds whole blocks, told apart by `Batch.keys`: the rows of a block come together, in any order.
+    A batch holds whole blocks, identified by `Batch.keys`. The rows of a block are consecutive, in any order.
     """
 
     whole_blocks = True
@@ -93,7 +93,7 @@ class BlockScores(Fold):
         self._scores: dict[int, NDArray[np.int64]] = {}
 
     def zero(self) -> BlockScores:
-        """Return no scores."""
+        """Return zero scores."""
         return BlockScores(self._width)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
@@ -118,13 +118,13 @@ class BlockScores(Fold):
         total += scores + scores.T
 
     def pairs(self, progress: Callable[[float], None]) -> Pairs:
-        """Return what was counted."""
+        """Return the scores."""
         sizes = np.array(sorted(self._scores), dtype=np.int64)
         scores = np.array([self._scores[size] for size in sizes.tolist()]).reshape(len(sizes), self._width, self._width)
         return Pairs(self._width - 1, sizes, lambda base, others, progress: scores[:, base, others])
 
     def state(self) -> pa.RecordBatch:
-        """Return the sizes that occur, ascending, and the matrix of each."""
+        """Return the block sizes that occur, ascending, and the matrix of each."""
         sizes = sorted(self._scores)
         scores = [self._scores[size].ravel() for size in sizes]
         return record({"sizes": sizes, "scores": np.concatenate(scores) if scores else []})

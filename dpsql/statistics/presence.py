@@ -1,7 +1,7 @@
-"""Rows by label and present feature, and by the names of private features: folds of the counts of `feature_counts`.
+"""Folds of the counts of `feature_counts`: rows by label and present feature, and rows by private feature name.
 
-Of the features present in a row at most so many count, drawn by a hash that only the call knows, so that a row moves at
-most so many pairs of counts, as `feature_counts.released_norms` says. A row whose label is neither of the two levels
+At most `most` of the features present in a row count. A hash with the call's secret key picks them. So a row moves at
+most `most` pairs of counts, as `feature_counts.released_norms` assumes. A row whose label is neither of the two levels
 moves none.
 """
 
@@ -26,13 +26,13 @@ class FeatureCounts(Fold):
     Parameters
     ----------
     width : int
-        Features.
+        Number of features.
     most : int
-        Features of a row that count.
+        Largest number of features that count per row.
     above : float, optional
-        A larger value is a present feature; by default any but zero.
+        A feature is present if its value is larger; by default, if it is not zero.
     vocabulary : Vocabulary, optional
-        Where the features are names that were drawn: which numbers in the rows stand for them.
+        For privately drawn feature names: the numbers that represent them in the rows.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class FeatureCounts(Fold):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Counts so far, shape (2 * d + 2,): of the positive level, of the negative one, and rows of each."""
+        """Counts so far, shape (2 * d + 2,): of the positive class, of the negative class, and the two class sizes."""
         return self._counts
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows that come with all features."""
+        """Count a batch of rows with the values of all features."""
         present = present_in(features, self._above)
         overfull = np.flatnonzero(present.sum(axis=0) > self._most)
         if len(overfull):
@@ -71,17 +71,17 @@ class FeatureCounts(Fold):
         positions: NDArray[np.int64],
         batch: Batch,
     ) -> None:
-        """Count a batch of rows that come with the features that they have.
+        """Count a batch of rows with lists of the features that they have.
 
         Parameters
         ----------
         target : ndarray of float64, shape (rows,)
         lengths : ndarray of integers, shape (rows,)
-            How many features each row has.
+            Number of features of each row.
         positions : ndarray of int64, shape (sum of lengths,)
-            Which ones; the same one may come several times.
+            Positions of these features; a row may repeat one.
         batch : Batch
-            Whose keys are hashes of the rows' identities.
+            Its keys are hashes of the rows' identities.
         """
         if self.vocabulary is not None:
             lengths, positions = self.vocabulary.known(lengths, positions)
@@ -103,26 +103,26 @@ class FeatureCounts(Fold):
 
 
 class Vocabulary:
-    """Names of features that are private: what the rows call them, and which of them are released.
+    """Private feature names: their numbers in the rows, and which of them are released.
 
     Parameters
     ----------
     names : sequence of bytes
-        Every name in the rows, as UTF-8; in the rows they are numbered as they stand here.
+        Every name in the rows, as UTF-8. A row refers to a name by its position here.
     key : bytes
-        Of the call.
+        Key of the call.
     """
 
     def __init__(self, names: Sequence[bytes], key: bytes) -> None:
         self.names = names
-        # The numbers come in any order, so what is kept of a row follows from the names.
+        # Names are numbered in no fixed order, so the sample of a row depends on the names instead.
         self.words = text_words(names, key)
         self.released: tuple[str, ...] = ()
         self._position = np.full(len(names), -1, dtype=np.int64)
         self.released_words = self.words[:0]
 
     def release(self, names: Sequence[str]) -> None:
-        """Take note of the names that are released, in the order of the features."""
+        """Record the released names, in the order of the features."""
         self.released = tuple(names)
         numbers = {name: number for number, name in enumerate(self.names)}
         released = np.array([numbers[name.encode()] for name in names], dtype=np.int64)
@@ -132,19 +132,19 @@ class Vocabulary:
     def known(
         self, lengths: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return what is left of rows' features when those that are not released go."""
+        """Return the features of the rows without those that are not released."""
         found = self._position[positions]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         return np.bincount(rows[found >= 0], minlength=len(lengths)), found[found >= 0]
 
 
 class NameCounts(Fold):
-    """Counts of rows by the names of their features, of which at most so many count in each row.
+    """Counts of rows by feature name, of which at most `most` count per row.
 
     Parameters
     ----------
     most : int
-        Names of a row that count.
+        Largest number of names that count per row.
     """
 
     def __init__(self, most: int) -> None:
@@ -153,7 +153,7 @@ class NameCounts(Fold):
         self.counts = np.zeros(0, dtype=np.int64)
 
     def learn(self, names: Sequence[bytes], key: bytes) -> None:
-        """Take in every name in the rows, before they come; once, what is told again is left alone."""
+        """Set the names that occur in the rows, before the rows are added; later calls have no effect."""
         if not self.vocabulary.names and names:
             self.vocabulary = Vocabulary(names, key)
             self.counts = np.zeros(len(names), dtype=np.int64)
@@ -165,24 +165,24 @@ class NameCounts(Fold):
         return other
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Refuse rows with all features: their names are public."""
+        """Refuse rows with the values of all features, because their names are public."""
         raise InternalError("I004", "an internal function was given a part of another call. Use the dp_ functions.")
 
     def add_sparse(
         self, target: NDArray[np.float64], lengths: NDArray[np.int64], positions: NDArray[np.int64], batch: Batch
     ) -> None:
-        """Count a batch of rows; as `FeatureCounts.add_sparse`, whatever their label."""
+        """Count a batch of rows as `FeatureCounts.add_sparse` does, but regardless of their labels."""
         _, kept = keep_features(lengths, positions, self.most, batch, self.vocabulary.words)
         np.add.at(self.counts, kept, 1)
 
     def state(self) -> pa.RecordBatch:
-        """Return names that were seen, ascending as bytes, and their counts; their numbers come in any order."""
+        """Return the names seen, sorted as bytes, and their counts; the numbering of names has no fixed order."""
         seen = sorted((self.vocabulary.names[number], number) for number in np.flatnonzero(self.counts).tolist())
         names = pa.array([name for name, _ in seen], type=pa.binary())
         return record({"names": names, "rows": self.counts[[number for _, number in seen]]})
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Add other counts, of names that this one knows."""
+        """Add other counts, whose names this fold knows."""
         known = {name: number for number, name in enumerate(self.vocabulary.names)}
         found = [known[name] for name in field(state, "names").to_pylist()]
         self.counts[found] += numbers(state, "rows")
@@ -195,7 +195,7 @@ def keep_features(
     batch: Batch,
     words: NDArray[np.uint64] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the features that count: each once in a row, and `most` of a row, by a keyed order of its own.
+    """Return the features that count: each once per row, and at most `most` per row, by the row's own keyed order.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def keep_features(
         As for `FeatureCounts.add_sparse`.
     most : int
     words : ndarray of uint64, shape (features, 2), or None
-        What the positions stand for; None where they are public.
+        Hashes of the names at the positions; None for public names.
 
     Returns
     -------
@@ -228,10 +228,10 @@ def keep_features(
 
 
 def _sample(present: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
-    """Keep at most `most` features of each row, any of them as likely, of shape (d, rows).
+    """Keep at most `most` features of each row, all equally likely; shape (d, rows).
 
-    A row's sample depends on its own keys alone. Equal keys (a chance of ``2**-64`` a pair) are settled in no
-    particular way: no more than `most` features are kept however they are.
+    A row's sample depends on its own keys alone. Ties between keys (a chance of ``2**-64`` per pair) are broken
+    arbitrarily; at most `most` features are kept in any case.
     """
     keys = np.where(present, SYSTEM.words(present.size).reshape(present.shape), np.uint64(2**64 - 1))
     kept = np.zeros_like(present)

@@ -1,4 +1,4 @@
-"""The statistics of linear regression, and how far one privacy unit moves them.
+"""The statistics of linear regression, and their sensitivities.
 
 Units: a row is ``q = (S, q_1, …, q_d)``, integers in units where ``S = 2**20`` (`fixed_point`) is 1, with an intercept
 of exactly S and features whose norm was clipped (`dpsql.kernels.clipped_rows`). ``sum q_j**2 <= R**2`` holds exactly
@@ -15,7 +15,7 @@ least eigenvalue    m R^2          m R^2              below
 h, L2 norm          m R S          2 m R S            each row adds a vector of norm ``||q|| |t| <= R S``
 ==================  =============  =================  ==========================================================
 
-Replacing takes away the sum A of at most m matrices ``q q'``, and brings the sum B of at most m. Each ``q q'`` has
+Replacing removes the sum A of at most m matrices ``q q'``, and adds the sum B of at most m. Each ``q q'`` has
 Frobenius norm ``||q||**2 <= R**2``, and A and B are positive semidefinite, so that ``trace(A B) >= 0`` and
 ``||A - B||**2 = ||A||**2 + ||B||**2 - 2 trace(A B) <= 2 (m R**2)**2``. Add_remove is the case B = 0. Both A and B have
 eigenvalues in [0, m R^2], hence the least eigenvalues of G' + A and of G' + B are both between that of G' and m R^2
@@ -23,7 +23,7 @@ more (Weyl): they differ by at most m R^2.
 
 For two rows the identity is ``||q||**4 + ||z||**4 - 2 (q'z)**2``: orthogonal rows attain sqrt(2) R^2.
 
-G is symmetric: its upper triangle is released, and what is off the diagonal counts twice in the norm.
+G is symmetric. Its upper triangle is released, and entries off the diagonal count twice in the norm.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.kernels.gram import GramAccumulator
 
-# Cells in which the target is counted, for a scale of its residuals.
+# Number of cells of the target's histogram, from which the scale of the residuals is drawn.
 CELLS = 1024
 
 
 def row_radius(feature_radius: int) -> int:
-    """Return the least integer R with ``R**2 >= S**2 + feature_radius**2``: the bound of a row with its intercept.
+    """Return the smallest integer R with ``R**2 >= S**2 + feature_radius**2``: the norm bound of a row with intercept.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def row_radius(feature_radius: int) -> int:
 
 
 def gram_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
-    """Return the bound on the Frobenius norm of a change of G, in units of ``S**2``, rounded up.
+    """Return the sensitivity of G in Frobenius norm, in units of ``S**2``, rounded up.
 
     Parameters
     ----------
@@ -67,14 +67,14 @@ def gram_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -
     radius : int
         R, >= 1: bound on the norm of a row, in units where S is 1.
     max_rows_per_unit : int
-        Rows that one privacy unit may have, >= 1.
+        Largest number of rows of one privacy unit, >= 1.
     """
     squared = relation_of(neighbours, max_rows_per_unit).squared_norm(radius**4, opposing=False)
     return 1 + math.isqrt(squared - 1)
 
 
 def least_eigenvalue_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
-    """Return the bound on a change of the least eigenvalue of G, in units of ``S**2``.
+    """Return the sensitivity of the least eigenvalue of G, in units of ``S**2``.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def least_eigenvalue_sensitivity(neighbours: str, radius: int, max_rows_per_unit
 
 
 def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
-    """Return the bound on the norm of a change of ``sum q t``, in units of ``S**2``.
+    """Return the L2 sensitivity of ``sum q t``, in units of ``S**2``.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) 
 
 @dataclass(frozen=True)
 class Scales:
-    """How features and target become numbers in [-1, 1]: middles, and units of S per unit of a column."""
+    """The maps of features and target to [-1, 1]: middles, and scales from column units to integers where S is 1."""
 
     middle: NDArray[np.float64]
     scale: NDArray[np.float64]
@@ -107,20 +107,20 @@ class Scales:
 
 @dataclass(frozen=True)
 class RowMap:
-    """How features become the integers of a row: mapped to [-1, 1], and shortened where they are too long.
+    """The map from features to the integers of a row: scaled to [-1, 1], then clipped in norm.
 
     Attributes
     ----------
     scales : Scales
     longest : int or None
-        Largest norm of the features of a row, in units where S is 1; None where none can be longer.
+        Largest norm of the features of a row, in units where S is 1; None if no row can exceed it.
     """
 
     scales: Scales
     longest: int | None
 
     def rows(self, features: NDArray[np.float64], more: int) -> NDArray[np.float64]:
-        """Return the intercept and the quantised features, shape (rows, 1 + d + more); the last columns are free."""
+        """Return intercept and quantised features, shape (rows, 1 + d + more); the last `more` columns are free."""
         count, rows = features.shape
         matrix = np.empty((rows, 1 + count + more))
         matrix[:, 0] = FIXED_POINT_ONE
@@ -138,7 +138,7 @@ class RowProducts(Fold):
     ----------
     mapped : RowMap
     target : pair of float
-        Public or released bounds of the target; they are in `mapped`.
+        Public or released bounds of the target, as in `mapped`.
     """
 
     def __init__(self, mapped: RowMap, target: tuple[float, float]) -> None:
@@ -176,13 +176,13 @@ class RowProducts(Fold):
 
 
 class StoredRows(KeptRows):
-    """The rows that boosting reads again in every round, with G and the target's histogram.
+    """The rows that boosting reads in every round, with G and the target's histogram.
 
     Parameters
     ----------
     mapped : RowMap
     target : pair of float
-        Bounds of the target, for its histogram; the target is kept as it is, because its scale is not known yet.
+        Bounds of the target, for its histogram. The target is stored unscaled, because its scale is not known yet.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class StoredRows(KeptRows):
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
 
     def zero(self) -> StoredRows:
-        """Return no rows."""
+        """Return an empty collection."""
         return StoredRows(self._mapped, (float(self.cells.edges[0]), float(self.cells.edges[-1])))
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
@@ -205,10 +205,10 @@ class StoredRows(KeptRows):
         matrix = self._mapped.rows(features, more=0)
         self._sums.add(matrix)
         self.cells.add(target)
-        self._batches.append((matrix.astype(np.float32), target))  # integers of at most 21 bits: exact
+        self._batches.append((matrix.astype(np.float32), target))  # exact: the integers have at most 21 bits
 
     def merge(self, other: StoredRows) -> None:
-        """Put the rows of another one behind these."""
+        """Append the rows of another collection."""
         self._sums.add_sums(other._sums.rows, other._sums.sums.column())
         self.cells.add_counts(other.cells.counts)
         self._batches += other._batches
@@ -218,7 +218,7 @@ class StoredRows(KeptRows):
         return self._sums.total()
 
     def given_up(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Return batches of mapped rows, with the target in its own unit; each is forgotten."""
+        """Yield batches of mapped rows, with the target in its own unit, and free each batch."""
         while self._batches:
             matrix, target = self._batches.pop()
             yield matrix.astype(np.float64), target

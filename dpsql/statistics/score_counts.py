@@ -1,6 +1,6 @@
-"""Rows by label and cell of a score: the statistic of ROC curves, areas and confusion matrices.
+"""Counts of rows by label and cell of a score: the statistic of ROC curves, areas and confusion matrices.
 
-A row with a label counts in one cell of one level: sensitivities are those of one histogram (`counts`).
+A row with a label counts in one cell of one class, so sensitivities are those of one histogram (`counts`).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ class Cells(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of cells."""
 
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the cell of each score, within the bounds."""
+        """Return the cell of each score; scores are within the bounds."""
 
 
 class ScoreCounts(Fold):
-    """Rows per cell, of the negative level and then of the positive one.
+    """Counts of rows per cell, first of the negative class, then of the positive one.
 
     Parameters
     ----------
     cells : Cells
     lower, upper : float
-        Public bounds of the score; a score outside counts as the bound.
+        Public bounds that the score is clipped to.
     missing : float
-        What a missing score counts as.
+        Score that stands in for a missing one.
     """
 
     def __init__(self, cells: Cells, lower: float, upper: float, missing: float) -> None:
@@ -52,7 +52,7 @@ class ScoreCounts(Fold):
         return ScoreCounts(*self._given)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows, the score the one feature; a row of neither level counts nowhere."""
+        """Count a batch of rows. The score is the only feature; rows of neither class are ignored."""
         cells, lower, upper, missing = self._given
         scores = np.where(np.isnan(features[0]), missing, features[0])
         found = cells.of(np.clip(scores, lower, upper)) + (target > 0) * cells.count

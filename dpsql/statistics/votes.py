@@ -1,11 +1,11 @@
 """Votes of blocks: the statistic of two-stage selection.
 
-The rows are assigned to m blocks, each row (or each privacy unit) independently of all others. Every block casts
-one vote for each of at most k features, by a rule that sees the rows of that block only; ``v_j`` is the number
+Each row (or each privacy unit) is assigned to one of m blocks, independently of all others. Every block casts
+one vote for each of at most k features, by a rule that reads the rows of that block only. ``v_j`` is the number
 of votes for feature j, in ``[0, m]``.
 
-Sensitivity, where a privacy unit's rows touch at most ``b`` blocks (b = 1 when blocks are drawn for the unit or
-a unit is one row; b = rows per unit when each row draws its own):
+Sensitivity, if the rows of a privacy unit are in at most ``b`` blocks (b = 1 if blocks are drawn per unit or a
+unit is one row; b = rows per unit if blocks are drawn per row):
 
 ==============  ============  ============  ============  ===============================================
 relation        |v_j| moves   L1            range         why
@@ -17,17 +17,17 @@ replace         2 b           4 k b         4 b           the id is part of the 
 ==============  ============  ============  ============  ===============================================
 
 Proof sketch. Fix the assignment of every id that occurs in either table and the random numbers that break ties,
-block by block; all of these are drawn without looking at the rows' values. Then the vote of a block that no row
-entered or left is the same in both tables. A block that one did contributes to each ``v_j`` 0 or 1 before and
-after: it moves by -1, 0 or 1, and at most 2 k of the features move. Sum over the blocks touched; average over the
-draws, with respect to which a guarantee for every fixed value is a guarantee.
+block by block; none of these draws depends on the rows' values. A block that no row entered or left votes the
+same in both tables. Any other block contributes 0 or 1 to each ``v_j`` before and after, so its contribution
+moves by -1, 0 or 1, for at most 2 k of the features. Sum over the affected blocks. A guarantee that holds for
+every fixed value of the draws also holds on average over them.
 
-Votes are not monotone: an added row may raise one feature and lower another, so the range is twice the
-sensitivity. Under replace both blocks can do so with the same features: votes (5, 5, 0) become (3, 7, 0).
+Votes are not monotone: an added row may raise the votes of one feature and lower those of another, so the range
+is twice the sensitivity. Under replace both blocks may do so for the same features: (5, 5, 0) becomes (3, 7, 0).
 
-None of this holds for blocks of consecutive rows of a shuffled table, ``m`` blocks of ``floor(n / m)``: one row
-more shifts the borders of all blocks (`tests/support/broken/votes.py`). Nor may m depend on the private n, other
-than through a released count: `blocks_from_count`.
+None of this holds for consecutive blocks of a shuffled table, ``m`` blocks of ``floor(n / m)`` rows, because an
+added row shifts the borders of all blocks (`tests/support/broken/votes.py`). Nor may m depend on the private n,
+except through a released count: `blocks_from_count`.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _DIGITS = 40
 
 
 def component_sensitivity(neighbours: str, *, max_rows_per_unit: int = 1, unit_blocks: bool = True) -> int:
-    """Return how far one ``v_j`` can move between neighbouring tables.
+    """Return the sensitivity of one ``v_j``.
 
     Parameters
     ----------
     neighbours : {'add_remove', 'replace'}
         The neighbouring relation.
     max_rows_per_unit : int
-        Rows of one privacy unit at most, >= 1.
+        Largest number of rows of one privacy unit, >= 1.
     unit_blocks : bool
-        The block was drawn for the privacy unit, so all of its rows are in one block. False: for each row.
+        Whether a block is drawn per privacy unit, so that all rows of a unit are in one block; otherwise per row.
     """
-    # Where blocks are drawn for the unit, all of its rows touch the one block that a single row does.
+    # If a block is drawn per unit, all rows of the unit are in one block, as for a unit of one row.
     return relation_of(neighbours, 1 if unit_blocks else max_rows_per_unit).norm(1)
 
 
@@ -80,12 +80,12 @@ def blocks_from_count(noisy_count: int, *, rows_per_block: int, epsilon: Fractio
     noisy_count : int
         The number of rows n plus discrete Laplace noise of scale ``1 / epsilon``.
     rows_per_block : int
-        Rows that an average block is to have, >= 1; public.
+        Public average number of rows per block, >= 1.
     epsilon : Fraction
-        One over the scale of the noise, > 0: the privacy loss of the count, over the rows of a privacy unit.
+        Inverse scale of the noise, > 0: the epsilon of the count divided by the rows of a privacy unit.
     failure : Fraction
-        In (0, 1): chance at most that blocks are smaller on average than asked, because noise made the count
-        too large. No guarantee depends on it.
+        In (0, 1): bound on the chance that the average block is smaller than requested, because noise made the
+        count too large. No guarantee depends on it.
 
     Returns
     -------
@@ -98,17 +98,17 @@ def blocks_from_count(noisy_count: int, *, rows_per_block: int, epsilon: Fractio
 
 
 def count_shift(epsilon: Fraction, failure: Fraction) -> int:
-    """Return the least s >= 0 with ``P(Z > s) <= failure``, Z discrete Laplace of scale ``1 / epsilon``.
+    """Return the smallest s >= 0 with ``P(Z > s) <= failure``, where Z is discrete Laplace of scale ``1 / epsilon``.
 
-    ``P(Z >= t) = a**t / (1 + a)`` for t >= 1, ``a = exp(-epsilon)``. Every rounding enlarges s, which is more
-    than the least only when ``failure`` agrees with one of these probabilities to 30 digits.
+    ``P(Z >= t) = a**t / (1 + a)`` for t >= 1, ``a = exp(-epsilon)``. All rounding increases s; it exceeds the
+    smallest value only if ``failure`` agrees with one of these probabilities to 30 digits.
     """
     if not epsilon > 0:
         raise ParameterError("P018", f"epsilon must be > 0; got {epsilon}.")
     if not 0 < failure < 1:
         raise ParameterError("P018", f"failure must be strictly between 0 and 1; got {failure}.")
     unit = 10**_DIGITS
-    # -log(failure * (1 + a)), from above.
+    # An upper bound on -log(failure * (1 + a)).
     exponent = (
         log_bounds(failure.denominator, _DIGITS)[1]
         - log_bounds(failure.numerator, _DIGITS)[0]
@@ -120,7 +120,7 @@ def count_shift(epsilon: Fraction, failure: Fraction) -> int:
 
 
 class KeyedRows(KeptRows):
-    """All rows, with what decides the block of each."""
+    """All rows, with the key that determines each row's block."""
 
     def __init__(self, width: int) -> None:
         self.rows = 0
@@ -128,22 +128,22 @@ class KeyedRows(KeptRows):
         self._batches: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]] = []
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows; one without an id draws a key of its own."""
+        """Store a batch of rows; a row without an id draws a key of its own."""
         keys = SYSTEM.words(len(target)) if batch.keys is None else batch.keys
         self._batches.append((target, np.ascontiguousarray(features.T), keys))
         self.rows += len(target)
 
     def zero(self) -> KeyedRows:
-        """Return no rows."""
+        """Return an empty collection."""
         return KeyedRows(self._width)
 
     def merge(self, other: KeyedRows) -> None:
-        """Put the rows of another one behind these."""
+        """Append the rows of another collection."""
         self._batches += other._batches
         self.rows += other.rows
 
     def table(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]:
-        """Return features of shape (n, p), row by row, target and keys of shape (n,); the collector is empty then."""
+        """Return features, row-major of shape (n, p), and target and keys of shape (n,); this empties the collector."""
         features, target = np.empty((self.rows, self._width)), np.empty(self.rows)
         keys = np.empty(self.rows, dtype=np.uint64)
         stop = self.rows

@@ -16,11 +16,11 @@ replace         2 m S²          one removal and one addition
 ``|s_j|`` is not monotone (a product of either sign may raise or lower it), so the range over
 features is twice the sensitivity.
 
-Centring the target by a released mean ``mu`` keeps these constants because ``t`` is clipped again:
-``t' = clip(t - mu, -S, S)``, row by row, and ``mu`` is a public number by then.
+Centring the target at a released mean ``mu`` keeps these constants, because ``t`` is clipped again,
+``t' = clip(t - mu, -S, S)`` row by row, and a released ``mu`` is public.
 
 The mean is ``(P - Q) / (P + Q)`` of two non-negative sums, ``P = sum (S + t)`` and
-``Q = sum (S - t)``: one row adds ``(S + t) + (S - t) = 2 S`` to their L1 norm whatever its target,
+``Q = sum (S - t)``. One row adds ``(S + t) + (S - t) = 2 S`` to their L1 norm whatever its target,
 so the pair has L1 sensitivity ``2 S m`` under add_remove. Under replace the row count cancels
 (``P`` moves by ``t' - t`` and ``Q`` by its negative): ``4 S m`` bounds it.
 """
@@ -44,7 +44,7 @@ Maps = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def component_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
-    """Return how far one ``|s_j|`` can move between neighbouring tables, in units of ``1 / S**2``."""
+    """Return the sensitivity of one ``|s_j|`` as an integer, in units of ``1 / S**2``."""
     return CrossProducts.sensitivity(relation_of(neighbours, max_rows_per_unit))
 
 
@@ -61,7 +61,7 @@ def target_sums_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
 def mean_from_sums(high: int, low: int) -> int:
     """Return the mean ``mu`` in ``[-S, S]`` from (noisy) ``P`` and ``Q``; post-processing.
 
-    Sums that noise has made unusable (their total is not positive) give 0, the public midpoint.
+    If noise makes the total of the sums zero or negative, the mean is 0, the public midpoint.
     """
     total = high + low
     if total <= 0:
@@ -81,7 +81,7 @@ def target_sums(target: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def absent_values(maps: Maps) -> NDArray[np.int64]:
-    """Return what each feature counts as where long rows have no cell of it: its value 0, quantised; shape (d,)."""
+    """Return the quantised value 0 of each feature, used where long rows have no cell for it; shape (d,)."""
     return quantise(np.zeros(len(maps[0])), *maps).astype(np.int64)
 
 
@@ -92,7 +92,7 @@ def cell_products(
     values: NDArray[np.float64],
     target: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return what cells of long rows add to the products of absent ones, in units of ``S**2``.
+    """Return what cells of long rows add to the products of absent cells, in units of ``S**2``.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def cell_products(
     absent : ndarray of int64, shape (d,)
         `absent_values`.
     features, values, target : ndarray, shape (cells,)
-        The number of the feature from 0, the value in its own unit, and the centred target of the cell's row.
+        For each cell: the feature's number from 0, the value in its own unit, and the centred target of its row.
     """
     middles, scales = maps
     quantised = quantise(values, middles[features], scales[features]).astype(np.int64)
@@ -148,7 +148,7 @@ class CrossProducts(Fold):
     maps : pair of ndarray of float64, shape (d,)
         Middles and scales of the features' affine maps.
     center : int
-        What is taken off the coded target, in ``[-S, S]``; public or released.
+        Centre to subtract from the coded target, in ``[-S, S]``; public or released.
     """
 
     def __init__(self, maps: Maps, center: int = 0) -> None:
@@ -158,12 +158,12 @@ class CrossProducts(Fold):
 
     @staticmethod
     def sensitivity(relation: Relation) -> int:
-        """Return how far one ``|s_j|`` moves."""
+        """Return the sensitivity of one ``|s_j|``."""
         return relation.norm(FIXED_POINT_ONE**2)
 
     @staticmethod
     def spread(relation: Relation) -> int:
-        """Return how far apart the changes of two ``|s_j|`` are; each moves by at most ``S**2``, either way."""
+        """Return the largest spread of the changes of two ``|s_j|``; a row moves each by up to ``S**2``, up or down."""
         return relation.spread(2 * FIXED_POINT_ONE**2)
 
     def total(self) -> Integers:
@@ -179,11 +179,11 @@ class CrossProducts(Fold):
         return CrossProducts(self._maps, self._center)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add the products of a batch of rows, the target coded."""
+        """Add the products of a batch of rows, with the coded target."""
         self.add_rows(target, np.ascontiguousarray(features.T))
 
     def add_rows(self, target: NDArray[np.float64], features: NDArray[np.float32] | NDArray[np.float64]) -> None:
-        """Add the products of features that stand row by row, shape (rows, d)."""
+        """Add the products of row-major features, shape (rows, d)."""
         self._sums.add(cross_products(centre(target, self._center), features, *self._maps))
 
     def add_columns(self, target: NDArray[np.float64], rows: pa.StructArray, positions: Sequence[int]) -> None:

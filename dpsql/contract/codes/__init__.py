@@ -1,7 +1,7 @@
-"""Every error code: when it is raised, and what to do. ``docs/errors.md`` is written from this list.
+"""All error codes: when each is raised, and what to do. ``docs/errors.md`` is generated from this list.
 
-One code stands for one cause. A code never changes its meaning, and the number of a code that is gone is not given
-again. ``python -m dpsql.contract.codes`` prints the page.
+One code stands for one cause. A code never changes its meaning, and the number of a removed code is never reused.
+``python -m dpsql.contract.codes`` prints the page.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dpsql.contract.codes import argument_codes, other_codes
 from dpsql.contract.codes.code import Code
 
-# What the first letter of a code says.
+# Meaning of the first letter of a code.
 KINDS = {
     "P": "An argument is missing, of the wrong type, or out of range. Nothing was charged.",
     "S": "The source, one of its columns, or the type of a column does not fit. Nothing was charged.",

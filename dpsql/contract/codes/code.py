@@ -1,4 +1,4 @@
-"""What a code says of an error."""
+"""The class of error codes."""
 
 from __future__ import annotations
 
