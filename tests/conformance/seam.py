@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+import dpsql.engines.duckdb.running
 import dpsql.engines.duckdb.session
 import dpsql.functions.feature_counts
 import dpsql.functions.score_filter
@@ -72,6 +73,7 @@ def fixed_entropy(entropy: Repeated) -> list[tuple[Any, str, Any]]:
     in_rows = [dpsql.udfs.release, dpsql.statistics.votes, dpsql.statistics.presence]
     return [
         (dpsql.engines.duckdb.session, "secrets", entropy),
+        (dpsql.engines.duckdb.running, "secrets", entropy),
         (OperatingSystemEntropy, "words", lambda self, size, /: entropy.words(size)),
         *((module, "SYSTEM", Zeros()) for module in in_rows),
     ]

@@ -172,7 +172,7 @@ def _whole_epsilon(plan: Any) -> Any:
 
 
 def _greedy_mu(part: parts.GaussianNoise, share: str) -> Fraction:
-    whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"])))
+    whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"].default)))
     mine: Fraction = dict(part.shares)[share]
     return gaussian_mu(whole, part.delta) * mine / part.mu
 
