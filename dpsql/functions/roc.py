@@ -2,7 +2,7 @@
 
 A share of epsilon chooses the thresholds; the rest counts the rows of each class between them. Every row is in one cell
 of one of two histograms, so each histogram gets the whole rest (`prefix_sums`). The release stores noisy cumulative
-counts. The curve, precision and recall, and calibration are derived from them (`estimators.roc`).
+counts. The curve, precision and recall, and calibration are derived from them (`dpsql.released.curves`).
 
 ==============  =====================================================================  ===========================
 thresholds      how                                                                    spends on them

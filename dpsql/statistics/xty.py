@@ -1,7 +1,7 @@
 """The cross product ``s_j = sum_i q_ij t_i`` of quantised features and target: the statistic of dp_sis.
 
 Units: feature and target are integers in ``[-S, S]`` (`fixed_point`), so ``s_j`` is in units of
-``S**2``; ``S = 2**20``.
+``1 / S**2``; ``S = 2**20``.
 
 Sensitivity of one component, in those units, per privacy unit of at most ``m`` rows:
 
@@ -92,7 +92,7 @@ def cell_products(
     values: NDArray[np.float64],
     target: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return what cells of long rows add to the products of absent cells, in units of ``S**2``.
+    """Return what cells of long rows add to the products of absent cells, in units of ``1 / S**2``.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def cell_products(
 
 
 class TargetSums(Fold):
-    """``P`` and ``Q``, the sums of S + t and S - t; in units of S."""
+    """``P`` and ``Q``, the sums of S + t and S - t; in units of ``1 / S``."""
 
     def __init__(self) -> None:
         self._sums = WideSums((2,))
@@ -141,7 +141,7 @@ class TargetSums(Fold):
 
 
 class CrossProducts(Fold):
-    """The products ``s_j`` of features and centred target, in units of ``S**2``.
+    """The products ``s_j`` of features and centred target, in units of ``1 / S**2``.
 
     Parameters
     ----------
