@@ -159,7 +159,7 @@ class SisCall(BoundedCall):
         return target_sums(self.coded_target(rows))
 
     def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
-        """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``1 / S**2``."""
+        """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
         target, products = self.coded_target(rows), CrossProducts(self.maps, center)
         positions: Sequence[int] = self.positions[1:]
         if self.plan.layout.kind == "array":
@@ -180,11 +180,11 @@ class SisCall(BoundedCall):
     def cell_products(
         self, features: NDArray[np.int64], values: NDArray[np.float64], target: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return what cells of long rows add to the products of absent cells, in units of ``1 / S**2``; shape (cells,)."""
+        """Return what cells of long rows add to the products of absent cells, in units of ``S**2``; shape (cells,)."""
         return cell_products(self.maps, self.absent, features, values, target)
 
     def prepare(self, statistic: Integers | CrossProducts, progress: Progress) -> Callable[[], list[str]]:
-        """Return the draw of the selection from ``s_j`` in units of ``1 / S**2``."""
+        """Return the draw of the selection from ``s_j`` in units of ``S**2``."""
         utility = np.abs(statistic.total() if isinstance(statistic, CrossProducts) else statistic)
         return lambda: draw_selection(self.plan, utility, self.features)
 
@@ -208,7 +208,7 @@ def draw_selection(plan: SisPlan, utility: Integers, features: Sequence[str]) ->
     ----------
     plan : SisPlan
     utility : ndarray of integers, shape (d,)
-        ``|s_j|`` in units of ``1 / S**2``.
+        ``|s_j|`` in units of ``S**2``.
     features : sequence of str, length d
         Public names.
 

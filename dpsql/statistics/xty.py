@@ -1,7 +1,7 @@
 """The cross product ``s_j = sum_i q_ij t_i`` of quantised features and target: the statistic of dp_sis.
 
 Units: feature and target are integers in ``[-S, S]`` (`fixed_point`), so ``s_j`` is in units of
-``1 / S**2``; ``S = 2**20``.
+``S**2``; ``S = 2**20``.
 
 Sensitivity of one component, in those units, per privacy unit of at most ``m`` rows:
 
@@ -44,7 +44,7 @@ Maps = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def component_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
-    """Return the sensitivity of one ``|s_j|`` as an integer, in units of ``1 / S**2``."""
+    """Return the sensitivity of one ``|s_j|`` as an integer, in units of ``S**2``."""
     return CrossProducts.sensitivity(relation_of(neighbours, max_rows_per_unit))
 
 
@@ -54,7 +54,7 @@ def utility_range(neighbours: str, max_rows_per_unit: int = 1) -> int:
 
 
 def target_sums_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
-    """Return the L1 sensitivity of ``(P, Q)``, in units of ``1 / S``."""
+    """Return the L1 sensitivity of ``(P, Q)``, in units of S."""
     return TargetSums.sensitivity(relation_of(neighbours, max_rows_per_unit))
 
 
@@ -92,7 +92,7 @@ def cell_products(
     values: NDArray[np.float64],
     target: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return what cells of long rows add to the products of absent cells, in units of ``1 / S**2``.
+    """Return what cells of long rows add to the products of absent cells, in units of ``S**2``.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def cell_products(
 
 
 class TargetSums(Fold):
-    """``P`` and ``Q``, the sums of S + t and S - t; in units of ``1 / S``."""
+    """``P`` and ``Q``, the sums of S + t and S - t; in units of S."""
 
     def __init__(self) -> None:
         self._sums = WideSums((2,))
@@ -120,7 +120,7 @@ class TargetSums(Fold):
 
     @staticmethod
     def sensitivity(relation: Relation) -> int:
-        """Return the L1 sensitivity, in units of ``1 / S``."""
+        """Return the L1 sensitivity, in units of S."""
         return relation.norm(2 * FIXED_POINT_ONE)
 
     def zero(self) -> TargetSums:
@@ -141,7 +141,7 @@ class TargetSums(Fold):
 
 
 class CrossProducts(Fold):
-    """The products ``s_j`` of features and centred target, in units of ``1 / S**2``.
+    """The products ``s_j`` of features and centred target, in units of ``S**2``.
 
     Parameters
     ----------
