@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import duckdb
 import pytest
 
 import dpsql
-from support.sessions import ledger_of
+from support.sessions import ledger_of, session_of
 
 FIT = "target := 'y', features := ['a'], k := 1, epsilon := 0.01, lower := 0, upper := 1, target_lower := 0, target_upper := 1"
 QUANTILE = "epsilon := 0.01, lower := 0, upper := 1, quantiles := [0.5]"
@@ -162,6 +163,28 @@ def test_a_public_table_of_one_name_in_two_databases(governed: Any, tmp_path: Pa
     with dpsql.connect(tmp_path / "z.duckdb") as con:
         con.execute(f"FROM dp_sis('airports', {FIT})").fetchall()
         assert spent(con)["patients"] == 1
+
+
+def test_other_threads_do_not_change_what_a_statement_is_bound_by(governed: Any, tmp_path: Path) -> None:
+    """A planner asks twice: which queries to plan, and whose the rows are; both answers are of one catalog."""
+    session = session_of(governed)
+    sources = session.sources
+    spelled = ("patients", "main", "z")
+    seen = [
+        (query, governed.execute("SELECT json_serialize_plan(?)::VARCHAR", [query]).fetchall()[0][0])
+        for query in sources.spellings(*spelled) or ()
+    ]
+
+    def other() -> None:
+        with governed.cursor() as cursor:
+            cursor.execute(f"ATTACH '{tmp_path}/other.duckdb' AS other")
+            cursor.execute("SELECT dpsql.dp_public('airports')")
+            sources.spellings(*spelled)
+
+    with ThreadPoolExecutor(1) as pool:
+        before = sources.declarations().counter
+        pool.submit(other).result()
+    assert sources.place("patients", seen, None, None, named=False).counter == before < sources.declarations().counter
 
 
 def test_a_spelling_is_the_same_budget(governed: Any) -> None:

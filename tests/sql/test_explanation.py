@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from dpsql.functions.registry import EXACT
 sys.path.insert(0, str(Path(__file__).parent))
 
 from test_rendering import plans
+
+from support.sessions import session_of
 
 SIS = "dp_sis('patients', target := 'y', features := ['a', 'b'], k := 1, epsilon := 1, lower := 0, upper := 1, "
 SIS += "target_lower := 0, target_upper := 1"
@@ -84,6 +87,41 @@ def test_nothing_is_read_drawn_or_charged(ctx: Any, monkeypatch: pytest.MonkeyPa
         "-- guarantee pure 1-DP, add_remove of one row\n"
     )
     assert ctx.ledger.entries() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT 1; FROM {SIS})",
+        f"ANALYZE FROM {SIS})",
+        f"(ANALYZE) FROM {SIS})",
+        f"/* a remark */ ANALYZE FROM {SIS})",
+        f"PIVOT (FROM {SIS})) ON feature USING count(*)",
+        f"SELECT * FROM (PIVOT (FROM {SIS})) ON feature USING count(*))",
+        f"EXPLAIN FROM {SIS})",
+        f"EXPLAIN ANALYZE FROM {SIS})",
+        "",
+        "-- a remark",
+    ],
+)
+def test_what_duckdb_would_run_is_not_explained(ctx: Any, text: str) -> None:
+    with pytest.raises((duckdb.ParserException, dpsql.ParameterError), match=r"P064|syntax error|not yet supported"):
+        ctx.explain(text)
+    assert ctx.ledger.entries() == []
+
+
+def test_a_remark_and_a_semicolon_may_stand_around_it(ctx: Any) -> None:
+    assert ctx.explain(f"-- a remark\nFROM {SIS}); -- another").startswith("-- dp_sis on")
+    assert ctx.ledger.entries() == []
+
+
+def test_other_threads_are_checked_as_ever(ctx: Any) -> None:
+    ctx.dp_protect("patients", epsilon=0.5)
+    session = session_of(ctx.connection)
+    with session.planning() as planned, ThreadPoolExecutor(1) as pool:
+        with ctx.connection.cursor() as cursor, pytest.raises(duckdb.Error, match="B001"):
+            pool.submit(cursor.execute, f"PREPARE p AS FROM dpsql.{SIS})").result()
+        assert planned == []
 
 
 def test_every_call_of_a_statement_is_explained(ctx: Any) -> None:

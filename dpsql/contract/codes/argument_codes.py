@@ -207,4 +207,9 @@ ENTRIES = (
         "`keys` does not list the different values that a column may have.",
         "Give `keys := {'ward': ['A', 'B', 'C']}`.",
     ),
+    Code(
+        "P064",
+        "`explain` was given no statement, several, or one that DuckDB runs in several steps, such as PIVOT.",
+        "Give one statement, without EXPLAIN or ANALYZE before it.",
+    ),
 )

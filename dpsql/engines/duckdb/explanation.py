@@ -17,6 +17,7 @@ from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import protection, row_text
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import Statement
+from dpsql.errors import ParameterError
 from dpsql.ledger.recording import guarantee_text
 from dpsql.rendering import call, readable, text
 
@@ -128,13 +129,23 @@ def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: 
 
     Raises
     ------
+    ParameterError
+        P064: it is not one statement.
     duckdb.Error
         DuckDB, or a check of public arguments, refuses the statement.
 
     Notes
     -----
-    DuckDB binds the statement, which plans each call, and does not run it.
+    DuckDB binds the statement, which plans each call, and does not run it. It would run what stands behind a semicolon,
+    behind ANALYZE, and the steps before the last one of a dynamic PIVOT: so the statement is parsed by itself first.
     """
+    found = connection.extract_statements(statement)
+    if [one.type.name for one in found] in ([], ["EXPLAIN"], ["MULTI"]) or len(found) > 1:
+        raise ParameterError(
+            "P064",
+            "explain takes one statement, which DuckDB runs in one step. Give it without EXPLAIN or ANALYZE, and "
+            "without a PIVOT whose columns follow from the rows.",
+        )
     with session.planning() as planned:
         connection.execute(f"EXPLAIN {statement}").fetchall()
     calls = list(dict.fromkeys(planned))

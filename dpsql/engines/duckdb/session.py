@@ -79,7 +79,8 @@ class Session:
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., object]] = {}
-        self._planned: list[Planned] | None = None
+        # Calls that a thread has planned to be explained; other threads' calls are none of them.
+        self._planned: dict[int, list[Planned]] = {}
 
     def function(self, name: str, bind: Callable[[Session], Callable[..., object]]) -> Callable[..., object]:
         """Return a SQL function bound to this session."""
@@ -224,17 +225,17 @@ class Session:
 
     @contextmanager
     def planning(self) -> Iterator[list[Planned]]:
-        """Collect the calls that are planned in the body of a with statement; budgets do not refuse them there."""
-        planned: list[Planned] = []
-        self._planned = planned
+        """Collect the calls that this thread plans in the body of a with statement; no budget refuses them there."""
+        here = threading.get_ident()
+        planned = self._planned[here] = []
         try:
             yield planned
         finally:
-            self._planned = None
+            del self._planned[here]
 
     def note(self, function: str, plan: Plan, *, aggregate: bool) -> None:
         """Take note of a call that was planned, or raise when the budgets do not allow it."""
-        planned = self._planned
+        planned = self._planned.get(threading.get_ident())
         named = aggregate and plan.release is not None  # what the name stands for is known only when the statement runs
         if planned is None:
             if not named:

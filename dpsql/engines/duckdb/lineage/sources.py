@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -73,6 +74,16 @@ def _refuse_alike(name: str, columns: set[str], declarations: Declarations) -> N
             )
 
 
+class _Bound(threading.local):
+    """What the statement that a thread binds is bound by.
+
+    A planner asks twice, and both answers must be of one catalog, whatever other threads attach or declare in between.
+    What changes later is noticed when the statement runs.
+    """
+
+    by: tuple[Declarations, Catalog] | None = None
+
+
 class Sources:
     """The declarations about the tables that calls read.
 
@@ -93,8 +104,7 @@ class Sources:
         # Declarations in databases without a mark; another file opened under the same name must not inherit them.
         self._here: dict[str, Declaration] = {}
         self._known: tuple[tuple[str, int], Declarations] | None = None
-        # What the current statement was bound with: its planner asks twice, and changes since are noticed when it runs.
-        self._bound: tuple[Declarations, Catalog] | None = None
+        self._bound = _Bound()
 
     @property
     def governed(self) -> bool:
@@ -103,8 +113,8 @@ class Sources:
 
     @property
     def governed_at_bind(self) -> bool:
-        """Whether the ledger protected anything when `spellings` last looked."""
-        return self._bound is not None
+        """Whether the ledger protected anything when `spellings` last looked in this thread."""
+        return self._bound.by is not None
 
     def declarations(self) -> Declarations:
         """Return every declaration that holds here."""
@@ -159,7 +169,7 @@ class Sources:
         """
         declarations = self.declarations()
         catalog = self.catalog() if always or declarations.governed else None
-        self._bound = (declarations, catalog) if catalog is not None and declarations.governed else None
+        self._bound.by = (declarations, catalog) if catalog is not None and declarations.governed else None
         if catalog is None:
             return None
         declared = [one.table for one in declarations.views() if one.table is not None]
@@ -170,7 +180,7 @@ class Sources:
         self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
     ) -> Placement:
         """Decide whose budgets a source is charged to, see `placing.place`."""
-        declarations, catalog = self._bound or (self.declarations(), self.catalog())
+        declarations, catalog = self._bound.by or (self.declarations(), self.catalog())
         return place(
             source,
             seen,
