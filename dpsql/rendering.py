@@ -18,7 +18,6 @@ from contextvars import ContextVar
 
 _for_people: ContextVar[bool] = ContextVar("for_people", default=False)
 _OPERATORS = frozenset(("+", "-", "*", "/", "%", "||", ">>"))
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _TEXT = re.compile(r"'([^']*)'")
 
 
@@ -39,8 +38,6 @@ def is_readable() -> bool:
 
 def identifier(name: str) -> str:
     """Quote one identifier; any text becomes one name and nothing else."""
-    if is_readable() and _PLAIN.fullmatch(name):
-        return name
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -110,6 +110,19 @@ def test_what_duckdb_would_run_is_not_explained(ctx: Any, text: str) -> None:
     assert ctx.ledger.entries() == []
 
 
+def test_names_may_be_odd(ctx: Any) -> None:
+    ctx.connection.execute(
+        """CREATE TABLE "odd ""name""; x\n -- y" AS
+        SELECT i % 10 AS "a 'b", i % 7 AS "é\n", i % 3 AS "select", i AS "@#$" FROM range(30) AS r(i)"""
+    )
+    features = "['a ''b', 'é\n', '@#$']"
+    rest = f"target := 'select', features := {features}, {SIS.partition('], ')[2]}"
+    shown = ctx.explain(f"""FROM dp_sis('"odd ""name""; x\n -- y"', {rest})""")
+    assert shown.partition("\n")[0].endswith('x -- y"')
+    assert all(name in shown for name in ('"select"', '"a \'b"', '"@#$"', '"odd ""name""; x'))
+    assert ctx.ledger.entries() == []
+
+
 def test_a_remark_and_a_semicolon_may_stand_around_it(ctx: Any) -> None:
     assert ctx.explain(f"-- a remark\nFROM {SIS}); -- another").startswith("-- dp_sis on")
     assert ctx.ledger.entries() == []

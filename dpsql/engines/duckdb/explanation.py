@@ -155,7 +155,7 @@ def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: 
 
 
 def _explained(session: Session, one: Planned) -> str:
-    lines = [f"-- {line}" for line in _costs(session, one)]
+    lines = [f"-- {' '.join(line.split())}" for line in _costs(session, one)]  # names may hold line breaks
     if one.aggregate:
         lines.append("-- The aggregate form has no statement of its own: dpsql gets the rows of yours as one list.")
     elif one.replays:
