@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _for_people: ContextVar[bool] = ContextVar("for_people", default=False)
-_OPERATORS = frozenset(("+", "-", "*", "/", "%", "||", ">>"))
+_OPERATORS = frozenset(("+", "-", "*", "/", "//", "%", "||", ">>"))
 _TEXT = re.compile(r"'([^']*)'")
 
 

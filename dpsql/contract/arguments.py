@@ -135,8 +135,10 @@ class Signature(Mapping[str, Argument]):
 
 
 def as_tuple(value: object) -> object:
-    """Return a JSON list as the tuple that was stored."""
-    return tuple(value) if isinstance(value, list) else value
+    """Return a JSON list as the tuple that was stored; so are the lists in it."""
+    if not isinstance(value, list):
+        return value
+    return tuple(map(as_tuple, value)) if any(isinstance(item, list) for item in value) else tuple(value)
 
 
 # Kinds of arguments that many functions share.

@@ -51,7 +51,7 @@ def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> 
     """Return the location of a plan's features in a source; for parameters and errors see `Call.resolve`."""
     layout = plan.layout
     if layout.kind == "long":
-        kind = _require(others["features"], "features", str(layout.features))
+        kind = require(others["features"], "features", str(layout.features))
         if not is_name(kind):
             raise SourceError(
                 "S003", f"features {show(layout.features)} holds no names. Cast the column to text in a view."
@@ -73,7 +73,7 @@ def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:
     for part in ("privacy_unit", "row_id", "value"):
         column = getattr(layout, part)
         if column is not None and part in others:
-            kind = _require(others[part], part, column)
+            kind = require(others[part], part, column)
             if part != "value" and not has_identity(kind):
                 raise SourceError(
                     "S003", f"{part} {show(column)} has a type that identifies nobody. Cast it to text in a view."
@@ -96,7 +96,7 @@ def _is_missing(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == _MISSING)
 
 
-def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
+def require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
     """Return the column's type, or raise if the source has no such column."""
     if kind is None or _is_missing(kind):
         raise SourceError("S002", f"{part} {show(column)} is not a column of the source. Check the name.")
@@ -106,7 +106,7 @@ def _require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
 def column_of(kinds: Kinds, part: str, column: str) -> tuple[int, pa.DataType]:
     """Return position and type of a column in the row; the case of its name does not matter."""
     position, field = kinds.get(fold(column), (-1, None))
-    return position, _require(None if field is None else field.type, part, column)
+    return position, require(None if field is None else field.type, part, column)
 
 
 def _wide_columns(plan: Plan, kinds: Kinds) -> tuple[list[str], list[int]]:

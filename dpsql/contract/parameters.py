@@ -213,13 +213,14 @@ def choice(name: str, value: object, options: Sequence[str]) -> str:
 def text(name: str, value: object, *, hint: str) -> str:
     """Return `value` if it is text that SQL can store: not empty, without NUL and without lone surrogates."""
     if isinstance(value, str) and value:
-        if _is_storable(value):
+        if is_storable(value):
             return value
         raise ParameterError("P013", f"{name} must be text without NUL characters and lone surrogates. {hint}")
     raise ParameterError("P013", f"{name} must be text; got {show(value)}. {hint}")
 
 
-def _is_storable(value: str) -> bool:
+def is_storable(value: str) -> bool:
+    """Whether SQL can store a text: it has no NUL and no lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -236,7 +237,7 @@ def text_list(name: str, value: object, *, hint: str) -> tuple[str, ...]:
     texts = set(map(type, items)) == {str} or all(isinstance(item, str) for item in items)
     if not items or not texts or not all(items):
         raise ParameterError("P043", f"{name} must be a list of one or more texts, none empty or NULL. {hint}")
-    if not _is_storable("".join(items)):
+    if not is_storable("".join(items)):
         raise ParameterError("P043", f"{name} must hold no NUL characters and no lone surrogates. {hint}")
     return items
 

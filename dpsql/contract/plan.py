@@ -36,7 +36,7 @@ _target_hint = "Give target_lower := and target_upper := from domain knowledge, 
 MOST_ROWS = 10**12
 
 # The statements that compute a statistic: from rows passed to the call's collector, or as sums in SQL.
-COLLECTED, XTY, HISTOGRAM, FEATURE_COUNTS = "collected", "xty", "histogram", "feature_counts"
+COLLECTED, XTY, HISTOGRAM, FEATURE_COUNTS, GROUPED = "collected", "xty", "histogram", "feature_counts", "grouped"
 
 # For functions that do not use the owner's stated bounds of features and target.
 NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
@@ -133,7 +133,7 @@ class Plan(ABC):
             target_bounds=target_bounds,
             target_levels=target_levels,
             neighbours=NEIGHBOUR_RELATION.read(given) or "add_remove",
-            max_rows_per_unit=_rows_per_unit(given, layout),
+            max_rows_per_unit=cls._rows_per_unit(given, layout),
             dataset=dataset,
             release=release,
             **own,
@@ -161,6 +161,22 @@ class Plan(ABC):
     def _layout(cls, given: Mapping[str, object]) -> Layout:
         """Return the layout of the source."""
         return Layout.from_arguments(given)
+
+    @classmethod
+    def _rows_per_unit(cls, given: Mapping[str, object], layout: Layout) -> int:
+        """Return the rows that one privacy unit may contribute."""
+        rows = given["max_rows_per_unit"]
+        if (layout.privacy_unit is None) != (rows is None):
+            raise ParameterError(
+                "P009",
+                "privacy_unit and max_rows_per_unit go together. "
+                "Give the id's column and the rows that one id may contribute.",
+            )
+        if rows is None:
+            return 1
+        return parameters.positive_integer(
+            "max_rows_per_unit", rows, hint="Give the rows that one privacy unit may contribute."
+        )
 
     @classmethod
     @abstractmethod
@@ -193,6 +209,19 @@ class Plan(ABC):
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the shares of mu spent on Gaussian noise, each per row of a privacy unit."""
         return ()
+
+    @property
+    def row_columns(self) -> Mapping[str, str] | None:
+        """The columns that the row's struct holds, by their names in it; None for all columns of the source."""
+        layout = self.layout
+        if layout.kind == "wide" and layout.features is None:
+            return None
+        columns = [layout.target]
+        if layout.kind == "array":
+            columns.append(str(layout.features))
+        elif layout.kind == "wide":
+            columns += layout.features or ()
+        return {name: name for name in columns}
 
     @property
     def statistic(self) -> str:
@@ -369,21 +398,6 @@ def feature_bounds(given: Mapping[str, object]) -> dict[str, Side]:
     """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``."""
     lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=_bounds_hint)
     return {"lower": lower, "upper": upper}
-
-
-def _rows_per_unit(given: Mapping[str, object], layout: Layout) -> int:
-    rows = given["max_rows_per_unit"]
-    if (layout.privacy_unit is None) != (rows is None):
-        raise ParameterError(
-            "P009",
-            "privacy_unit and max_rows_per_unit go together. "
-            "Give the id's column and the rows that one id may contribute.",
-        )
-    if rows is None:
-        return 1
-    return parameters.positive_integer(
-        "max_rows_per_unit", rows, hint="Give the rows that one privacy unit may contribute."
-    )
 
 
 def _has_no_target_code(given: Mapping[str, object]) -> bool:

@@ -30,6 +30,13 @@ class WideSums:
         self.low += parts
         self._carry()
 
+    def add_at(self, places: NDArray[np.intp], high: NDArray[np.int64], low: NDArray[np.int64]) -> None:
+        """Add ``high * 2**32 + low`` at places along the last axis, which may repeat; ``0 <= low < 2**32``."""
+        for row in range(len(self.low)):
+            np.add.at(self.low[row], places, low[row])
+            np.add.at(self.high[row], places, high[row])
+        self._carry()
+
     def _carry(self) -> None:
         self.high += self.low >> _LOW_BITS
         self.low &= _MASK

@@ -166,13 +166,9 @@ class Statement:
             return identifier(name)
 
         row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
-        if layout.kind != "wide" or layout.features is not None:
-            columns = [layout.target]
-            if layout.kind == "array":
-                columns.append(str(layout.features))
-            elif layout.kind == "wide":
-                columns += layout.features or ()
-            row = struct({name: column(name) for name in columns})
+        columns = self.plan.row_columns
+        if columns is not None:
+            row = struct({name: column(named) for name, named in columns.items()})
         parts = [row, column(layout.privacy_unit), column(layout.row_id)]
         if layout.kind == "long":
             parts += [column(str(layout.features)), column(layout.value)]

@@ -1,0 +1,195 @@
+"""Public keys of groups: which values the columns of `by` may have, as texts that an engine casts to a column's type.
+
+The keys are the caller's: a list for one column, a struct with a list per column (their product), or a list of structs
+(those combinations alone). A column that is not mentioned has all values of its type, which is public where the type
+lists them: BOOLEAN and ENUM. NULL is a key like any other, and counts only where it is listed.
+
+Texts are compared only after the cast: '1' and '01' are one key of an integer column, and are refused there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.contract import parameters
+from dpsql.contract.parameters import fold, list_items, show
+from dpsql.errors import ParameterError
+
+# Most groups with public keys: each has a few integers in memory.
+MOST_GROUPS = 1_000_000
+PRIVATE = "private"
+_HINT = "Give keys := [...] from public knowledge, not from the table."
+_ENUM = re.compile(r"'((?:[^']|'')*)'")
+
+Key = str | None
+Lists = tuple[tuple[Key, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class PublicKeys:
+    """The public keys of some columns.
+
+    Attributes
+    ----------
+    lists : tuple of (tuple of str or None) or None
+        The values of each column; None in place of a list for all values of the column's type.
+    rows : tuple of tuple of int, or None
+        The combinations that are groups, as positions in the lists; None for all of them.
+    """
+
+    lists: Lists
+    rows: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def count(self) -> int | None:
+        """Number of groups; None where a column's type decides."""
+        if self.rows is not None:
+            return len(self.rows)
+        sizes = [len(values) for values in self.lists if values is not None]
+        return math.prod(sizes) if len(sizes) == len(self.lists) else None
+
+    def with_types(self, kinds: Sequence[str], columns: Sequence[str]) -> PublicKeys:
+        """Return the keys with a list for every column.
+
+        Parameters
+        ----------
+        kinds : sequence of str
+            The SQL type of each column.
+        columns : sequence of str
+            Names, for messages.
+
+        Raises
+        ------
+        ParameterError
+            P065: a column has no list, and its type lists no values. P068: there are too many groups.
+        """
+        lists = []
+        for values, kind, column in zip(self.lists, kinds, columns, strict=True):
+            known = values if values is not None else values_of(kind)
+            if known is None:
+                raise ParameterError(
+                    "P065",
+                    f"keys of {show(column)} are missing: which groups a private table has is private. {_HINT} "
+                    "Or pay for private ones: keys := 'private'.",
+                )
+            lists.append(known)
+        found = PublicKeys(tuple(lists), self.rows)
+        refuse_many(found.count)
+        return found
+
+
+def values_of(kind: str) -> tuple[str, ...] | None:
+    """Return all values of a SQL type that lists them, as texts; None for any other type."""
+    if kind == "BOOLEAN":
+        return ("false", "true")
+    if kind.startswith("ENUM("):
+        return tuple(text.replace("''", "'") for text in _ENUM.findall(kind))
+    return None
+
+
+def read_keys(given: object, by: Sequence[str]) -> PublicKeys | None:
+    """Return the public keys of the columns `by`; None for private keys.
+
+    Raises
+    ------
+    ParameterError
+        P065: a list is missing where only a list can say. P066: the keys have another form. P044: a key occurs twice.
+        P068: there are too many groups.
+    """
+    if isinstance(given, str):
+        parameters.choice("keys", given, (PRIVATE,))
+        return None
+    if given is None:
+        return PublicKeys((None,) * len(by))
+    if isinstance(given, Mapping):
+        named = _by_column(given, by)
+        found = PublicKeys(tuple(_texts(name, named[fold(name)]) if fold(name) in named else None for name in by))
+    else:
+        items = list_items(given, MOST_GROUPS)
+        if items is None or not items:
+            raise ParameterError("P066", f"keys must be a list with at least one value; got {show(given)}. {_HINT}")
+        refuse_many(len(items))
+        if all(isinstance(item, Mapping) for item in items):
+            found = _combinations(items, by)
+        elif len(by) == 1:
+            found = PublicKeys((_texts(by[0], items),))
+        else:
+            raise ParameterError(
+                "P066", f"keys of {len(by)} columns must be a struct of lists, or a list of structs. {_HINT}"
+            )
+    refuse_many(found.count)
+    return found
+
+
+def refuse_many(count: int | None) -> None:
+    """Raise if there are more groups than may have public keys."""
+    if count is not None and count > MOST_GROUPS:
+        raise ParameterError("P068", f"there are {count} groups; the most with public keys are {MOST_GROUPS}.")
+
+
+def _by_column(given: Mapping[str, object], by: Sequence[str]) -> dict[str, object]:
+    """Return what is given by the folded names of columns; raise for a name that is not in `by`."""
+    named = {fold(str(name)): value for name, value in given.items()}
+    for name in named:
+        if name not in map(fold, by):
+            raise ParameterError("P066", f"keys names {show(name)}, which is not in by. Leave it out, or add it to by.")
+    return named
+
+
+def _texts(column: str, given: object) -> tuple[Key, ...]:
+    """Return the values of one column as texts."""
+    items = list_items(given, MOST_GROUPS)
+    if items is None or not items:
+        raise ParameterError("P066", f"keys of {show(column)} must be a list with at least one value. {_HINT}")
+    refuse_many(len(items))
+    texts = tuple(map(key_text, items))
+    if len(set(texts)) < len(texts):
+        seen: set[Key] = set()
+        for text in texts:
+            if text in seen:
+                raise ParameterError("P044", f"keys holds {show(text)} twice. Give each one once.")
+            seen.add(text)
+    return texts
+
+
+def _combinations(items: Sequence[Mapping[str, object]], by: Sequence[str]) -> PublicKeys:
+    """Return the keys of a list of structs."""
+    places: list[dict[Key, int]] = [{} for _ in by]
+    rows = []
+    for item in items:
+        named = _by_column(item, by)
+        if len(named) < len(by):
+            raise ParameterError("P066", f"each struct in keys must have a value for every column of by. {_HINT}")
+        texts = [key_text(named[fold(name)]) for name in by]
+        rows.append(tuple(place.setdefault(text, len(place)) for place, text in zip(places, texts, strict=True)))
+    if len(set(rows)) < len(rows):
+        raise ParameterError("P044", "keys holds a struct twice. Give each one once.")
+    return PublicKeys(tuple(map(tuple, places)), tuple(rows))
+
+
+def key_text(value: object) -> Key:
+    """Return the text of a public key, which DuckDB casts to the column's type; None for NULL."""
+    if value is None:
+        return None
+    if isinstance(value, str) and parameters.is_storable(value):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float, Decimal, uuid.UUID)):
+        return str(value)
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return str(value.numerator)
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(" ")
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        return "".join(f"\\x{byte:02X}" for byte in value)
+    raise ParameterError("P066", f"a key must be text, a number, a date, a boolean or NULL; got {show(value)}. {_HINT}")

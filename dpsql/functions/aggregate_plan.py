@@ -1,0 +1,285 @@
+"""The plans of dp_aggregate and its thin forms: which aggregates of which columns, in which groups, with which noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import ClassVar
+
+from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMN_BOUNDS,
+    EPSILON,
+    OPTIONAL_DELTA,
+    REQUIRED,
+    TARGET,
+    Argument,
+    Signature,
+)
+from dpsql.contract.contribution import Contribution
+from dpsql.contract.gaussian_profile import usable_mu
+from dpsql.contract.keys import PublicKeys
+from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.parameters import Side, bounds_by_feature, fold, show
+from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
+from dpsql.mechanisms.aggregates import GroupedNoise, noise_choice
+from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, RowCount, ValueBlock, block_for
+
+_TARGETS = replace(
+    TARGET,
+    doc="Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.",
+    statistic=False,
+)
+_BOUNDS = tuple(
+    replace(bound, doc=f"Public {side} bound of the values: one number, a list with one per target, or a struct by name. "
+            "Values are clipped to it.", statistic=False, shown=REQUIRED)
+    for side, bound in zip(("lower", "upper"), COLUMN_BOUNDS, strict=True)
+)
+DELTA = replace(
+    OPTIONAL_DELTA,
+    doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it the noise may be Gaussian, and "
+    "keys may be private.",
+)
+DISTINCT = Argument(
+    "distinct",
+    "Name of a column whose different values are counted, in place of rows: of the privacy unit, or of items, of which "
+    "at most max_rows_per_unit_group of a person count in a group.",
+    names_column=True,
+    table_only=True,
+)
+
+
+def _aggregates(given: object) -> tuple[str, ...]:
+    """Return the names of the aggregates."""
+    hint = f"Give some of {', '.join(map(repr, AGGREGATES))}."
+    listed = parameters.text_list("aggregates", [given] if isinstance(given, str) else given, hint=hint)
+    names = tuple(parameters.choice("aggregates", name, AGGREGATES) for name in listed)
+    parameters.refuse_duplicates("aggregates", names, fold_case=False)
+    return names
+
+
+_WHICH = Argument(
+    "aggregates",
+    "What to compute of every target: some of 'count', 'sum', 'avg', 'variance' and 'stddev'. Several share their noise.",
+    shown=REQUIRED,
+    check=_aggregates,
+    stand_in="count",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatePlan(GroupedPlan):
+    """The checked public arguments of one ``dp_aggregate`` call.
+
+    Attributes
+    ----------
+    aggregates : tuple of str
+        What is computed of every target, or of the rows if there is none.
+    delta : Fraction or None
+    lower, upper : float, tuple or dict, or None
+        Public bounds of the targets; None where rows are only counted.
+    law : {'auto', 'laplace', 'gaussian'}
+        The noise that was asked for.
+    unit_value : {'rows', 'sum'}
+        What a privacy unit contributes to a group.
+    distinct : str or None
+        Column whose different values are counted.
+    ddof : int
+    confidence : Fraction
+    """
+
+    aggregates: tuple[str, ...]
+    delta: Fraction | None
+    lower: Side | None
+    upper: Side | None
+    law: str
+    unit_value: str
+    distinct: str | None
+    ddof: int
+    confidence: Fraction
+
+    function: ClassVar[str] = "dp_aggregate"
+    arguments: ClassVar[Signature] = Signature(
+        _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
+        *(replace(bound, shown="required but for counts") for bound in _BOUNDS),
+        *GROUPS, *UNIT, UNIT_VALUE, NOISE, DDOF, CONFIDENCE, *BUDGET,
+    )  # fmt: skip
+    # What a thin form computes.
+    computes: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        given = {"unit_value": "rows", "distinct": None, "ddof": 1, "lower": None, "upper": None, **given}
+        aggregates = cls.computes or parameters.known(tuple, _WHICH.read(given))
+        own = super()._own(given, layout)
+        targets = parameters.known(tuple, own["targets"])
+        if not targets and aggregates != (COUNT,):
+            raise ParameterError("P013", "target is missing. Name the column to aggregate; only rows are counted without one.")
+        bounds: Mapping[str, object] = {"lower": None, "upper": None}
+        if aggregates != (COUNT,):
+            bounds = feature_bounds(given)
+            bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True)  # type: ignore[arg-type]
+        delta, law = DELTA.read(given), NOISE.read(given)
+        if law == GAUSSIAN and delta is None:
+            raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
+        if own["keys"] is None and delta is None:
+            raise ParameterError("P069", "keys := 'private' needs delta, the chance that a key of one unit alone shows. 1e-6 is usual.")
+        return {
+            **own, **bounds,
+            "aggregates": aggregates, "delta": delta, "law": law, "unit_value": UNIT_VALUE.read(given),
+            "distinct": cls._distinct(given), "ddof": DDOF.read(given), "confidence": CONFIDENCE.read(given),
+        }  # fmt: skip
+
+    @classmethod
+    def _distinct(cls, given: Mapping[str, object]) -> str | None:
+        if given.get("distinct") is None:
+            return None
+        if given.get("target") is not None:
+            raise ParameterError("P045", "distinct and target exclude each other. Give one of them.")
+        if given.get("privacy_unit") is None:
+            raise ParameterError(
+                "P046",
+                "distinct needs privacy_unit: without it the guarantee would hold for one row, and an item has many. "
+                "Give the column of the id.",
+            )
+        return parameters.text("distinct", given["distinct"], hint="Give the name of a column.")
+
+    @classmethod
+    def _contribution(
+        cls, given: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
+    ) -> Contribution:
+        """Return what one privacy unit may contribute; where its rows are merged, one row to each of its groups."""
+        if not _merges(given):
+            return super()._contribution(given, layout, keys, other=other)
+        if layout.privacy_unit is None:
+            raise ParameterError("P046", "unit_value := 'sum' needs privacy_unit. Give the column of the id.")
+        count = None if keys is None or keys.count is None else keys.count + other
+        rows, groups = given.get("max_rows_per_unit"), given.get("max_groups_per_unit")
+        if rows is None and groups is None and count is None:
+            raise ParameterError("P046", "max_groups_per_unit is missing. Give the groups in which one unit may have rows.")
+        return Contribution.of("add_remove", rows, groups, 1, key_count=count)
+
+    @property
+    def merges_units(self) -> bool:
+        """Whether the rows of one unit in one group are one row."""
+        return _merges(self._asked)
+
+    @property
+    def counts_items(self) -> bool:
+        """Whether distinct items are counted, in place of rows."""
+        return self.distinct is not None and not self.merges_units
+
+    @property
+    def _asked(self) -> Mapping[str, object]:
+        return {"unit_value": self.unit_value, "distinct": self.distinct, "privacy_unit": self.layout.privacy_unit}
+
+    @property
+    def row_columns(self) -> Mapping[str, str] | None:
+        """Keys are k0, k1, …, targets t0, t1, …, and what is counted is d0."""
+        columns = dict(super().row_columns or {})
+        return columns | ({"d0": self.distinct} if self.counts_items and self.distinct is not None else {})
+
+    @cached_property
+    def noise_law(self) -> str:
+        """The law of the noise: the one that was asked for, or that is smaller."""
+        if self.delta is None or self.law == LAPLACE:
+            return LAPLACE
+        return self.law if self.law == GAUSSIAN else noise_choice(self.epsilon, self.delta, self.contribution)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The statistic: a block for each target, or one for all rows."""
+        if not self.targets:
+            return (RowCount(),)
+        if self.lower is None or self.upper is None:
+            return tuple(RowCount() for _ in self.targets)
+        pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
+        return tuple(block_for(self.aggregates, *pair, self.noise_law) for pair in pairs)
+
+    @cached_property
+    def target_blocks(self) -> Sequence[ValueBlock | None]:
+        """How the values of each target are coded; None where they are only counted."""
+        found = self.blocks[: len(self.targets)]
+        return [block if isinstance(block, ValueBlock) else None for block in found]
+
+    @cached_property
+    def part(self) -> GroupedNoise:
+        """The part that draws."""
+        mu = None
+        if self.noise_law == GAUSSIAN and self.delta is not None:
+            mu = usable_mu(self.epsilon, self.delta)
+        delta = self.delta if mu is not None else None
+        count = len(self.blocks)
+        shares = (Fraction(1, count),) * count
+        return GroupedNoise("sums", self.epsilon, delta, mu, self.contribution, self.blocks, shares)
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """One mechanism for all groups and targets."""
+        return measurement_of(self.part)
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be."""
+        return []
+
+
+def _merges(given: Mapping[str, object]) -> bool:
+    """Whether a unit's rows in a group are one row: its values add up, or only its presence counts."""
+    distinct, unit = given.get("distinct"), given.get("privacy_unit")
+    counts_units = isinstance(distinct, str) and isinstance(unit, str) and fold(distinct) == fold(unit)
+    return counts_units or given.get("unit_value") == "sum"
+
+
+def _thin(*computes: str, ddof: bool = False) -> Signature:
+    """Return the arguments of the form that computes one aggregate."""
+    more = (DDOF,) if ddof else ()
+    return Signature(_TARGETS, EPSILON, DELTA, *_BOUNDS, *GROUPS, *UNIT, UNIT_VALUE, NOISE, *more, CONFIDENCE, *BUDGET)
+
+
+class CountPlan(AggregatePlan):
+    """The plan of dp_count."""
+
+    function = "dp_count"
+    computes = (COUNT,)
+    arguments = Signature(
+        replace(_TARGETS, shown="", doc="Count the values of this column, or of several, in place of rows."),
+        DISTINCT, EPSILON, DELTA, *GROUPS, *UNIT, NOISE, CONFIDENCE, *BUDGET,
+    )  # fmt: skip
+
+
+class SumPlan(AggregatePlan):
+    """The plan of dp_sum."""
+
+    function = "dp_sum"
+    computes = ("sum",)
+    arguments = _thin()
+
+
+class AvgPlan(AggregatePlan):
+    """The plan of dp_avg."""
+
+    function = "dp_avg"
+    computes = ("avg",)
+    arguments = _thin()
+
+
+class VariancePlan(AggregatePlan):
+    """The plan of dp_variance."""
+
+    function = "dp_variance"
+    computes = ("variance",)
+    arguments = _thin(ddof=True)
+
+
+class StddevPlan(AggregatePlan):
+    """The plan of dp_stddev."""
+
+    function = "dp_stddev"
+    computes = ("stddev",)
+    arguments = _thin(ddof=True)

@@ -1,0 +1,247 @@
+"""The plan and the call that functions with groups share: keys, contribution bounds, and the sums of every group.
+
+Rows are bounded in this order, and each step looks at one privacy unit alone: rows without an id are dropped; keys are
+mapped to groups, and rows of unlisted keys are dropped (or are the group `other`); at most g groups of a unit count, at
+most r of its rows in each, and at most m rows in all (`dpsql.contract.contribution`). What is kept is a keyed sample,
+which does not depend on other units. Every group with a public key is in the result, with noise, also if it is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.contract import parameters
+from dpsql.contract.call import Call, TargetCode
+from dpsql.contract.contribution import Contribution
+from dpsql.contract.feature_columns import check_ids, refuse_lossless, require
+from dpsql.contract.keys import Lists, PublicKeys, read_keys
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import fold, list_items, show
+from dpsql.contract.plan import COLLECTED, GROUPED, Plan
+from dpsql.errors import ParameterError, SourceError
+from dpsql.functions.grouped_arguments import (
+    BY,
+    MAX_GROUPS_PER_UNIT,
+    MAX_ROWS_PER_UNIT_GROUP,
+    OTHER,
+)
+from dpsql.kernels.columns import is_boolean, is_numeric
+from dpsql.statistics.aggregates import ValueBlock
+
+# SQL types whose values have one text each, whatever the settings of a session are.
+_KEY_TYPES = ("VARCHAR", "BOOLEAN", "DATE", "TIME", "UUID", "BLOB", "FLOAT", "DOUBLE", "TIMESTAMP")
+_KEY_TYPES += ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "HUGEINT", "UHUGEINT")
+_KEY_TYPES += tuple(f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG"))
+_KEY_TYPES += ("INTEGER", "UINTEGER")
+_SPELLED_OUT = ("ENUM(", "DECIMAL(")
+_MOST_COLUMNS = 100
+OTHER_KEY = "other"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedPlan(Plan):
+    """The plan of a function with groups.
+
+    Attributes
+    ----------
+    by : tuple of str
+        Columns to group by; empty for one group of all rows.
+    keys : tuple or None
+        Public keys by column, None for all values of a column's type (`dpsql.contract.keys.PublicKeys`); None in place
+        of the tuple where the keys are private.
+    key_rows : tuple of tuple of int, or None
+        Which combinations of keys are groups; None for all.
+    other : bool
+        Whether the rows of all other keys are one group more.
+    groups, rows_per_group : int
+        Groups of one privacy unit, and its rows in one group.
+    targets : tuple of str
+        Columns that are aggregated.
+    """
+
+    by: tuple[str, ...]
+    keys: Lists | None
+    key_rows: tuple[tuple[int, ...], ...] | None
+    other: bool
+    groups: int
+    rows_per_group: int
+    targets: tuple[str, ...]
+
+    target_needs_bounds: ClassVar[bool] = False
+
+    @classmethod
+    def _layout(cls, given: Mapping[str, object]) -> Layout:
+        unit = given.get("privacy_unit")
+        if unit is not None:
+            unit = parameters.text("privacy_unit", unit, hint="Give the name of the id's column.")
+        return Layout("wide", "", (), None, None, None, None, unit)
+
+    @classmethod
+    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+        """Fill in the owner's stated values: public keys for columns of `by` too."""
+        keys = parameters.known(dict, stated.pop("keys", {}))
+        given["by"] = _names("by", given.get("by"))
+        known = {name: keys[fold(name)] for name in given["by"] if fold(name) in keys}
+        if known and given.get("keys") is None:
+            given["keys"] = known
+        super()._fill(given, stated, of_table=of_table)
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        by = parameters.known(tuple, given["by"])
+        keys = None
+        if by:
+            keys = read_keys(given.get("keys"), by)
+        else:
+            for argument in ("keys", "max_groups_per_unit", "max_rows_per_unit_group"):
+                if given.get(argument) is not None:
+                    raise ParameterError("P046", f"{argument} needs by. Name the columns to group by, or leave it out.")
+            keys = PublicKeys(())
+        other = bool(OTHER.read(given)) if "other" in cls.arguments else False
+        if other and (keys is None or not by):
+            raise ParameterError("P045", "other is the group of unlisted keys. Give by and public keys, or leave it out.")
+        bounded = cls._contribution(given, layout, keys, other=other)
+        return {
+            "by": by,
+            "keys": None if keys is None else keys.lists,
+            "key_rows": None if keys is None else keys.rows,
+            "other": other,
+            "groups": bounded.groups,
+            "rows_per_group": bounded.rows_per_group,
+            "targets": _names("target", given.get("target")),
+        }
+
+    @classmethod
+    def _contribution(
+        cls, given: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
+    ) -> Contribution:
+        """Return what one privacy unit may contribute, as the arguments say."""
+        limits = [given.get(name) for name in ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")]
+        if layout.privacy_unit is None:
+            if any(limit is not None for limit in limits):
+                raise ParameterError(
+                    "P009", "limits per unit need privacy_unit. Give the column of the id, or leave the limits out."
+                )
+            return Contribution("add_remove")
+        rows, groups, each = limits
+        if rows is None and groups is None and each is None:
+            raise ParameterError(
+                "P009",
+                "privacy_unit needs a limit: max_rows_per_unit, or max_groups_per_unit with max_rows_per_unit_group.",
+            )
+        count = None if keys is None or keys.count is None else keys.count + other
+        return Contribution.of("add_remove", rows, groups, each, key_count=count)
+
+    @classmethod
+    def _rows_per_unit(cls, given: Mapping[str, object], layout: Layout) -> int:
+        """Return the rows that one privacy unit may contribute, in all groups together."""
+        by = parameters.known(tuple, given["by"])
+        keys = read_keys(given.get("keys"), by) if by else PublicKeys(())
+        return cls._contribution(given, layout, keys, other=bool(given.get("other"))).rows
+
+    @property
+    def target_blocks(self) -> Sequence[ValueBlock | None]:
+        """How the values of each target are coded; None where they are only counted."""
+        return [None] * len(self.targets)
+
+    @property
+    def counts_items(self) -> bool:
+        """Whether distinct items are counted, in place of rows."""
+        return False
+
+    @property
+    def merges_units(self) -> bool:
+        """Whether the rows of one unit in one group are one row, with the sum of their values."""
+        return False
+
+    @property
+    def contribution(self) -> Contribution:
+        """What one privacy unit contributes at most, with the neighbouring relation."""
+        return Contribution(self.neighbours, self.max_rows_per_unit, self.groups, self.rows_per_group)
+
+    @property
+    def has_private_keys(self) -> bool:
+        """Whether the keys are drawn from the rows."""
+        return self.keys is None
+
+    @property
+    def public_keys(self) -> PublicKeys | None:
+        """The public keys; None where they are private."""
+        return None if self.keys is None else PublicKeys(self.keys, self.key_rows)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Names of the columns of the result that say which group a row is of."""
+        return (*self.by, OTHER_KEY) if self.other else self.by
+
+    @property
+    def row_columns(self) -> Mapping[str, str] | None:
+        """Keys are k0, k1, …, targets t0, t1, ….
+
+        A column may have several parts.
+        """
+        keys = {f"k{number}": name for number, name in enumerate(self.by)}
+        return keys | {f"t{number}": name for number, name in enumerate(self.targets)}
+
+    @property
+    def statistic(self) -> str:
+        """Name of the statement that adds up: SQL if there is a table to scan."""
+        return GROUPED if self.source else COLLECTED
+
+    @property
+    def passes(self) -> int:
+        """With private keys a second pass reads the labels of the keys that were released."""
+        return 2 if self.has_private_keys else 1
+
+
+def _names(argument: str, given: object) -> tuple[str, ...]:
+    """Return one or more names of columns; none where nothing is given."""
+    if given is None:
+        return ()
+    hint = "Give the name of a column, or a list of names."
+    names = parameters.text_list(argument, [given] if isinstance(given, str) else given, hint=hint)
+    parameters.within(f"the number of columns in {argument}", len(names), None, _MOST_COLUMNS, hint=hint)
+    parameters.refuse_duplicates(argument, names, fold_case=True)
+    return names
+
+
+@dataclass(frozen=True)
+class GroupedCall(Call):
+    """A call with groups, with the column types of its source.
+
+    Attributes
+    ----------
+    types : tuple of str
+        SQL type of each column of `by`.
+    """
+
+    types: tuple[str, ...] = ()
+
+    @classmethod
+    def resolve(
+        cls, plan: Plan, row: pa.DataType, others: dict[str, pa.DataType], types: Sequence[str] = ()
+    ) -> Self:
+        """Resolve a plan against the column types of its source; parameters and errors as for `Call.resolve`."""
+        if not isinstance(plan, GroupedPlan):
+            raise TypeError("the call is of another plan")
+        kinds = {field.name: field.type for field in row} if pa.types.is_struct(row) else {}
+        if not plan.source:
+            refuse_lossless(row)
+        check_ids(plan.layout, others)
+        for number, name in enumerate(plan.targets):
+            kind = require(kinds.get(f"t{number}"), "target", name)
+            if plan.target_blocks[number] is not None and not (is_numeric(kind) or is_boolean(kind)):
+                raise SourceError("S003", f"target {show(name)} is neither numeric nor boolean. Cast it in a view.")
+        for number, (name, spelled) in enumerate(zip(plan.by, types, strict=True)):
+            require(kinds.get(f"k{number}"), "by", name)
+            if spelled not in _KEY_TYPES and not spelled.startswith(_SPELLED_OUT):
+                raise SourceError("S003", f"by {show(name)} has a type that keys cannot have. Cast it to text in a view.")
+        call = cls(plan, (), TargetCode(), (), types=tuple(types))
+        call.check()
+        return call

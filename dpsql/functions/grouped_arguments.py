@@ -1,0 +1,90 @@
+"""The arguments of functions that group: by which columns, over which keys, and what one unit contributes to them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    DATASET,
+    MAX_ROWS_PER_UNIT,
+    NEIGHBOUR_RELATION,
+    PRIVACY_UNIT,
+    RELEASE,
+    Argument,
+    integer,
+    word,
+)
+
+def _ddof(given: object) -> int:
+    number = parameters.number_from_zero("ddof", given, hint="1 is usual.")
+    parameters.within("ddof", number, 0, 1, hint="1 is usual.")
+    return int(number)
+
+
+BY = Argument(
+    "by",
+    "Names of the columns to group by: one name, or a list. All groups are one release.",
+    names_column=True,
+    table_only=True,
+)
+KEYS = Argument(
+    "keys",
+    "The groups, from public knowledge: a list of values, a struct with a list per column (all combinations), or a list "
+    "of structs. BOOLEAN and ENUM columns need none. 'private' releases the keys that enough units have; it needs delta.",
+    shown="stated by the owner, or by the column's type",
+    table_only=True,
+)
+OTHER = Argument(
+    "other",
+    "Whether rows of all other keys form one group more, in which the column other is true.",
+    False,
+    check=partial(parameters.boolean, "other"),
+    table_only=True,
+)
+MAX_GROUPS_PER_UNIT = integer(
+    "max_groups_per_unit",
+    "Groups in which one person may have rows. A random choice of them counts.",
+    hint="Give the groups in which one privacy unit may have rows.",
+    shown="max_rows_per_unit",
+    table_only=True,
+)
+MAX_ROWS_PER_UNIT_GROUP = integer(
+    "max_rows_per_unit_group",
+    "Rows that one person may contribute to a group. A random choice of them counts.",
+    hint="Give the rows that one privacy unit may contribute to a group.",
+    shown="max_rows_per_unit",
+    table_only=True,
+)
+UNIT_VALUE = Argument(
+    "unit_value",
+    "What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are lower "
+    "and upper.",
+    "rows",
+    check=partial(parameters.choice, "unit_value", options=("rows", "sum")),
+    choices=("rows", "sum"),
+    table_only=True,
+)
+NOISE = word("noise", "The law of the noise; 'auto' takes what is smaller.", ("auto", "laplace", "gaussian"), "auto")
+CONFIDENCE = Argument(
+    "confidence",
+    "Chance that an interval holds the exact answer over the rows that count, for each number by itself.",
+    0.95,
+    check=partial(parameters.open_unit_interval, "confidence", hint="0.95 is usual."),
+    exact=True,
+)
+DDOF = Argument(
+    "ddof",
+    "What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.",
+    1,
+    check=_ddof,
+)
+GROUPS = (BY, KEYS, OTHER)
+UNIT = (
+    NEIGHBOUR_RELATION,
+    PRIVACY_UNIT,
+    MAX_ROWS_PER_UNIT,
+    MAX_GROUPS_PER_UNIT,
+    MAX_ROWS_PER_UNIT_GROUP,
+)
+BUDGET = (DATASET, RELEASE)

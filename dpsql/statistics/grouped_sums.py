@@ -1,0 +1,192 @@
+"""Exact sums of every group: rows, values, and their codes; see `dpsql.statistics.aggregates` for what they become."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.arrays import Longs
+from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
+from dpsql.kernels.wide_sums import WideSums
+from dpsql.statistics.aggregates import Sums
+
+# Codes are below 2**21 in absolute value, so sums of this many squares fit into 62 bits.
+_MOST_AT_ONCE = 1 << 18
+
+
+class GroupedSums(Fold):
+    """Sums of groups with known positions.
+
+    Parameters
+    ----------
+    groups, targets : int
+        Numbers of groups and of targets.
+    squares : bool
+        Whether squares are added up.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (G,)
+        Rows of each group.
+    values, totals : ndarray of int64, shape (T, G)
+        Rows with a value, and the sum of its codes.
+    squares : WideSums or None
+        Sums of the squared codes, of the same shape.
+    """
+
+    def __init__(self, groups: int, targets: int, *, squares: bool) -> None:
+        self.rows = np.zeros(groups, dtype=np.int64)
+        self.values = np.zeros((targets, groups), dtype=np.int64)
+        self.totals = np.zeros((targets, groups), dtype=np.int64)
+        self.squares = WideSums((targets, groups)) if squares else None
+
+    def zero(self) -> GroupedSums:
+        """Return empty sums of the same groups."""
+        return GroupedSums(len(self.rows), len(self.values), squares=self.squares is not None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a copy."""
+        return int(self.rows.nbytes + 4 * self.values.nbytes)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add rows of the first group; their codes are the features, NaN for NULL."""
+        self.rows[0] += features.shape[1]
+        for position, codes in enumerate(features):
+            known = codes[~np.isnan(codes)].astype(np.int64)
+            self.values[position, 0] += len(known)
+            self.totals[position, 0] += known.sum()
+            for start in range(0, len(known), _MOST_AT_ONCE) if self.squares is not None else ():
+                part = np.zeros_like(self.totals)
+                part[position, 0] = np.square(known[start : start + _MOST_AT_ONCE]).sum()
+                self.squares.add(part)
+
+    def add_groups(self, places: NDArray[np.intp], sums: GroupRecords) -> None:
+        """Add the sums of some groups, at their positions; a position may occur more than once."""
+        np.add.at(self.rows, places, sums.rows)
+        for position in range(len(self.values)):
+            np.add.at(self.values[position], places, sums.values[position])
+            np.add.at(self.totals[position], places, sums.totals[position])
+        if self.squares is not None:
+            self.squares.add_at(places, sums.high, sums.low)
+
+    def state(self) -> pa.RecordBatch:
+        """Return the sums."""
+        found: dict[str, NDArray[np.int64] | pa.Array] = {
+            "rows": self.rows,
+            "values": self.values.ravel(),
+            "totals": self.totals.ravel(),
+        }
+        if self.squares is not None:
+            found["squares"] = self.squares.column()
+        return record(found)
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other sums."""
+        self.rows += numbers(state, "rows")
+        self.values += numbers(state, "values").reshape(self.values.shape)
+        self.totals += numbers(state, "totals").reshape(self.totals.shape)
+        if self.squares is not None:
+            self.squares.absorb(state.column("squares").flatten())
+
+    def sums(self) -> list[Sums]:
+        """Return the sums by target; the first are of all rows."""
+        return _sums(self.rows, self.values, self.totals, None if self.squares is None else self.squares.total())
+
+
+def _sums(rows: Longs, values: Longs, totals: Longs, squares: NDArray[np.object_] | None) -> list[Sums]:
+    nothing = np.zeros_like(rows)
+    found = [Sums(rows, nothing, None)]
+    for position in range(len(values)):
+        found.append(Sums(values[position], totals[position], None if squares is None else squares[position]))
+    return found
+
+
+class GroupRecords:
+    """The sums of some groups, as an engine hands them over.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (k,)
+    values, totals, high, low : ndarray of int64, shape (T, k)
+        A squared sum is ``high * 2**32 + low``.
+    """
+
+    def __init__(self, rows: Longs, values: Longs, totals: Longs, high: Longs, low: Longs) -> None:
+        self.rows, self.values, self.totals, self.high, self.low = rows, values, totals, high, low
+
+    @classmethod
+    def read(cls, rows: pa.StructArray, targets: int) -> GroupRecords:
+        """Read the records of a batch: fields n, and n0, s0, high0, low0 and so on of each target."""
+        count = len(rows)
+
+        def stacked(name: str) -> Longs:
+            found = [_column(rows, f"{name}{target}", count) for target in range(targets)]
+            return np.stack(found) if found else np.zeros((0, count), dtype=np.int64)
+
+        return cls(_column(rows, "n", count), *(stacked(name) for name in ("n", "s", "high", "low")))
+
+
+def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
+    if rows.type.get_field_index(name) < 0:
+        return np.zeros(count, dtype=np.int64)
+    return np.asarray(rows.field(name).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+class KeyedSums(KeptRows):
+    """Sums of groups whose keys are private, numbered by the engine from 1 on."""
+
+    def __init__(self, targets: int) -> None:
+        self._targets = targets
+        self._numbers: list[Longs] = []
+        self._parts: list[GroupRecords] = []
+
+    def zero(self) -> KeyedSums:
+        """Return an empty collector."""
+        return KeyedSums(self._targets)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Refuse rows: keys are of tables, whose groups SQL adds up."""
+        raise TypeError("this collector takes groups")
+
+    def add_groups(self, keys: Longs, sums: GroupRecords) -> None:
+        """Take in the sums of some keys."""
+        self._numbers.append(keys)
+        self._parts.append(sums)
+
+    def merge(self, other: KeyedSums) -> None:
+        """Take in what another collector holds."""
+        self._numbers += other._numbers
+        self._parts += other._parts
+
+    def sums(self) -> list[Sums]:
+        """Return the sums by target, in the order of the keys' numbers; the first are of all rows."""
+        if not self._numbers:
+            return _sums(np.zeros(0, dtype=np.int64), *(np.zeros((self._targets, 0), dtype=np.int64),) * 2, None)
+        order = np.argsort(np.concatenate(self._numbers), kind="stable")
+
+        def joined(name: str) -> Longs:
+            return np.concatenate([getattr(part, name) for part in self._parts], axis=-1)[..., order]
+
+        squares = (joined("high").astype(object) << 32) + joined("low")
+        return _sums(joined("rows"), joined("values"), joined("totals"), squares)
+
+
+class Labels(KeptRows):
+    """The labels of released keys, by their numbers."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, list[str | None]] = {}
+
+    def zero(self) -> Labels:
+        """Return an empty collector."""
+        return Labels()
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Refuse rows: labels are of groups."""
+        raise TypeError("this collector takes labels")
+
+    def merge(self, other: Labels) -> None:
+        """Take in other labels."""
+        self.by_number |= other.by_number
