@@ -7,7 +7,7 @@ exact sums to the integers that get noise. The map is linear, so one row adds a 
 =================  ====================================  =======  =============  ============  =======
 block              f(q)                                  L1       squared L2     D2            c
 =================  ====================================  =======  =============  ============  =======
-`RowCount`         (1)                                   1        1              0             0
+`GroupCount`         (1)                                   1        1              0             0
 `DirectSum`        (q)                                   S        S**2           4 S**2        S**2
 `TransformedPair`  (S + q, S - q)                        2 S      4 S**2         8 S**2        0
 `Bernstein`        ((S - q)**2, 2 (S - q) (S + q),       4 S**2   16 S**4        32 S**4       0
@@ -120,13 +120,13 @@ class Block(ABC):
 
     @property
     @abstractmethod
-    def scale_of_codes(self) -> int:
-        """S."""
+    def one(self) -> int:
+        """S, or 1 where no values are coded."""
 
     @property
     def unit(self) -> int:
         """What counts as 1 in released coordinates."""
-        return self.corners * self.scale_of_codes**self.degree
+        return self.corners * math.prod([self.one] * self.degree)
 
     @abstractmethod
     def coordinates(self, sums: Sums) -> Integers:
@@ -134,17 +134,17 @@ class Block(ABC):
 
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity of the block in all groups together."""
-        return contribution.norm(self.row.l1 * self.scale_of_codes**self.degree)
+        return contribution.norm(self.row.l1 * math.prod([self.one] * self.degree))
 
     def squared_norm(self, contribution: Contribution) -> int:
         """Return the squared L2 sensitivity of the block in all groups together, rounded up."""
-        one = self.scale_of_codes ** (2 * self.degree)
+        one = math.prod([self.one] * (2 * self.degree))
         squared, distance, opposing = (Fraction(bound) * one for bound in self.row[1:])
         return math.ceil(contribution.squared_norm(squared, distance=distance, opposing=opposing))
 
 
 @dataclass(frozen=True)
-class RowCount(Block):
+class GroupCount(Block):
     """The number of rows: of all rows, or of those with a value."""
 
     kind = "row_count"
@@ -153,7 +153,7 @@ class RowCount(Block):
     row = RowBounds(1, 1, 0)
 
     @property
-    def scale_of_codes(self) -> int:
+    def one(self) -> int:
         """A row counts 1."""
         return 1
 
@@ -177,11 +177,6 @@ class ValueBlock(Block):
     lower: float
     upper: float
     one: int = FIXED_POINT_ONE
-
-    @property
-    def scale_of_codes(self) -> int:
-        """S."""
-        return self.one
 
     @property
     def affine(self) -> tuple[float, float]:
@@ -318,7 +313,7 @@ def block_for(
     if not asked or not asked <= set(AGGREGATES) or noise not in NOISES:
         raise ParameterError("P018", f"aggregates must be some of {', '.join(AGGREGATES)}, and noise one of {NOISES}.")
     if asked == {COUNT}:
-        return RowCount()
+        return GroupCount()
     if lower is None or upper is None:
         raise ParameterError("P003", "sums need bounds. Give both bounds from domain knowledge, not from the table.")
     if asked & {VARIANCE, STDDEV}:
