@@ -1,0 +1,307 @@
+"""Noise on the blocks of an aggregate call: all groups and all targets in one release.
+
+Every block gets its share of epsilon (Laplace) or of ``mu**2`` (Gaussian), so the joint vector of all blocks is one
+mechanism and one event. The groups need no shares: `dpsql.contract.contribution` bounds the change of all of them
+together.
+
+Integers are released on a *lattice*, multiples of ``2**bits`` of the block's unit. Laplace noise is exact in integers,
+and only noise too wide for the sampler gets a coarser lattice. Gaussian noise gets one so fine that it is practically
+continuous (`dpsql.mechanisms.gaussian`), or a coarser one if it is too wide. On a coarser lattice the sums are rounded
+first. A coordinate that moves by d then moves by at most ``ceil(abs(d) / 2**bits)``, which is below
+``abs(d) / 2**bits + 1``; and only coordinates of groups in which the unit has rows move at all. With C of them, the L1
+sensitivity is ``floor((L1 + C (2**bits - 1)) / 2**bits)``, and the L2 sensitivity at most ``L2 / 2**bits + sqrt(C)``.
+
+For the same reason the limit of `dpsql.mechanisms.gaussian` on the number of coordinates concerns C alone: all other
+coordinates have the same law in both tables, independent of those that move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.arrays import Doubles, Integers, Longs
+from dpsql.contract.contribution import Contribution
+from dpsql.contract.events import DiscreteLaplace, Event, GaussianDP
+from dpsql.contract.gaussian_profile import gaussian_mu
+from dpsql.contract.measurement import Part, sampled
+from dpsql.errors import InternalError, ParameterError
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, Sums
+
+# Noise wider than this gets a coarser lattice.
+_WIDEST_BITS = 48
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The law of the noise on every coordinate of a block.
+
+    Attributes
+    ----------
+    noise : {'laplace', 'gaussian'}
+    bits : int
+        Noise is added in multiples of ``2**bits`` of the block's integers; below 0 where the lattice is finer.
+    spread : Fraction
+        Scale of Laplace noise, or variance of Gaussian noise, on the lattice.
+    """
+
+    noise: str
+    bits: int
+    spread: Fraction
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise on the lattice."""
+        return laplace_deviation(self.spread) if self.noise == LAPLACE else math.sqrt(self.spread)
+
+    def draw(self, size: int) -> Longs:
+        """Draw independent noise."""
+        if self.noise == LAPLACE:
+            return discrete_laplace(self.spread, size)
+        parts = range(0, size, MOST_COORDINATES)
+        drawn = [gaussian_noise(self.spread, min(MOST_COORDINATES, size - begin)) for begin in parts]
+        return np.concatenate(drawn) if drawn else np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class CountLaw:
+    """The law of the noise on a block's count of rows, on the lattice: for thresholds on private keys.
+
+    Attributes
+    ----------
+    noise : {'laplace', 'gaussian'}
+    terms : int
+        The noise is a sum of this many independent variables.
+    spread : Fraction
+        Scale of each Laplace variable, or variance of each Gaussian one.
+    unit : int
+        What one row counts.
+    """
+
+    noise: str
+    terms: int
+    spread: Fraction
+    unit: int
+
+    def most(self, rows: int) -> int:
+        """Return the largest count on the lattice that `rows` rows have without noise, roundings included."""
+        return rows * self.unit + self.terms // 2
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyBlock:
+    """The coordinates of a block with noise: ``whole * 2**max(bits, 0) + part * 2**bits``, exactly.
+
+    Attributes
+    ----------
+    block : Block
+    lattice : Lattice
+    whole : ndarray of int64 or of Python ints, shape (size, G)
+        In units of ``2**max(bits, 0)``.
+    part : ndarray of int64, shape (size, G), or None
+        In units of ``2**bits``, in [0, ``2**-bits``); None where the lattice is not finer than the block's integers.
+    """
+
+    block: Block
+    lattice: Lattice
+    whole: Integers
+    part: Longs | None
+
+    @property
+    def values(self) -> Doubles:
+        """The coordinates with noise, in units of the block's `unit`, shape (size, G)."""
+        found = self.whole.astype(np.float64)
+        if self.part is not None:
+            found += self.part * 2.0**self.lattice.bits
+        return found * self._step(max(self.lattice.bits, 0))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise on every coordinate, in units of the block's `unit`."""
+        return self.lattice.deviation * self._step(self.lattice.bits)
+
+    @property
+    def scale(self) -> float:
+        """Scale of Laplace noise, or standard deviation of Gaussian noise, in units of the block's `unit`."""
+        spread = float(self.lattice.spread) if self.lattice.noise == LAPLACE else self.lattice.deviation
+        return spread * self._step(self.lattice.bits)
+
+    @property
+    def count_law(self) -> CountLaw:
+        """The law of the noise on `counts`."""
+        return count_law(self.block, self.lattice)
+
+    @property
+    def counts(self) -> Integers:
+        """The number of rows with noise, in units of the lattice, of which `count_law` says how many are one row.
+
+        Shape (G,): int64, or Python ints where the coordinates are.
+        """
+        chosen = list(self.block.count_of)
+        whole: Integers = self.whole[chosen].sum(axis=0)
+        if self.part is None:
+            return whole
+        total: Integers = (whole.astype(object) << -self.lattice.bits) + self.part[chosen].sum(axis=0).astype(object)
+        return total
+
+    def _step(self, bits: int) -> float:
+        return math.ldexp(1.0 / self.block.unit, bits)
+
+
+def count_law(block: Block, lattice: Lattice) -> CountLaw:
+    """Return the law of the noise on a block's count of rows."""
+    unit = Fraction(block.unit) / Fraction(2) ** lattice.bits
+    if not block.count_of or unit.denominator != 1:
+        raise InternalError("I032", f"{block.kind} does not count rows. Report it.")
+    return CountLaw(lattice.noise, len(block.count_of), lattice.spread, int(unit))
+
+
+@dataclass(frozen=True)
+class GroupedNoise(Part):
+    """The blocks of all targets in all groups, with noise, as one mechanism.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+        Of the whole release, > 0.
+    delta, mu : Fraction or None
+        With them the noise is Gaussian, and mu was calibrated for epsilon and delta; without them it is Laplace.
+    contribution : Contribution
+    blocks : tuple of Block
+        One or more, of different targets, or a count beside them.
+    shares : tuple of Fraction
+        Of epsilon, or of ``mu**2``: one per block, > 0, adding up to 1. See `equal_shares`.
+
+    Notes
+    -----
+    - **Guarantee**: Laplace, pure `epsilon`-DP; Gaussian, mu-GDP in the sense of `gaussian_mu`, hence (epsilon,
+      delta)-DP.
+    - **Neighbouring relation**: that of `contribution`.
+    - **Sensitivity**: of each block, `Block.norm` or `Block.squared_norm`, over all groups. Block i has the scale
+      ``norm / (share epsilon)``, or the variance ``squared norm / (share mu**2)``. Losses of blocks add up to epsilon,
+      and their squared distances in standard deviations to ``mu**2``.
+    - **Randomness**: exact integer samplers, operating-system entropy, no seed.
+    - **Assumes**: groups that do not depend on the rows, or a threshold on what is released; fewer than ``2**41`` rows.
+    - **Does not protect**: running time, which depends on the noise, and on the size of Python's integers.
+    """
+
+    epsilon: Fraction
+    delta: Fraction | None
+    mu: Fraction | None
+    contribution: Contribution
+    blocks: tuple[Block, ...]
+    shares: tuple[Fraction, ...]
+
+    def __post_init__(self) -> None:
+        whole = len(self.shares) == len(self.blocks) and sum(self.shares) == 1 and min(self.shares) > 0
+        if not whole or (self.mu is None) != (self.delta is None):
+            raise InternalError("I032", f"the shares of {self.name} are not those of its blocks. Report it.")
+        if self.mu is not None and sum(_moved(block, self.contribution) for block in self.blocks) > MOST_COORDINATES:
+            raise ParameterError("P038", "a privacy unit is in too many groups for Gaussian noise. Lower their number.")
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        if self.mu is None or self.delta is None:
+            return DiscreteLaplace(self.epsilon)
+        return GaussianDP(self.mu, self.epsilon, self.delta)
+
+    @property
+    def lattices(self) -> tuple[Lattice, ...]:
+        """The law of the noise on each block."""
+        return tuple(self._lattice(block, share) for block, share in zip(self.blocks, self.shares, strict=True))
+
+    def laplace_scales(self) -> list[Fraction]:
+        """Return the scales of all Laplace noise, for `dpsql.contract.plan.refuse_wide_noise`."""
+        return [lattice.spread for lattice in self.lattices if lattice.noise == LAPLACE]
+
+    def gaussian_parts(self) -> list[Fraction]:
+        """Return the mu of one row in each block, rounded down, for `dpsql.contract.plan.refuse_small_part`."""
+        if self.mu is None:
+            return []
+        pairs = zip(self.blocks, self.shares, strict=True)
+        return [_row_part(block, self.contribution, self.mu**2 * share) for block, share in pairs]
+
+    @sampled
+    def draw(self, sums: Sequence[Sums]) -> list[NoisyBlock]:
+        """Return the blocks with noise, from the exact sums of each block's target."""
+        return [
+            noisy_block(block, lattice, block.coordinates(given))
+            for block, lattice, given in zip(self.blocks, self.lattices, sums, strict=True)
+        ]
+
+    def _lattice(self, block: Block, share: Fraction) -> Lattice:
+        if self.mu is None:
+            return laplace_lattice(block, self.contribution, self.epsilon * share)
+        return gaussian_lattice(block, self.contribution, self.mu**2 * share)
+
+
+def equal_shares(blocks: int) -> tuple[Fraction, ...]:
+    """Return the same share for every block."""
+    return (Fraction(1, blocks),) * blocks
+
+
+def noise_choice(epsilon: Fraction, delta: Fraction | None, contribution: Contribution) -> str:
+    """Return the noise that has the smaller variance on a count: 'laplace' or 'gaussian'. Without delta, Laplace.
+
+    Raises
+    ------
+    ParameterError
+        P001, P027, P038: see `dpsql.contract.gaussian_profile.gaussian_mu`.
+    """
+    if delta is None:
+        return LAPLACE
+    linear = contribution.norm(1)
+    squared = contribution.squared_norm(1, distance=0, opposing=0)
+    # Variances 2 (linear / epsilon)**2 and squared / mu**2.
+    return LAPLACE if 2 * (linear * gaussian_mu(epsilon, delta)) ** 2 <= squared * epsilon**2 else GAUSSIAN
+
+
+def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction) -> Lattice:
+    """Return the law of Laplace noise on a block that gets this much of epsilon."""
+    moved = _moved(block, contribution)
+    l1 = block.norm(contribution)
+    # A row must stay a whole number on the lattice.
+    for bits in range(block.unit.bit_length()):
+        scale = ((l1 + moved * ((1 << bits) - 1)) >> bits) / epsilon
+        if scale <= 1 << _WIDEST_BITS:
+            break
+    return Lattice(LAPLACE, bits, scale)
+
+
+def gaussian_lattice(block: Block, contribution: Contribution, squared_mu: Fraction) -> Lattice:
+    """Return the law of Gaussian noise on a block that gets this much of ``mu**2``."""
+    finer, sensitivity = counting_unit(block.squared_norm(contribution), squared_mu)
+    variance = sensitivity**2 / squared_mu
+    coarser = max(0, math.isqrt(math.ceil(variance)).bit_length() - _WIDEST_BITS)
+    if coarser:
+        moved = math.isqrt(_moved(block, contribution)) + 1
+        variance = (Fraction(sensitivity, 1 << coarser) + moved) ** 2 / squared_mu
+    return Lattice(GAUSSIAN, coarser - finer, variance)
+
+
+def noisy_block(block: Block, lattice: Lattice, coordinates: Integers) -> NoisyBlock:
+    """Add noise to the exact coordinates of a block, shape (size, G). `GroupedNoise` has the guarantee."""
+    noise = lattice.draw(coordinates.size).reshape(coordinates.shape)
+    bits = lattice.bits
+    if bits >= 0:
+        rounded = (coordinates + (1 << (bits - 1))) >> bits if bits else coordinates
+        return NoisyBlock(block, lattice, rounded + noise, None)
+    # The noisy integer on the fine lattice is coordinates * 2**-bits + noise; it is kept in two words.
+    return NoisyBlock(block, lattice, coordinates + (noise >> -bits), noise & ((1 << -bits) - 1))
+
+
+def _moved(block: Block, contribution: Contribution) -> int:
+    """Return how many coordinates differ between neighbouring tables."""
+    return block.size * contribution.changed_groups
+
+
+def _row_part(block: Block, contribution: Contribution, squared_mu: Fraction) -> Fraction:
+    square = squared_mu * block.unit**2 / block.squared_norm(contribution) * 10**30
+    return Fraction(math.isqrt(math.floor(square)), 10**15)

@@ -1,0 +1,323 @@
+"""Blocks of grouped sums, from which counts, sums, means and variances are estimated.
+
+A value x of a column with bounds [l, u] becomes an integer q in [-S, S], ``S = 2**20`` (`dpsql.kernels.fixed_point`). A
+row whose value is NULL or NaN adds nothing. The engine adds up 1, q and ``q**2`` in every group; a *block* maps these
+exact sums to the integers that get noise. The map is linear, so one row adds a fixed vector f(q) to its group's block:
+
+=================  ====================================  =======  =============  ============  =======
+block              f(q)                                  L1       squared L2     D2            c
+=================  ====================================  =======  =============  ============  =======
+`GroupCount`         (1)                                   1        1              0             0
+`DirectSum`        (q)                                   S        S**2           4 S**2        S**2
+`TransformedPair`  (S + q, S - q)                        2 S      4 S**2         8 S**2        0
+`Bernstein`        ((S - q)**2, 2 (S - q) (S + q),       4 S**2   16 S**4        32 S**4       0
+                   (S + q)**2)
+`CentredPair`      (S, q)                                2 S      2 S**2         4 S**2        0
+`Chebyshev`        (S**2, S q, 2 q**2 - S**2)            3 S**2   3 S**4         5.15 S**4     S**4/8
+=================  ====================================  =======  =============  ============  =======
+
+L1 and squared L2 bound the norms of f(q), D2 the squared norm of ``f(q) - f(q')``, and c the negative product
+``-<f(q), f(q')>``. `dpsql.contract.contribution` derives from them how far a privacy unit moves all groups together.
+
+Why. `TransformedPair` and `Bernstein` have coordinates that are not negative and whose sum does not depend on q: 2 S
+and 4 S**2. So that is their L1 norm, and the squared L2 norm and D2 are largest at the corners of that simplex. The
+norms of `CentredPair` are largest at ``q = S`` or ``q = -S``. With ``z = q / S`` that of `Chebyshev` is
+``1 + z**2 + (2 z**2 - 1)**2 <= 3``; with u the difference and v the sum of z and z', ``abs(u) + abs(v) <= 2`` gives
+``D2 <= u**2 (1 + 4 (2 - u)**2) <= 5.1447``, with the maximum at ``u = (6 - sqrt(2)) / 4``; and
+with ``z = cos a`` and ``z' = cos b`` the product is ``1 + (h(a + b) + h(a - b)) / 2``, where
+``h(t) = cos t + cos 2 t >= -9/8``. The bounds of a row hold for any q in [-S, S], whatever the bounds of the column
+are. A row without a value adds the zero vector, which every bound covers.
+
+Which block. Noise of one scale is added to all coordinates of a block. `TransformedPair` gives the sum of data in
+[0, u] the noise that it has alone, and the count for nothing; `Bernstein` does the same for the second moment (Kulesza,
+Suresh and Wang 2023). Normal noise has no use for corners: there the centred sums are best.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.arrays import Integers, Longs
+from dpsql.contract.contribution import Contribution
+from dpsql.errors import InternalError, ParameterError
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
+
+LAPLACE, GAUSSIAN = NOISES = ("laplace", "gaussian")
+COUNT, SUM, AVG, VARIANCE, STDDEV = AGGREGATES = ("count", "sum", "avg", "variance", "stddev")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The exact sums of one target in every group, over its rows with a value.
+
+    Attributes
+    ----------
+    n : ndarray of int64, shape (G,)
+        Rows with a value.
+    s1 : ndarray of int64, shape (G,)
+        Sum of q. Zeros, or anything, where the block only counts.
+    s2 : ndarray of int64 or of Python ints, shape (G,), or None
+        Sum of ``q**2``, where the block needs squares.
+    """
+
+    n: Longs
+    s1: Longs
+    s2: Integers | None = None
+
+
+class RowBounds(NamedTuple):
+    """What one row adds to a block at most, in units where S is 1: a line of the module's table.
+
+    Attributes
+    ----------
+    l1, squared, distance, opposing : int or Fraction
+        Bounds on the L1 norm, on the squared L2 norm, on D2, and on c.
+    """
+
+    l1: int
+    squared: int
+    distance: int | Fraction
+    opposing: int | Fraction = 0
+
+
+@dataclass(frozen=True)
+class Block(ABC):
+    """A vector of integers per group, linear in the exact sums of one target.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the block.
+    size : int
+        Coordinates per group.
+    needs_values, needs_squares : bool
+        Whether the engine must add up q, and ``q**2``.
+    count_of : tuple of int
+        Coordinates whose sum is `unit` times the number of rows; empty if the block does not tell the number.
+    degree : int
+        The coordinates are polynomials of this degree in S and q.
+    corners : int
+        `unit` is this many times S to the `degree`.
+    row : RowBounds
+    """
+
+    kind: ClassVar[str]
+    size: ClassVar[int] = 1
+    needs_values: ClassVar[bool] = True
+    needs_squares: ClassVar[bool] = False
+    count_of: ClassVar[tuple[int, ...]] = ()
+    degree: ClassVar[int] = 1
+    corners: ClassVar[int] = 1
+    row: ClassVar[RowBounds]
+
+    @property
+    @abstractmethod
+    def one(self) -> int:
+        """S, or 1 where no values are coded."""
+
+    @property
+    def unit(self) -> int:
+        """What counts as 1 in released coordinates."""
+        return self.corners * math.prod([self.one] * self.degree)
+
+    @abstractmethod
+    def coordinates(self, sums: Sums) -> Integers:
+        """Return the block's integers, shape (size, G): int64, or Python ints where the block needs squares."""
+
+    def norm(self, contribution: Contribution) -> int:
+        """Return the L1 sensitivity of the block in all groups together."""
+        return contribution.norm(self.row.l1 * math.prod([self.one] * self.degree))
+
+    def squared_norm(self, contribution: Contribution) -> int:
+        """Return the squared L2 sensitivity of the block in all groups together, rounded up."""
+        one = math.prod([self.one] * (2 * self.degree))
+        squared, distance, opposing = (Fraction(bound) * one for bound in self.row[1:])
+        return math.ceil(contribution.squared_norm(squared, distance=distance, opposing=opposing))
+
+
+@dataclass(frozen=True)
+class GroupCount(Block):
+    """The number of rows: of all rows, or of those with a value."""
+
+    kind = "row_count"
+    needs_values = False
+    count_of = (0,)
+    row = RowBounds(1, 1, 0)
+
+    @property
+    def one(self) -> int:
+        """A row counts 1."""
+        return 1
+
+    def coordinates(self, sums: Sums) -> Integers:
+        """Return n."""
+        return sums.n[np.newaxis]
+
+
+@dataclass(frozen=True)
+class ValueBlock(Block):
+    """A block over the coded values of a column.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Public bounds of the column.
+    one : int
+        S. Another power of two than that of `dpsql.kernels.fixed_point` is for tests.
+    """
+
+    lower: float
+    upper: float
+    one: int = FIXED_POINT_ONE
+
+    @property
+    def affine(self) -> tuple[float, float]:
+        """The map (middle, scale) from values to codes, before clipping and rounding."""
+        return affine_map(self.lower, self.upper)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The codes of the bounds. Codes are clipped to them."""
+        return -FIXED_POINT_ONE, FIXED_POINT_ONE
+
+
+class DirectSum(ValueBlock):
+    """The sum of values, coded from zero: ``q = floor(clip(x, l, u) S / M + 1/2)`` with ``M = max(abs(l), abs(u))``.
+
+    The engine adds up these codes, by this block's own `affine` and `limits`. The sensitivity allows for q anywhere in
+    [-S, S], so that it does not depend on the limits.
+    """
+
+    kind = "direct_sum"
+    row = RowBounds(1, 1, 4, 1)
+
+    @property
+    def largest(self) -> float:
+        """M, the largest absolute value: what one `unit` stands for."""
+        return max(abs(self.lower), abs(self.upper))
+
+    @property
+    def affine(self) -> tuple[float, float]:
+        """The map (0, S / M)."""
+        return affine_map(-self.largest, self.largest)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The codes of the bounds. One of them is S or -S; values beyond the other have codes of their own."""
+        low, high = quantise(np.array([self.lower, self.upper]), *self.affine).astype(int).tolist()
+        return low, high
+
+    def coordinates(self, sums: Sums) -> Integers:
+        """Return s1."""
+        return sums.s1[np.newaxis]
+
+
+class TransformedPair(ValueBlock):
+    """Sums of S + q and of S - q: for Laplace noise on a count, a sum or a mean."""
+
+    kind = "transformed_pair"
+    size = 2
+    count_of = (0, 1)
+    corners = 2
+    row = RowBounds(2, 4, 8)
+
+    def coordinates(self, sums: Sums) -> Integers:
+        """Return (S n + s1, S n - s1)."""
+        rows = self.one * sums.n
+        return np.stack([rows + sums.s1, rows - sums.s1])
+
+
+class Bernstein(ValueBlock):
+    """The Bernstein polynomials of degree 2, times 4 S**2: for Laplace noise on a variance."""
+
+    kind = "bernstein"
+    size = 3
+    needs_squares = True
+    count_of = (0, 1, 2)
+    degree = 2
+    corners = 4
+    row = RowBounds(4, 16, 32)
+
+    def coordinates(self, sums: Sums) -> Integers:
+        """Return the sums of (S - q)**2, 2 (S - q) (S + q) and (S + q)**2."""
+        n, s1, s2 = _wide(sums)
+        rows, cross = self.one**2 * n, 2 * self.one * s1
+        ends = rows + s2
+        return np.stack([ends - cross, 2 * (rows - s2), ends + cross])
+
+
+class CentredPair(ValueBlock):
+    """The count and the sum from the middle of the bounds: for Gaussian noise on a count, a sum or a mean."""
+
+    kind = "centred_pair"
+    size = 2
+    count_of = (0,)
+    row = RowBounds(2, 2, 4)
+
+    def coordinates(self, sums: Sums) -> Integers:
+        """Return (S n, s1)."""
+        return np.stack([self.one * sums.n, sums.s1])
+
+
+class Chebyshev(ValueBlock):
+    """The Chebyshev polynomials of degree 0, 1 and 2, times S**2: for Gaussian noise on a variance."""
+
+    kind = "chebyshev"
+    size = 3
+    needs_squares = True
+    count_of = (0,)
+    degree = 2
+    row = RowBounds(3, 3, Fraction(103, 20), Fraction(1, 8))
+
+    def coordinates(self, sums: Sums) -> Integers:
+        """Return (S**2 n, S s1, 2 s2 - S**2 n)."""
+        n, s1, s2 = _wide(sums)
+        rows = self.one**2 * n
+        return np.stack([rows, self.one * s1, 2 * s2 - rows])
+
+
+def _wide(sums: Sums) -> tuple[NDArray[np.object_], NDArray[np.object_], NDArray[np.object_]]:
+    """Return the sums as Python ints: ``4 S**2 n`` is beyond 64 bits from ``2**21`` rows on."""
+    if sums.s2 is None:
+        raise InternalError("I032", "the sums of squares are missing. Report it.")
+    return sums.n.astype(object), sums.s1.astype(object), sums.s2.astype(object)
+
+
+def block_for(
+    aggregates: Collection[str], lower: float | None = None, upper: float | None = None, noise: str = LAPLACE
+) -> Block:
+    """Return the block from which some aggregates of one target are estimated.
+
+    Parameters
+    ----------
+    aggregates : collection of str
+        Of `AGGREGATES`; at least one.
+    lower, upper : float or None
+        Public bounds of the target; None only where the rows are counted and nothing else.
+    noise : {'laplace', 'gaussian'}
+
+    Raises
+    ------
+    ParameterError
+        P003: bounds are missing. P018: `aggregates` or `noise` is unknown.
+    """
+    asked = set(aggregates)
+    if not asked or not asked <= set(AGGREGATES) or noise not in NOISES:
+        raise ParameterError("P018", f"aggregates must be some of {', '.join(AGGREGATES)}, and noise one of {NOISES}.")
+    if asked == {COUNT}:
+        return GroupCount()
+    if lower is None or upper is None:
+        raise ParameterError("P003", "sums need bounds. Give both bounds from domain knowledge, not from the table.")
+    if asked & {VARIANCE, STDDEV}:
+        return (Bernstein if noise == LAPLACE else Chebyshev)(lower, upper)
+    if asked == {SUM} and lower != 0 and upper != 0:
+        return DirectSum(lower, upper)
+    return (TransformedPair if noise == LAPLACE else CentredPair)(lower, upper)
