@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
@@ -22,8 +22,8 @@ from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
-from dpsql.released.shapes import Shape
-from dpsql.rendering import call, cast, coalesce, identifier, struct
+from dpsql.released.shapes import KEYS, key_types
+from dpsql.rendering import call, cast, coalesce, element, identifier, struct
 from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ _NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 )
 
 
+# The name under which rows are cast to their types, on a cursor of their own.
+ROWS = f"{FRAME_PREFIX}rows"
 _Method = TypeVar("_Method", bound=Callable[..., Release])
 
 
@@ -86,6 +88,36 @@ class Context:
             self.connection = connect(database, ledger=ledger, strict=strict)
             self._session = install(self.connection)
         self.ledger: Ledger = self._session.ledger
+
+    @_releases("dp_count")
+    def dp_count(self, source: object, **arguments: object) -> Release:
+        """Count rows, values or distinct units privately, in groups."""
+        return self._release_of("dp_count", source, arguments)
+
+    @_releases("dp_sum")
+    def dp_sum(self, source: object, **arguments: object) -> Release:
+        """Add up a column privately, in groups."""
+        return self._release_of("dp_sum", source, arguments)
+
+    @_releases("dp_avg")
+    def dp_avg(self, source: object, **arguments: object) -> Release:
+        """Average a column privately, in groups."""
+        return self._release_of("dp_avg", source, arguments)
+
+    @_releases("dp_variance")
+    def dp_variance(self, source: object, **arguments: object) -> Release:
+        """Estimate the variance of a column privately, in groups."""
+        return self._release_of("dp_variance", source, arguments)
+
+    @_releases("dp_stddev")
+    def dp_stddev(self, source: object, **arguments: object) -> Release:
+        """Estimate the standard deviation of a column privately, in groups."""
+        return self._release_of("dp_stddev", source, arguments)
+
+    @_releases("dp_aggregate")
+    def dp_aggregate(self, source: object, **arguments: object) -> Release:
+        """Release several aggregates of several columns as one, in groups."""
+        return self._release_of("dp_aggregate", source, arguments)
 
     @_releases("dp_sis")
     def dp_sis(self, source: object, **arguments: object) -> Release:
@@ -239,12 +271,13 @@ class Context:
             plan = self._session.plan(function, name, arguments, seen=seen)
             self._session.check(plan)
             stored = self._session.replay(plan)
-            statement = stored_sql(plan) if stored else release_sql(plan, function)
+            types = () if stored is None else key_types(stored.result)
+            statement = release_sql(plan, function) if stored is None else stored_sql(plan, types)
             release = self._release(statement, plan).column("release")[0]
         sequence = release["sequence"].as_py()
         guarantee, _, again = release["guarantee"].as_py().partition("\n")
         return Release(
-            value=_table(FUNCTIONS[function].shape, release["entries"].values),
+            value=self._value(function, sequence, release["entries"].values),
             function=function,
             dataset=plan.dataset,
             guarantee=guarantee,
@@ -252,8 +285,32 @@ class Context:
             ledger_id=sequence,
             replayed=stored is not None,
             replay=again,
-            stored=lambda: self.ledger.releases([function], key=sequence)[0].result,
+            stored=lambda: self._stored(function, sequence),
         )
+
+    def _value(self, function: str, sequence: int, entries: pa.StructArray) -> pa.Table:
+        """Return the rows of a release; keys of groups are columns of their own types."""
+        import pyarrow as pa
+
+        shape = FUNCTIONS[function].shape
+        rows = pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
+        if not shape.has_keys:
+            return rows
+        result = self._stored(function, sequence)
+        keys = [
+            f"{cast(element(KEYS, number + 1), kind)} AS {identifier(name)}"
+            for number, (name, kind) in enumerate(zip(result["columns"], result["types"], strict=True))
+        ]
+        columns = [*keys, *(name for name in shape.columns if name != KEYS)]
+        cursor = self.connection.cursor()
+        try:
+            return cursor.register(ROWS, rows).sql(f"SELECT {', '.join(columns)} FROM {ROWS}").to_arrow_table()
+        finally:
+            cursor.close()
+
+    def _stored(self, function: str, sequence: int) -> Any:
+        """Return what the ledger keeps of a release."""
+        return self.ledger.releases([function], key=sequence)[0].result
 
     @takes(DECLARATIONS["dp_protect"])
     def dp_protect(self, dataset: str, **budget: object) -> str:
@@ -414,8 +471,3 @@ def _features_of(model: LinearModel) -> str:
         "S010", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
     )
 
-
-def _table(shape: Shape, entries: pa.StructArray) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))

@@ -24,9 +24,10 @@ from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
 from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
-from dpsql.released.shapes import SHAPES, Shape
+from dpsql.released.shapes import SHAPES, Shape, key_types
 from dpsql.statistics.feature_counts import present_in
 from dpsql.udfs import sis
+from dpsql.udfs.keys import check_keys, key_list, key_rows
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import Plans, integers, nested, one_ticket, seen_of
 
@@ -45,8 +46,10 @@ def plan(session: Session) -> Callable[..., str]:
         session.note(name, checked, aggregate=form == "aggregate")
         if form == "aggregate":
             return admit_sql(checked)
-        stored = session.replay(checked) is not None
-        return rows_sql(stored_sql(checked) if stored else release_sql(checked, name))
+        stored = session.replay(checked)
+        if stored is not None:
+            return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
+        return rows_sql(checked, release_sql(checked, name))
 
     return run
 
@@ -76,12 +79,14 @@ def admit(session: Session) -> Callable[..., pa.Array]:
 
 
 def gate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (function, plan, probe of the row types, views) → the ticket of a checked call, and a zero.
+    """Bind (function, plan, probe of the row types, views, SQL types of keys) → the ticket of a checked call, and a zero.
 
     The zero is a number that the planner cannot know.
     """
 
-    def run(functions: pa.Array, plans: pa.Array, probe: pa.Array, views: pa.Array) -> pa.Array:
+    def run(
+        functions: pa.Array, plans: pa.Array, probe: pa.Array, views: pa.Array, types: pa.Array | None = None
+    ) -> pa.Array:
         if len(plans) != 1:
             raise nested()
         checked = plan_from_json(plans[0].as_py())
@@ -97,7 +102,8 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         private = function_of(function).spends
         if private:
             checked = session.gate(checked, _texts(views))
-        call = function_of(function).call.resolve(checked, kinds["dpsql_row"], others)
+        spelled = () if types is None else types[0].as_py()
+        call = function_of(function).call.resolve(checked, kinds["dpsql_row"], others, spelled)
         if private:
             session.check(checked)
         ticket = session.open_call(call, function)
@@ -215,15 +221,15 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     def run(groups: pa.Array, plans: pa.Array) -> pa.Array:
         lists = single_chunk(groups)
         checked = plan_from_json(plans[0].as_py())
-        call = function_of(checked.function).call.resolve(checked, lists.type.value_type, {})
+        call = function_of(checked.function).call.resolve(checked, lists.type.value_type, {}, ())
         session.check(checked)
         out = []
         for start, stop in pairwise(lists.offsets.to_numpy()):
             ticket = session.open_call(call, checked.function)
             rows = lists.values.slice(start, stop - start)
             entry = session.release_once(ticket, partial(_release_rows, session, ticket, rows))
-            out.append(shape.rows(entry.result))
-        return pa.array(out, type=pa.list_(shape.arrow))
+            out.append(shape.entries(entry.result))
+        return _lists(out, shape)
 
     return run
 
@@ -344,12 +350,19 @@ def random(session: Session) -> Callable[..., pa.Array]:
 
 
 def _releases(shape: Shape, entries: list[Entry]) -> pa.Array:
-    kind = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("entries", pa.list_(shape.arrow))])
-    rows = [
-        {"sequence": entry.sequence, "guarantee": entry.receipt, "entries": shape.rows(entry.result)}
-        for entry in entries
+    parts = [
+        pa.array([entry.sequence for entry in entries], type=pa.int64()),
+        pa.array([entry.receipt for entry in entries], type=pa.string()),
+        _lists([shape.entries(entry.result) for entry in entries], shape),
     ]
-    return pa.array(rows, type=kind)
+    return pa.StructArray.from_arrays(parts, names=["sequence", "guarantee", "entries"])
+
+
+def _lists(rows: list[pa.StructArray], shape: Shape) -> pa.ListArray:
+    """Return the rows of each release as one list."""
+    offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
+    whole = pa.concat_arrays(rows) if rows else pa.array([], type=shape.arrow)
+    return pa.ListArray.from_arrays(pa.array(offsets), whole)
 
 
 def _shaped() -> Iterator[UdfSpec]:
@@ -358,10 +371,14 @@ def _shaped() -> Iterator[UdfSpec]:
         one = f"STRUCT(sequence BIGINT, guarantee VARCHAR, entries {shape.struct}[])"
         yield UdfSpec(f"dpsql_release_{shape.name}", partial(release, shape), one)
         yield UdfSpec(f"dpsql_stored_{shape.name}", partial(stored, shape), one)
-        yield UdfSpec(f"dpsql_aggregate_{shape.name}", partial(aggregate, shape), f"{shape.struct}[]")
+        group = shape.without_keys
+        yield UdfSpec(f"dpsql_aggregate_{shape.name}", partial(aggregate, group), f"{group.struct}[]")
 
 
 SPECS = (
+    UdfSpec("dpsql_key_list", key_list, "STRUCT(p BIGINT, text VARCHAR)[]"),
+    UdfSpec("dpsql_key_rows", key_rows, "BIGINT[][]"),
+    UdfSpec("dpsql_check_keys", check_keys, "BIGINT"),
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_admit", admit, "VARCHAR"),

@@ -145,7 +145,9 @@ class Call(ABC):
     left_out: str = ""
 
     @classmethod
-    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Self:
+    def resolve(
+        cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType], types: Sequence[str] = ()
+    ) -> Self:
         """Resolve a plan against the column types of its source.
 
         Parameters
@@ -155,6 +157,8 @@ class Call(ABC):
             Types of the columns that hold target and features.
         others : dict of pyarrow types
             Types of privacy unit, row id and the long layout's columns, by role.
+        types : sequence of str
+            SQL types of the columns that the call groups by.
 
         Raises
         ------

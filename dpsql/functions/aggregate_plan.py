@@ -29,7 +29,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
 from dpsql.mechanisms.aggregates import GroupedNoise, noise_choice
-from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, RowCount, ValueBlock, block_for
+from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, block_for
 
 _TARGETS = replace(
     TARGET,
@@ -47,7 +47,7 @@ DELTA = replace(
     "keys may be private.",
 )
 DISTINCT = Argument(
-    "distinct",
+    "distinct_of",
     "Name of a column whose different values are counted, in place of rows: of the privacy unit, or of items, of which "
     "at most max_rows_per_unit_group of a person count in a group.",
     names_column=True,
@@ -88,7 +88,7 @@ class AggregatePlan(GroupedPlan):
         The noise that was asked for.
     unit_value : {'rows', 'sum'}
         What a privacy unit contributes to a group.
-    distinct : str or None
+    distinct_of : str or None
         Column whose different values are counted.
     ddof : int
     confidence : Fraction
@@ -100,7 +100,7 @@ class AggregatePlan(GroupedPlan):
     upper: Side | None
     law: str
     unit_value: str
-    distinct: str | None
+    distinct_of: str | None
     ddof: int
     confidence: Fraction
 
@@ -115,7 +115,7 @@ class AggregatePlan(GroupedPlan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        given = {"unit_value": "rows", "distinct": None, "ddof": 1, "lower": None, "upper": None, **given}
+        given = {"unit_value": "rows", "distinct_of": None, "ddof": 1, "lower": None, "upper": None, **given}
         aggregates = cls.computes or parameters.known(tuple, _WHICH.read(given))
         own = super()._own(given, layout)
         targets = parameters.known(tuple, own["targets"])
@@ -133,22 +133,22 @@ class AggregatePlan(GroupedPlan):
         return {
             **own, **bounds,
             "aggregates": aggregates, "delta": delta, "law": law, "unit_value": UNIT_VALUE.read(given),
-            "distinct": cls._distinct(given), "ddof": DDOF.read(given), "confidence": CONFIDENCE.read(given),
+            "distinct_of": cls._distinct(given), "ddof": DDOF.read(given), "confidence": CONFIDENCE.read(given),
         }  # fmt: skip
 
     @classmethod
     def _distinct(cls, given: Mapping[str, object]) -> str | None:
-        if given.get("distinct") is None:
+        if given.get("distinct_of") is None:
             return None
         if given.get("target") is not None:
-            raise ParameterError("P045", "distinct and target exclude each other. Give one of them.")
+            raise ParameterError("P045", "distinct_of and target exclude each other. Give one of them.")
         if given.get("privacy_unit") is None:
             raise ParameterError(
                 "P046",
-                "distinct needs privacy_unit: without it the guarantee would hold for one row, and an item has many. "
+                "distinct_of needs privacy_unit: without it the guarantee would hold for one row, and an item has many. "
                 "Give the column of the id.",
             )
-        return parameters.text("distinct", given["distinct"], hint="Give the name of a column.")
+        return parameters.text("distinct_of", given["distinct_of"], hint="Give the name of a column.")
 
     @classmethod
     def _contribution(
@@ -173,17 +173,17 @@ class AggregatePlan(GroupedPlan):
     @property
     def counts_items(self) -> bool:
         """Whether distinct items are counted, in place of rows."""
-        return self.distinct is not None and not self.merges_units
+        return self.distinct_of is not None and not self.merges_units
 
     @property
     def _asked(self) -> Mapping[str, object]:
-        return {"unit_value": self.unit_value, "distinct": self.distinct, "privacy_unit": self.layout.privacy_unit}
+        return {"unit_value": self.unit_value, "distinct_of": self.distinct_of, "privacy_unit": self.layout.privacy_unit}
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
         """Keys are k0, k1, …, targets t0, t1, …, and what is counted is d0."""
         columns = dict(super().row_columns or {})
-        return columns | ({"d0": self.distinct} if self.counts_items and self.distinct is not None else {})
+        return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
 
     @cached_property
     def noise_law(self) -> str:
@@ -196,9 +196,9 @@ class AggregatePlan(GroupedPlan):
     def blocks(self) -> tuple[Block, ...]:
         """The statistic: a block for each target, or one for all rows."""
         if not self.targets:
-            return (RowCount(),)
+            return (GroupCount(),)
         if self.lower is None or self.upper is None:
-            return tuple(RowCount() for _ in self.targets)
+            return tuple(GroupCount() for _ in self.targets)
         pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
         return tuple(block_for(self.aggregates, *pair, self.noise_law) for pair in pairs)
 
@@ -231,7 +231,7 @@ class AggregatePlan(GroupedPlan):
 
 def _merges(given: Mapping[str, object]) -> bool:
     """Whether a unit's rows in a group are one row: its values add up, or only its presence counts."""
-    distinct, unit = given.get("distinct"), given.get("privacy_unit")
+    distinct, unit = given.get("distinct_of"), given.get("privacy_unit")
     counts_units = isinstance(distinct, str) and isinstance(unit, str) and fold(distinct) == fold(unit)
     return counts_units or given.get("unit_value") == "sum"
 

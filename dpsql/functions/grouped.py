@@ -8,6 +8,7 @@ which does not depend on other units. Every group with a public key is in the re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.call import Call, TargetCode
@@ -24,11 +26,8 @@ from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, list_items, show
 from dpsql.contract.plan import COLLECTED, GROUPED, Plan
-from dpsql.errors import ParameterError, SourceError
+from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.grouped_arguments import (
-    BY,
-    MAX_GROUPS_PER_UNIT,
-    MAX_ROWS_PER_UNIT_GROUP,
     OTHER,
 )
 from dpsql.kernels.columns import is_boolean, is_numeric
@@ -211,6 +210,55 @@ def _names(argument: str, given: object) -> tuple[str, ...]:
     return names
 
 
+class Places:
+    """The positions of groups with public keys, in the order of the keys; the group of other keys is the last.
+
+    Parameters
+    ----------
+    keys : PublicKeys
+        With a list for every column.
+    other : bool
+
+    Attributes
+    ----------
+    count : int
+        Number of groups.
+    labels : list of (list of str or None)
+        The key of every group, a list per column of the result.
+    """
+
+    def __init__(self, keys: PublicKeys, *, other: bool) -> None:
+        sizes = [len(values or ()) for values in keys.lists]
+        self._radix = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
+        if keys.rows is None:
+            positions = np.indices(sizes, dtype=np.int64).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), int)
+        else:
+            positions = np.array(keys.rows, dtype=np.int64).reshape(-1, len(sizes)).T
+        codes = self._code(positions, positions.shape[1])
+        self._order = np.argsort(codes, kind="stable")
+        self._codes = codes[self._order]
+        self.count = len(codes) + other
+        self.labels: list[list[str | None]] = []
+        for values, places in zip(keys.lists, positions, strict=True):
+            listed = np.array([*(values or ()), None], dtype=object)
+            self.labels.append([*listed[places].tolist(), *([None] if other else [])])
+        if other:
+            self.labels.append(["false"] * len(codes) + ["true"])
+
+    def _code(self, positions: Sequence[NDArray[np.int64]] | NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        code = np.zeros(count, dtype=np.int64)
+        for column, radix in zip(positions, self._radix, strict=True):
+            code += column * radix
+        return code
+
+    def of(self, positions: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.intp]:
+        """Return the groups of `count` keys, whose positions in the lists are given by column; all -1 for other keys."""
+        if not positions:
+            return np.zeros(count, dtype=np.intp)
+        found = self._order[np.minimum(np.searchsorted(self._codes, self._code(positions, count)), len(self._codes) - 1)]
+        return np.where(positions[0] < 0, self.count - 1, found)
+
+
 @dataclass(frozen=True)
 class GroupedCall(Call):
     """A call with groups, with the column types of its source.
@@ -221,7 +269,20 @@ class GroupedCall(Call):
         SQL type of each column of `by`.
     """
 
+    plan: GroupedPlan
     types: tuple[str, ...] = ()
+
+    @cached_property
+    def keys(self) -> PublicKeys:
+        """The public keys, with a list for every column."""
+        if self.plan.public_keys is None:
+            raise InternalError("I032", "a call with private keys was asked for public ones. Report it.")
+        return self.plan.public_keys.with_types(self.types, self.plan.by)
+
+    @cached_property
+    def places(self) -> Places:
+        """The positions of the groups."""
+        return Places(self.keys, other=self.plan.other)
 
     @classmethod
     def resolve(
@@ -233,6 +294,7 @@ class GroupedCall(Call):
         kinds = {field.name: field.type for field in row} if pa.types.is_struct(row) else {}
         if not plan.source:
             refuse_lossless(row)
+            kinds = {f"t{number}": kinds[name] for number, name in enumerate(plan.targets)}
         check_ids(plan.layout, others)
         for number, name in enumerate(plan.targets):
             kind = require(kinds.get(f"t{number}"), "target", name)

@@ -8,6 +8,15 @@ from functools import lru_cache
 
 from dpsql.contract.call import Call
 from dpsql.contract.plan import Plan
+from dpsql.functions.aggregate import AggregateCall
+from dpsql.functions.aggregate_plan import (
+    AggregatePlan,
+    AvgPlan,
+    CountPlan,
+    StddevPlan,
+    SumPlan,
+    VariancePlan,
+)
 from dpsql.functions.auc import AucCall, AucPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.bounds import BoundsCall, BoundsPlan
@@ -25,6 +34,7 @@ from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.functions.sis import SisCall, SisPlan
 from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.released.shapes import (
+    AGGREGATED,
     AREA,
     COEFFICIENTS,
     CONFUSION,
@@ -64,6 +74,16 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {
+    "dp_count": Function(CountPlan, AggregateCall, AGGREGATED, "Count rows, values or distinct units privately."),
+    "dp_sum": Function(SumPlan, AggregateCall, AGGREGATED, "Add up a column privately."),
+    "dp_avg": Function(AvgPlan, AggregateCall, AGGREGATED, "Average a column privately."),
+    "dp_variance": Function(VariancePlan, AggregateCall, AGGREGATED, "Estimate the variance of a column privately."),
+    "dp_stddev": Function(
+        StddevPlan, AggregateCall, AGGREGATED, "Estimate the standard deviation of a column privately."
+    ),
+    "dp_aggregate": Function(
+        AggregatePlan, AggregateCall, AGGREGATED, "Release several aggregates of several columns as one."
+    ),
     "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by their cross product with the target."),
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),
     "dp_two_stage": Function(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpsql.released.results import Area, Curve, Filtered, Fitted
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 NOT_RELEASED = "not released"
+# The column that holds the key of a group, as a list of texts.
+KEYS = "keys"
 
 
 @dataclass(frozen=True)
@@ -29,20 +31,42 @@ class Shape:
         Turns the stored result, JSON values, into tidy rows.
     features : callable or None
         Reads the features that were selected out of the stored result, where the result is a selection.
+    table : callable or None
+        Does the same as `rows` for results of many rows: takes the stored result and the Arrow type of a row, and
+        returns an Arrow array.
     """
 
     name: str
     columns: Mapping[str, str]
     rows: Callable[[Any], Rows]
     features: Callable[[Any], list[str]] | None = None
+    table: Callable[[Any, pa.StructType], pa.StructArray] | None = None
 
     @property
     def arrow(self) -> pa.StructType:
         """The Arrow type of one row."""
         import pyarrow as pa
 
-        kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
+        kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64(), "VARCHAR[]": pa.list_(pa.string())}
         return pa.struct([(name, kinds[kind]) for name, kind in self.columns.items()])
+
+    def entries(self, result: Any) -> pa.StructArray:
+        """Return the rows of a stored result as an Arrow array."""
+        import pyarrow as pa
+
+        if self.table is not None:
+            return self.table(result, self.arrow)
+        return pa.array(self.rows(result), type=self.arrow)
+
+    @property
+    def without_keys(self) -> Shape:
+        """The shape of one group's rows: that of the aggregate form."""
+        return replace(self, columns={name: kind for name, kind in self.columns.items() if name != KEYS})
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether rows start with the key of a group, whose columns and their types the call decides."""
+        return KEYS in self.columns
 
     @property
     def struct(self) -> str:
@@ -98,6 +122,23 @@ def _confusion(result: Curve) -> Rows:
     return confusion_rows(result)
 
 
+def _aggregated(result: Any, kind: pa.StructType) -> pa.StructArray:
+    from dpsql.released.aggregates import entries
+
+    return entries(result, kind)
+
+
+def _aggregated_rows(result: Any) -> Rows:
+    from dpsql.released.aggregates import keyed_rows
+
+    return keyed_rows(result, AGGREGATED.arrow)
+
+
+def key_types(result: Any) -> list[str]:
+    """Return the SQL types of the keys in a stored result; none where it has no groups."""
+    return list(result["types"]) if isinstance(result, Mapping) and KEYS in result else []
+
+
 RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked, list)
 FILTERED = Shape(
     "filtered",
@@ -114,4 +155,11 @@ AREA = Shape("area", {"auc": "DOUBLE"}, _area)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 _RATES = ("accuracy", "precision", "recall", "f1")
 CONFUSION = Shape("confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion)
-SHAPES = (RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)
+AGGREGATED = Shape(
+    "aggregated",
+    {KEYS: "VARCHAR[]", "target": "VARCHAR", "aggregate": "VARCHAR"}
+    | dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE"),
+    _aggregated_rows,
+    table=_aggregated,
+)
+SHAPES = (AGGREGATED, RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)

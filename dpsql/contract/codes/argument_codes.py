@@ -212,4 +212,20 @@ ENTRIES = (
         "`explain` was given no statement, several, or one that DuckDB runs in several steps, such as PIVOT.",
         "Give one statement, without EXPLAIN or ANALYZE before it.",
     ),
+    # Groups.
+    Code(
+        "P065",
+        "`by` names a column whose values are private, and its keys are missing.",
+        "Give `keys` from public knowledge, not from the table, or `keys := 'private'` with delta.",
+    ),
+    Code(
+        "P066",
+        "`keys` is not a list of values, a struct of lists, or a list of structs; or names other columns than `by`.",
+        "Give `keys := ['A', 'B']`, or `{'column': ['A', 'B']}` for several columns.",
+    ),
+    Code(
+        "P067", "A key is not a value of its column's type.", "Give keys of that type, or cast the column in a view."
+    ),
+    Code("P068", "There are more groups than can have public keys.", "Group by fewer columns, or list fewer keys."),
+    Code("P069", "`keys := 'private'` is given without `delta`.", "Give `delta`; 1e-6 is usual."),
 )

@@ -19,7 +19,7 @@ from dpsql.contract.arguments import Argument, Signature
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import EXACT, FUNCTIONS
-from dpsql.rendering import text
+from dpsql.rendering import identifier, text
 
 SQL = Path(__file__).resolve().parents[3] / "sql" / "dp"
 _WIDTH = 120
@@ -27,6 +27,8 @@ _WIDTH = 120
 _COLUMNS = ("x", "y", "p")
 # What the exact form of a function gives for arguments on which the exact statistic does not depend.
 _SPENT = {"k": "1", "epsilon": "1"}
+# Parameters that are words of the grammar, and so are quoted where they are read.
+_WORDS = ("by",)
 # Who the first parameters of the macros in budget.sql are.
 _FIRST = {
     "dp_protect": ("dataset",),
@@ -109,7 +111,7 @@ def _struct(given: Mapping[str, str], indent: int) -> str:
     lead = " " * indent
     if not given:
         return f"{lead}system.main.struct_pack()"
-    inner = _filled([f"{name} := {value}" for name, value in given.items()], indent + 2)
+    inner = _filled([f"{name} := {identifier(value) if value in _WORDS else value}" for name, value in given.items()], indent + 2)
     return f"{lead}system.main.struct_pack(\n{inner})"
 
 

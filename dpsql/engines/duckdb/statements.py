@@ -19,17 +19,21 @@ The contents of a source enter a statement in one place, `Statement._input`, and
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.names import source_sql
-from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
+from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps
 from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
+from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from dpsql.released.shapes import KEYS
 from dpsql.rendering import call, cast, coalesce, double, element, field, identifier, plus, struct, text
 
 
@@ -52,10 +56,14 @@ def exact_sql(plan: Plan, function: str) -> str:
     return f"{statement.definitions()}\nSELECT {entry} FROM (SELECT {call('unnest', rows)} AS entry)"
 
 
-def stored_sql(plan: Plan) -> str:
-    """Return the statement that reads a named release back from the ledger; no table is touched."""
+def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
+    """Return the statement that reads a named release back from the ledger; no table is touched.
+
+    `types` are the SQL types of the keys of its groups.
+    """
     shape = FUNCTIONS[plan.function].shape.name
-    return f"SELECT {call(f'dpsql_stored_{shape}', text(plan.to_json()), view_texts(plan))} AS release"
+    keys = "".join(f", NULL::{kind} AS key{number}" for number, kind in enumerate(types))
+    return f"SELECT {call(f'dpsql_stored_{shape}', text(plan.to_json()), view_texts(plan))} AS release{keys}"
 
 
 def view_texts(plan: Plan) -> str:
@@ -66,10 +74,21 @@ def view_texts(plan: Plan) -> str:
     return f"(SELECT {rows} FROM {call('duckdb_views')} WHERE NOT internal)"
 
 
-def rows_sql(release: str) -> str:
-    """Return the query that unpacks the result's rows from a release statement."""
+def rows_sql(plan: Plan, release: str) -> str:
+    """Return the query that unpacks the result's rows from a release statement.
+
+    The keys of groups are columns of their own types, which the release statement shows as NULLs key0, key1, ….
+    """
     entries = call("unnest", field("release", "entries"))
-    return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
+    shape = FUNCTIONS[plan.function].shape
+    if not isinstance(plan, GroupedPlan) or not shape.has_keys:
+        return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
+    columns = [
+        f"{call('cast_to_type', element(field('entry', KEYS), number + 1), f'key{number}')} AS {identifier(name)}"
+        for number, name in enumerate(plan.key_columns)
+    ]
+    columns += [f"{field('entry', name)} AS {name}" for name in shape.columns if name != KEYS]
+    return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM ({release}))"
 
 
 def admit_sql(plan: Plan) -> str:
@@ -115,6 +134,7 @@ class Statement:
             HISTOGRAM: self._histogram,
             FEATURE_COUNTS: self._feature_counts,
             COLLECTED: self._collected,
+            GROUPED: self._grouped,
         }
         return "WITH " + ",\n".join([self._gate(), *steps[self.plan.statistic]()])
 
@@ -122,7 +142,15 @@ class Statement:
         """Return the whole statement of a release."""
         shape = FUNCTIONS[self.function].shape.name
         released = call(f"dpsql_release_{shape}", self.ticket, self.statistic)
-        return f"{self.definitions()}\nSELECT {released} AS release"
+        return f"{self.definitions()}\nSELECT {released} AS release{self._key_witnesses()}"
+
+    def _key_witnesses(self) -> str:
+        """Return NULLs of the types of the keys, as columns key0, key1, …."""
+        if not isinstance(self.plan, GroupedPlan):
+            return ""
+        columns = [f"(SELECT {field('dpsql_row', f'k{at}')} FROM {self._input()} LIMIT 0)" for at in range(len(self.plan.by))]
+        columns += ["NULL::BOOLEAN"] * (len(self.plan.key_columns) - len(columns))
+        return "".join(f", {column} AS key{number}" for number, column in enumerate(columns))
 
     def _name(self, step: str) -> str:
         return f"__dpsql__{step}_{self._suffix}"
@@ -168,7 +196,7 @@ class Statement:
         row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
         columns = self.plan.row_columns
         if columns is not None:
-            row = struct({name: column(named) for name, named in columns.items()})
+            row = struct({name: column(named) for name, named in columns.items()}) if columns else "NULL::BOOLEAN"
         parts = [row, column(layout.privacy_unit), column(layout.row_id)]
         if layout.kind == "long":
             parts += [column(str(layout.features)), column(layout.value)]
@@ -183,11 +211,15 @@ class Statement:
     def _gate(self) -> str:
         plan = text(self.plan.to_json())
         probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._input()} LIMIT 0)"
-        return self._step(
-            "gate",
-            f"SELECT {call('dpsql_gate', text(self.function), plan, probe, view_texts(self.plan))} AS gate",
-            kept=True,
-        )
+        given = [text(self.function), plan, probe, view_texts(self.plan), *self._key_types(probe)]
+        return self._step("gate", f"SELECT {call('dpsql_gate', *given)} AS gate", kept=True)
+
+    def _key_types(self, probe: str) -> list[str]:
+        """Return the SQL types of the columns that the call groups by, as a list; nothing where it does not group."""
+        if not isinstance(self.plan, GroupedPlan) or not self.plan.by:
+            return []
+        keys = [field(field(probe, "dpsql_row"), f"k{number}") for number in range(len(self.plan.by))]
+        return [call("list_value", *(call("typeof", key) for key in keys))]
 
     # Which rows count, and in what block they are.
 
@@ -385,6 +417,13 @@ class Statement:
                 f"LEFT JOIN {self._name('counts')} USING (j)",
             ),
         ]
+
+    def _grouped(self) -> list[str]:
+        """Add up the rows of every group; see `dpsql.engines.duckdb.grouped_steps`."""
+        if not isinstance(self.plan, GroupedPlan):
+            raise TypeError("the statistic is of another plan")
+        frame = Frame(self.ticket, self.zero, self._input, self._name, self._step)
+        return list(GroupedSteps(self.plan, frame).steps())
 
     def _feature_counts(self) -> list[str]:
         """Hand long rows to the collector: the label of each row id, and which features it has."""

@@ -1,0 +1,40 @@
+-- dp_aggregate(source, aggregates := ['count', 'avg'], target := […], lower := …, upper := …, by := …, keys := […], epsilon := …, …)
+--   → TABLE(the columns of by, target VARCHAR, aggregate VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE)
+-- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_aggregate(y, …) FROM t.
+-- guarantee  pure epsilon-DP for all groups together; with delta (epsilon, delta)-DP
+-- nulls      NULL and NaN are left out; values outside of the bounds clip
+-- twin       dpsql/functions/aggregate.py
+CREATE OR REPLACE TEMP MACRO dp_aggregate(
+  source, aggregates := NULL, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, by := NULL,
+  keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
+  max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL,
+  confidence := NULL, dataset := NULL, release := NULL
+) AS TABLE
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_aggregate', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      aggregates := aggregates, target := target, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
+      by := "by", keys := keys, other := other, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
+      max_rows_per_unit_group := max_rows_per_unit_group, unit_value := unit_value, noise := noise, ddof := ddof,
+      confidence := confidence, dataset := dataset, release := release)));
+
+CREATE OR REPLACE TEMP MACRO dp_aggregate(
+  y, aggregates := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, neighbours := NULL,
+  noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL, release := NULL
+) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
+  system.main.dpsql_aggregate_aggregated(
+    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_aggregate', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', aggregates := aggregates, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
+        neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
+        release := release)))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_aggregate', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', aggregates := aggregates, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
+        neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
+        release := release)))));

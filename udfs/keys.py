@@ -1,0 +1,74 @@
+"""Public keys of groups, on their way into a statement: listed, cast by DuckDB, and checked before a row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.contract.parameters import show
+from dpsql.engines.duckdb.session import Session
+from dpsql.errors import ParameterError
+from dpsql.functions.grouped import GroupedCall
+
+
+def key_list(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, column) → the listed values of one column of `by`, as texts by their positions."""
+    kind = pa.struct([("p", pa.int64()), ("text", pa.string())])
+
+    def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
+        out = []
+        for ticket, column in zip(tickets, columns, strict=True):
+            call = session.running(ticket.as_py()).call_as(GroupedCall)
+            texts = pa.array(call.keys.lists[column.as_py()] or (), type=pa.string())
+            out.append(pa.StructArray.from_arrays([pa.array(np.arange(len(texts))), texts], fields=list(kind)))
+        offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
+
+    return run
+
+
+def key_rows(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket) → which combinations of keys are groups, as positions."""
+
+    def run(tickets: pa.Array) -> pa.Array:
+        rows = [session.running(ticket.as_py()).call_as(GroupedCall).plan.key_rows or () for ticket in tickets]
+        return pa.array([list(map(list, one)) for one in rows], type=pa.list_(pa.list_(pa.int64())))
+
+    return run
+
+
+def check_keys(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, per column the list of its cast keys) → the ticket, unless a key is wrong or stands twice."""
+
+    def one(ticket: int, columns: pa.Array) -> int:
+        call = session.running(ticket).call_as(GroupedCall)
+        for position, (name, kind) in enumerate(zip(call.plan.by, call.types, strict=True)):
+            texts, keys = call.keys.lists[position] or (), columns[position].values
+            wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
+            if len(wrong):
+                text = texts[wrong[0]]
+                raise ParameterError(
+                    "P067", f"key {show(text)} is no {_type_name(kind)}, which {show(name)} holds. Give values of that type."
+                )
+            seen: dict[tuple[object, object], int] = {}
+            pairs = zip(keys.field("number").to_pylist(), keys.field("data").to_pylist(), strict=True)
+            for place, pair in enumerate(pairs):
+                if seen.setdefault(pair, place) != place:
+                    first, again = show(texts[seen[pair]]), show(texts[place])
+                    raise ParameterError(
+                        "P044", f"keys {first} and {again} of {show(name)} are one {_type_name(kind)}. Give each one once."
+                    )
+        return ticket
+
+    def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
+        checked = [one(ticket.as_py(), listed.values) for ticket, listed in zip(tickets, columns, strict=True)]
+        return pa.array(checked, type=pa.int64())
+
+    return run
+
+
+def _type_name(kind: str) -> str:
+    """Return a SQL type for a message, without the values of an ENUM."""
+    return kind.partition("(")[0]
