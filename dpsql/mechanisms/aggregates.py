@@ -119,18 +119,18 @@ class NoisyBlock:
         found = self.whole.astype(np.float64)
         if self.part is not None:
             found += self.part * 2.0**self.lattice.bits
-        return found * self._step(max(self.lattice.bits, 0))
+        return found * math.ldexp(1.0 / self.block.unit, max(self.lattice.bits, 0))
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise on every coordinate, in units of the block's `unit`."""
-        return self.lattice.deviation * self._step(self.lattice.bits)
+        return self.lattice.deviation * self.step
 
     @property
     def scale(self) -> float:
         """Scale of Laplace noise, or standard deviation of Gaussian noise, in units of the block's `unit`."""
         spread = float(self.lattice.spread) if self.lattice.noise == LAPLACE else self.lattice.deviation
-        return spread * self._step(self.lattice.bits)
+        return spread * self.step
 
     @property
     def count_law(self) -> CountLaw:
@@ -150,8 +150,10 @@ class NoisyBlock:
         total: Integers = (whole.astype(object) << -self.lattice.bits) + self.part[chosen].sum(axis=0).astype(object)
         return total
 
-    def _step(self, bits: int) -> float:
-        return math.ldexp(1.0 / self.block.unit, bits)
+    @property
+    def step(self) -> float:
+        """What 1 on the lattice is, in units of the block's `unit`."""
+        return math.ldexp(1.0 / self.block.unit, self.lattice.bits)
 
 
 def count_law(block: Block, lattice: Lattice) -> CountLaw:

@@ -100,8 +100,9 @@ class Block(ABC):
         Coordinates per group.
     needs_values, needs_squares : bool
         Whether the engine must add up q, and ``q**2``.
-    count_of : tuple of int
-        Coordinates whose sum is `unit` times the number of rows; empty if the block does not tell the number.
+    moments : tuple of tuple of float
+        Weights, one per coordinate, of what the coordinates tell in units of `unit`: the number of rows, the sum of z,
+        and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are 0 or 1.
     degree : int
         The coordinates are polynomials of this degree in S and q.
     corners : int
@@ -113,7 +114,7 @@ class Block(ABC):
     size: ClassVar[int] = 1
     needs_values: ClassVar[bool] = True
     needs_squares: ClassVar[bool] = False
-    count_of: ClassVar[tuple[int, ...]] = ()
+    moments: ClassVar[tuple[tuple[float, ...], ...]]
     degree: ClassVar[int] = 1
     corners: ClassVar[int] = 1
     row: ClassVar[RowBounds]
@@ -122,6 +123,11 @@ class Block(ABC):
     @abstractmethod
     def one(self) -> int:
         """S, or 1 where no values are coded."""
+
+    @property
+    def count_of(self) -> tuple[int, ...]:
+        """The coordinates whose sum is `unit` times the number of rows; empty if the block does not tell it."""
+        return tuple(position for position, weight in enumerate(self.moments[0]) if weight)
 
     @property
     def unit(self) -> int:
@@ -147,9 +153,9 @@ class Block(ABC):
 class GroupCount(Block):
     """The number of rows: of all rows, or of those with a value."""
 
-    kind = "row_count"
+    kind = "group_count"
+    moments = ((1,),)
     needs_values = False
-    count_of = (0,)
     row = RowBounds(1, 1, 0)
 
     @property
@@ -184,6 +190,12 @@ class ValueBlock(Block):
         return affine_map(self.lower, self.upper)
 
     @property
+    def middle_and_half(self) -> tuple[float, float]:
+        """The value of z = 0, and what z = 1 is above it."""
+        middle, scale = self.affine
+        return middle, FIXED_POINT_ONE / scale
+
+    @property
     def limits(self) -> tuple[int, int]:
         """The codes of the bounds. Codes are clipped to them."""
         return -FIXED_POINT_ONE, FIXED_POINT_ONE
@@ -197,17 +209,14 @@ class DirectSum(ValueBlock):
     """
 
     kind = "direct_sum"
+    moments = ((0,), (1,))
     row = RowBounds(1, 1, 4, 1)
-
-    @property
-    def largest(self) -> float:
-        """M, the largest absolute value: what one `unit` stands for."""
-        return max(abs(self.lower), abs(self.upper))
 
     @property
     def affine(self) -> tuple[float, float]:
         """The map (0, S / M)."""
-        return affine_map(-self.largest, self.largest)
+        largest = max(abs(self.lower), abs(self.upper))
+        return affine_map(-largest, largest)
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -224,8 +233,8 @@ class TransformedPair(ValueBlock):
     """Sums of S + q and of S - q: for Laplace noise on a count, a sum or a mean."""
 
     kind = "transformed_pair"
+    moments = ((1, 1), (1, -1))
     size = 2
-    count_of = (0, 1)
     corners = 2
     row = RowBounds(2, 4, 8)
 
@@ -239,9 +248,9 @@ class Bernstein(ValueBlock):
     """The Bernstein polynomials of degree 2, times 4 S**2: for Laplace noise on a variance."""
 
     kind = "bernstein"
+    moments = ((1, 1, 1), (-1, 0, 1), (1, -1, 1))
     size = 3
     needs_squares = True
-    count_of = (0, 1, 2)
     degree = 2
     corners = 4
     row = RowBounds(4, 16, 32)
@@ -258,8 +267,8 @@ class CentredPair(ValueBlock):
     """The count and the sum from the middle of the bounds: for Gaussian noise on a count, a sum or a mean."""
 
     kind = "centred_pair"
+    moments = ((1, 0), (0, 1))
     size = 2
-    count_of = (0,)
     row = RowBounds(2, 2, 4)
 
     def coordinates(self, sums: Sums) -> Integers:
@@ -271,9 +280,9 @@ class Chebyshev(ValueBlock):
     """The Chebyshev polynomials of degree 0, 1 and 2, times S**2: for Gaussian noise on a variance."""
 
     kind = "chebyshev"
+    moments = ((1, 0, 0), (0, 1, 0), (0.5, 0, 0.5))
     size = 3
     needs_squares = True
-    count_of = (0,)
     degree = 2
     row = RowBounds(3, 3, Fraction(103, 20), Fraction(1, 8))
 
