@@ -19,8 +19,9 @@ from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
 from dpsql.functions.score_filter_arguments import NOISES, SIGNATURE, refuse_contradictions
 from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
+from dpsql.mechanisms.count_noise import CountNoise, LaplaceCountNoise, gaussian_count_noise
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.partition_selection import PartitionSelection, laplace_tail, normal_tail
+from dpsql.mechanisms.partition_selection import PartitionSelection
 from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.sparse_vector import SparseVector
 from dpsql.noise.discrete import laplace_deviation
@@ -276,9 +277,12 @@ class ScoreFilterPlan(FeatureCountsPlan):
             reached = float(run.score_scale) * math.log(count / self.false_positives)
             return max(threshold, reached - float(run.score_scale - run.threshold_scale))
         chance = self.false_positives / (sides * count)
+        noise: CountNoise
         if self.noise_law == "laplace":
-            return max(threshold, float(laplace_tail(self.noise_scale(count), chance)))
-        return max(threshold, self.deviation(count) * normal_tail(chance))
+            noise = LaplaceCountNoise(scale=self.noise_scale(count))
+        else:
+            noise = gaussian_count_noise(self.norms(count).squared_l2, self.mu)
+        return max(threshold, noise.least(chance) / noise.unit)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the scores would be."""
@@ -286,8 +290,8 @@ class ScoreFilterPlan(FeatureCountsPlan):
         if self.draws_vocabulary:
             found = self.key_selection
             out += [
-                ("vocabulary_threshold", found.threshold, "noisy number of rows from which a name is released"),
-                ("vocabulary_std_error", found.deviation, "standard deviation of the noise on that number"),
+                ("vocabulary_threshold", found.least_count, "noisy number of rows from which a name is released"),
+                ("vocabulary_std_error", found.noise.deviation, "standard deviation of the noise on that number"),
             ]
         out += self._count_noise(n_features) if self.noise_law is not None else self._choice_noise(n_features)
         if self.threshold is not None:

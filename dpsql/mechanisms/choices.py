@@ -18,8 +18,8 @@ from dpsql.contract.events import (
     SubsetExponential,
 )
 from dpsql.contract.measurement import Part, sampled
-from dpsql.errors import ParameterError
 from dpsql.mechanisms.canonical_lipschitz import canonical_lipschitz
+from dpsql.mechanisms.key_limits import limits_by_row
 from dpsql.mechanisms.partition_selection import PartitionSelection, partition_selection, select_partitions
 from dpsql.mechanisms.quantile import halving_levels, quantile_event, quantiles, tied_quantiles
 from dpsql.mechanisms.select import select
@@ -222,20 +222,8 @@ class PrivateNames(Part):
     @cached_property
     def selection(self) -> PartitionSelection:
         """Noise and threshold: whichever law has the lower threshold."""
-        with_noise = partial(
-            partition_selection,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbours=self.neighbours,
-            max_keys_per_row=self.max_keys_per_row,
-            max_rows_per_unit=self.max_rows_per_unit,
-        )
-        laplace = with_noise("laplace")
-        try:
-            gaussian = with_noise("gaussian")
-        except ParameterError:  # too little or too much loss for it
-            return laplace
-        return min(laplace, gaussian, key=lambda selection: selection.threshold)
+        limits = limits_by_row(self.max_keys_per_row, self.max_rows_per_unit)
+        return partition_selection(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours, limits=limits)
 
     @sampled
     def draw(self, names: Sequence[str], counts: Longs) -> list[str]:

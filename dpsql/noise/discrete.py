@@ -90,6 +90,54 @@ def discrete_laplace(scale: Fraction, size: int, *, source: BitSource = SYSTEM) 
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
+def truncated_laplace(scale: Fraction, bound: int, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
+    """Draw independent discrete Laplace variables given that they are within a bound.
+
+    Parameters
+    ----------
+    scale : Fraction
+        In (0, 2**50].
+    bound : int
+        At least `scale`, so that most proposals are kept.
+    size : int
+        Number of variables, >= 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    noise : ndarray of int64, shape (size,)
+        ``P(x) = (1 - a) / (1 + a - 2 a**(bound + 1)) * a**abs(x)`` on ``[-bound, bound]``, ``a = exp(-1 / scale)``.
+
+    Raises
+    ------
+    ParameterError
+        P017, when an argument is out of range.
+    InternalError
+        I017, as `discrete_laplace`.
+
+    Notes
+    -----
+    - **Guarantee**: added to an integer that neighbouring tables move by d, (d / scale, delta)-DP, delta being the
+      probability of the d largest values.
+    - **Neighbouring relation**: the one that d was derived for.
+    - **Sensitivity**: of one number.
+    - **Randomness**: exact integer sampler with rejection, operating-system entropy, no seed.
+    - **Assumes**: the sum of statistic and noise does not overflow.
+    - **Does not protect**: running time, which depends on the noise.
+    """
+    _check(scale, size, "scale", Fraction(LARGEST_SCALE))
+    if not isinstance(bound, int) or not bound >= scale:
+        raise ParameterError("P017", f"bound must be an integer of at least the scale; got {bound}.")
+    parts = [np.empty(0, dtype=np.int64)]
+    missing = size
+    while missing > 0:
+        proposals = discrete_laplace(scale, missing, source=source)
+        parts.append(proposals[np.abs(proposals) <= bound])
+        missing -= len(parts[-1])
+    return np.concatenate(parts)
+
+
 def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
     """Draw independent discrete Gaussian variables.
 
