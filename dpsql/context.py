@@ -470,4 +470,3 @@ def _features_of(model: LinearModel) -> str:
     raise SourceError(
         "S010", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
     )
-

@@ -10,7 +10,8 @@ import pyarrow as pa
 from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped import GroupedCall
+from dpsql.functions.aggregate import AggregateCall
+from dpsql.statistics.grouped_sums import Labels
 
 
 def key_list(session: Session) -> Callable[..., pa.Array]:
@@ -20,7 +21,7 @@ def key_list(session: Session) -> Callable[..., pa.Array]:
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
         out = []
         for ticket, column in zip(tickets, columns, strict=True):
-            call = session.running(ticket.as_py()).call_as(GroupedCall)
+            call = session.running(ticket.as_py()).call_as(AggregateCall)
             texts = pa.array(call.keys.lists[column.as_py()] or (), type=pa.string())
             out.append(pa.StructArray.from_arrays([pa.array(np.arange(len(texts))), texts], fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
@@ -33,7 +34,7 @@ def key_rows(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket) → which combinations of keys are groups, as positions."""
 
     def run(tickets: pa.Array) -> pa.Array:
-        rows = [session.running(ticket.as_py()).call_as(GroupedCall).plan.key_rows or () for ticket in tickets]
+        rows = [session.running(ticket.as_py()).call_as(AggregateCall).plan.key_rows or () for ticket in tickets]
         return pa.array([list(map(list, one)) for one in rows], type=pa.list_(pa.list_(pa.int64())))
 
     return run
@@ -43,14 +44,15 @@ def check_keys(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, per column the list of its cast keys) → the ticket, unless a key is wrong or stands twice."""
 
     def one(ticket: int, columns: pa.Array) -> int:
-        call = session.running(ticket).call_as(GroupedCall)
+        call = session.running(ticket).call_as(AggregateCall)
         for position, (name, kind) in enumerate(zip(call.plan.by, call.types, strict=True)):
             texts, keys = call.keys.lists[position] or (), columns[position].values
             wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
             if len(wrong):
                 text = texts[wrong[0]]
                 raise ParameterError(
-                    "P067", f"key {show(text)} is no {_type_name(kind)}, which {show(name)} holds. Give values of that type."
+                    "P067",
+                    f"key {show(text)} is no {_type_name(kind)}, which {show(name)} holds. Give values of that type.",
                 )
             seen: dict[tuple[object, object], int] = {}
             pairs = zip(keys.field("number").to_pylist(), keys.field("data").to_pylist(), strict=True)
@@ -58,13 +60,31 @@ def check_keys(session: Session) -> Callable[..., pa.Array]:
                 if seen.setdefault(pair, place) != place:
                     first, again = show(texts[seen[pair]]), show(texts[place])
                     raise ParameterError(
-                        "P044", f"keys {first} and {again} of {show(name)} are one {_type_name(kind)}. Give each one once."
+                        "P044",
+                        f"keys {first} and {again} of {show(name)} are one {_type_name(kind)}. Give each one once.",
                     )
         return ticket
 
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
         checked = [one(ticket.as_py(), listed.values) for ticket, listed in zip(tickets, columns, strict=True)]
         return pa.array(checked, type=pa.int64())
+
+    return run
+
+
+def released_keys(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket) → the numbers of the private keys that are released."""
+
+    def run(tickets: pa.Array) -> pa.Array:
+        out = []
+        for ticket in tickets:
+            collecting = session.running(ticket.as_py(), private=True).collecting
+            first = None if collecting is None else collecting.first
+            if not isinstance(first, Labels):
+                raise TypeError("no keys were drawn")
+            out.append(pa.array(first.numbers, type=pa.int64()))
+        offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
 
     return run
 

@@ -27,7 +27,7 @@ from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape, key_types
 from dpsql.statistics.feature_counts import present_in
 from dpsql.udfs import sis
-from dpsql.udfs.keys import check_keys, key_list, key_rows
+from dpsql.udfs.keys import check_keys, key_list, key_rows, released_keys
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import Plans, integers, nested, one_ticket, seen_of
 
@@ -79,7 +79,7 @@ def admit(session: Session) -> Callable[..., pa.Array]:
 
 
 def gate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (function, plan, probe of the row types, views, SQL types of keys) → the ticket of a checked call, and a zero.
+    """Bind (function, plan, probe of the row types, views, SQL types of keys) → the ticket of a call, and a zero.
 
     The zero is a number that the planner cannot know.
     """
@@ -379,6 +379,7 @@ SPECS = (
     UdfSpec("dpsql_key_list", key_list, "STRUCT(p BIGINT, text VARCHAR)[]"),
     UdfSpec("dpsql_key_rows", key_rows, "BIGINT[][]"),
     UdfSpec("dpsql_check_keys", check_keys, "BIGINT"),
+    UdfSpec("dpsql_released_keys", released_keys, "BIGINT[]"),
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_admit", admit, "VARCHAR"),

@@ -145,9 +145,7 @@ class Call(ABC):
     left_out: str = ""
 
     @classmethod
-    def resolve(
-        cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType], types: Sequence[str] = ()
-    ) -> Self:
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType], types: Sequence[str] = ()) -> Self:
         """Resolve a plan against the column types of its source.
 
         Parameters

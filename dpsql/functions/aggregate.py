@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Longs
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
@@ -24,11 +24,12 @@ from dpsql.functions.aggregate_plan import AggregatePlan
 from dpsql.functions.grouped import GroupedCall
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
-from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
 from dpsql.statistics.aggregates import Sums
-from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords
+from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class AggregateCall(GroupedCall):
     def check(self) -> None:
         """Raise if the keys do not fit the types, or if the noise cannot be drawn."""
         self.plan.check_drawable(1)
-        _ = self.places
+        if not self.plan.has_private_keys:
+            _ = self.places
 
     @cached_property
     def needs_squares(self) -> bool:
@@ -49,10 +51,21 @@ class AggregateCall(GroupedCall):
 
     def start(self) -> Collector:
         """Return the collector of the groups' sums."""
+        if self.plan.has_private_keys:
+            return KeyedSums(len(self.plan.targets))
         return GroupedSums(self.places.count, len(self.plan.targets), squares=self.needs_squares)
 
-    def collect(self, collector: GroupedSums, rows: pa.StructArray, batch: Batch) -> None:
-        """Pass the sums of some groups to the collector, or in the aggregate form a batch of rows."""
+    def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
+        """Pass the sums of some groups to the collector, or their labels; in the aggregate form a batch of rows."""
+        if isinstance(collector, Labels):
+            collector.add_labels(rows, len(self.plan.by))
+            return
+        if isinstance(collector, KeyedSums):
+            numbers = rows.field("j").to_numpy(zero_copy_only=False)
+            collector.add_groups(numbers, GroupRecords.read(rows, len(self.plan.targets)))
+            return
+        if not isinstance(collector, GroupedSums):
+            raise TypeError("the collector is of another call")
         if not self.plan.source:
             collector.add(np.empty(0), self._codes(rows), batch)
             return
@@ -73,14 +86,41 @@ class AggregateCall(GroupedCall):
             codes[position, missing] = np.nan
         return codes
 
-    def prepare(self, statistic: GroupedSums, progress: Progress) -> Callable[[], Json]:
-        """Return the draw of all groups."""
-        plan, places = self.plan, self.places
-        sums = statistic.sums()
+    def turn(self, collector: Collector, progress: Progress) -> Collector:
+        """Draw the noise of private keys, and return the collector of the labels of those that are released."""
+        if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
+            raise TypeError("the collector is of another call")
+        units, rows, *targets = collector.sums()
+        given = targets or [rows]
+        places, noisy = self.plan.part.draw([units, *given] if self.plan.counts_units else given)
+        return ReleasedKeys(places.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy)
+
+    def prepare(self, statistic: GroupedSums | ReleasedKeys, progress: Progress) -> Callable[[], Json]:
+        """Return the draw of all groups; of private keys, what was drawn."""
+        plan = self.plan
+        if isinstance(statistic, ReleasedKeys):
+            order, labels = statistic.in_order(len(plan.by))
+            record = record_of([noisy.taken(order) for noisy in statistic.noisy], plan, labels, self.types)
+            return lambda: record
+        places, sums = self.places, statistic.sums()
         given = sums[1:] if plan.targets else sums[:1]
         return lambda: record_of(draw_aggregates(plan, given), plan, places.labels, self.types)
 
 
+class ReleasedKeys(Labels):
+    """The labels of released keys, and the noisy numbers that were drawn for them."""
+
+    def __init__(self, numbers: Longs, noisy: list[NoisyBlock]) -> None:
+        super().__init__(numbers)
+        self.noisy = noisy
+
+    def zero(self) -> ReleasedKeys:
+        """Return an empty collector."""
+        return ReleasedKeys(self.numbers, self.noisy)
+
+
 def draw_aggregates(plan: AggregatePlan, sums: Sequence[Sums]) -> list[NoisyBlock]:
-    """Draw the noisy blocks of all groups; see `dpsql.mechanisms.aggregates.GroupedNoise`."""
+    """Draw the noisy blocks of all groups with public keys; see `dpsql.mechanisms.aggregates.GroupedNoise`."""
+    if not isinstance(plan.part, GroupedNoise):
+        raise InternalError("I032", "the keys of a call are private, and were drawn as public. Report it.")
     return plan.part.draw(sums)

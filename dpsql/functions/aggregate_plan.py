@@ -1,8 +1,8 @@
-"""The plans of dp_aggregate and its thin forms: which aggregates of which columns, in which groups, with which noise."""
+"""The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,12 +23,13 @@ from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.parameters import Side, bounds_by_feature, fold, show
+from dpsql.contract.parameters import Side, bounds_by_feature, fold
 from dpsql.contract.plan import Quantity, feature_bounds
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
-from dpsql.mechanisms.aggregates import GroupedNoise, noise_choice
+from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, noise_choice
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, block_for
 
 _TARGETS = replace(
@@ -37,13 +38,18 @@ _TARGETS = replace(
     statistic=False,
 )
 _BOUNDS = tuple(
-    replace(bound, doc=f"Public {side} bound of the values: one number, a list with one per target, or a struct by name. "
-            "Values are clipped to it.", statistic=False, shown=REQUIRED)
+    replace(
+        bound,
+        doc=f"Public {side} bound of the values: one number, a list with one per target, or a struct by name. "
+        "Values are clipped to it.",
+        statistic=False,
+        shown=REQUIRED,
+    )
     for side, bound in zip(("lower", "upper"), COLUMN_BOUNDS, strict=True)
 )
 DELTA = replace(
     OPTIONAL_DELTA,
-    doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it the noise may be Gaussian, and "
+    doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and "
     "keys may be private.",
 )
 DISTINCT = Argument(
@@ -66,7 +72,7 @@ def _aggregates(given: object) -> tuple[str, ...]:
 
 _WHICH = Argument(
     "aggregates",
-    "What to compute of every target: some of 'count', 'sum', 'avg', 'variance' and 'stddev'. Several share their noise.",
+    "What to compute of every target: some of 'count', 'sum', 'avg', 'variance' and 'stddev', from the same noise.",
     shown=REQUIRED,
     check=_aggregates,
     stand_in="count",
@@ -120,16 +126,20 @@ class AggregatePlan(GroupedPlan):
         own = super()._own(given, layout)
         targets = parameters.known(tuple, own["targets"])
         if not targets and aggregates != (COUNT,):
-            raise ParameterError("P013", "target is missing. Name the column to aggregate; only rows are counted without one.")
+            raise ParameterError(
+                "P013", "target is missing. Name the column to aggregate; only rows are counted without one."
+            )
         bounds: Mapping[str, object] = {"lower": None, "upper": None}
         if aggregates != (COUNT,):
             bounds = feature_bounds(given)
-            bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True)  # type: ignore[arg-type]
+            bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True)
         delta, law = DELTA.read(given), NOISE.read(given)
         if law == GAUSSIAN and delta is None:
             raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
         if own["keys"] is None and delta is None:
-            raise ParameterError("P069", "keys := 'private' needs delta, the chance that a key of one unit alone shows. 1e-6 is usual.")
+            raise ParameterError(
+                "P069", "keys := 'private' needs delta, the chance that a key of one unit alone shows. 1e-6 is usual."
+            )
         return {
             **own, **bounds,
             "aggregates": aggregates, "delta": delta, "law": law, "unit_value": UNIT_VALUE.read(given),
@@ -162,7 +172,7 @@ class AggregatePlan(GroupedPlan):
         count = None if keys is None or keys.count is None else keys.count + other
         rows, groups = given.get("max_rows_per_unit"), given.get("max_groups_per_unit")
         if rows is None and groups is None and count is None:
-            raise ParameterError("P046", "max_groups_per_unit is missing. Give the groups in which one unit may have rows.")
+            raise ParameterError("P046", "max_groups_per_unit is missing. Give the groups of one unit.")
         return Contribution.of("add_remove", rows, groups, 1, key_count=count)
 
     @property
@@ -177,7 +187,11 @@ class AggregatePlan(GroupedPlan):
 
     @property
     def _asked(self) -> Mapping[str, object]:
-        return {"unit_value": self.unit_value, "distinct_of": self.distinct_of, "privacy_unit": self.layout.privacy_unit}
+        return {
+            "unit_value": self.unit_value,
+            "distinct_of": self.distinct_of,
+            "privacy_unit": self.layout.privacy_unit,
+        }
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
@@ -190,17 +204,30 @@ class AggregatePlan(GroupedPlan):
         """The law of the noise: the one that was asked for, or that is smaller."""
         if self.delta is None or self.law == LAPLACE:
             return LAPLACE
-        return self.law if self.law == GAUSSIAN else noise_choice(self.epsilon, self.delta, self.contribution)
+        if self.law == GAUSSIAN:
+            return GAUSSIAN
+        if not self.has_private_keys:
+            return noise_choice(self.epsilon, self.delta, self.contribution)
+        thresholds = {law: self._keyed(law).least_count for law in (LAPLACE, GAUSSIAN)}
+        return min(thresholds, key=thresholds.__getitem__)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The statistic: a block for each target, or one for all rows."""
+        return self._blocks(self.noise_law)
+
+    def _blocks(self, law: str) -> tuple[Block, ...]:
         if not self.targets:
             return (GroupCount(),)
         if self.lower is None or self.upper is None:
             return tuple(GroupCount() for _ in self.targets)
         pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
-        return tuple(block_for(self.aggregates, *pair, self.noise_law) for pair in pairs)
+        return tuple(block_for(self.aggregates, *pair, law) for pair in pairs)
+
+    def _keyed(self, law: str) -> KeyedNoise:
+        if self.delta is None:
+            raise InternalError("I032", "private keys came without a delta. Report it.")
+        return keyed_noise("sums", self.epsilon, self.delta, self.contribution, self._blocks(law), law)
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
@@ -209,20 +236,36 @@ class AggregatePlan(GroupedPlan):
         return [block if isinstance(block, ValueBlock) else None for block in found]
 
     @cached_property
-    def part(self) -> GroupedNoise:
+    def part(self) -> GroupedNoise | KeyedNoise:
         """The part that draws."""
-        mu = None
-        if self.noise_law == GAUSSIAN and self.delta is not None:
-            mu = usable_mu(self.epsilon, self.delta)
-        delta = self.delta if mu is not None else None
-        count = len(self.blocks)
-        shares = (Fraction(1, count),) * count
-        return GroupedNoise("sums", self.epsilon, delta, mu, self.contribution, self.blocks, shares)
+        if self.has_private_keys:
+            return self._keyed(self.noise_law)
+        gaussian = self.delta if self.noise_law == GAUSSIAN else None
+        mu = None if gaussian is None else usable_mu(self.epsilon, gaussian)
+        shares = equal_shares(len(self.blocks))
+        return GroupedNoise("sums", self.epsilon, gaussian, mu, self.contribution, self.blocks, shares)
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether units are counted beside rows, because their number decides which keys are released."""
+        return isinstance(self.part, KeyedNoise) and isinstance(self.part.blocks[0], UnitCount)
 
     @cached_property
     def measurement(self) -> Measurement:
         """One mechanism for all groups and targets."""
         return measurement_of(self.part)
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of all Laplace noise."""
+        return self._grouped.laplace_scales()
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the mu of one row in each block."""
+        return self._grouped.gaussian_parts()
+
+    @property
+    def _grouped(self) -> GroupedNoise:
+        return self.part.noise if isinstance(self.part, KeyedNoise) else self.part
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be."""

@@ -10,7 +10,7 @@ Rows hold all features (wide and array layouts), or only the numbers of the feat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Self
@@ -113,7 +113,7 @@ class FeatureCountsCall(Call):
     plan: FeatureCountsPlan
 
     @classmethod
-    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType]) -> Self:
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType], types: Sequence[str] = ()) -> Self:
         """Resolve the plan as `Call.resolve` does, and refuse features that are not binary."""
         call = super().resolve(plan, row, others)
         if call.plan.layout.kind != "long":

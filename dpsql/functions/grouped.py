@@ -24,7 +24,7 @@ from dpsql.contract.contribution import Contribution
 from dpsql.contract.feature_columns import check_ids, refuse_lossless, require
 from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import fold, list_items, show
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import COLLECTED, GROUPED, Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.grouped_arguments import (
@@ -85,10 +85,11 @@ class GroupedPlan(Plan):
     def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values: public keys for columns of `by` too."""
         keys = parameters.known(dict, stated.pop("keys", {}))
-        given["by"] = _names("by", given.get("by"))
-        known = {name: keys[fold(name)] for name in given["by"] if fold(name) in keys}
+        by = _names("by", given.get("by"))
+        known = {name: keys[fold(name)] for name in by if fold(name) in keys}
         if known and given.get("keys") is None:
             given["keys"] = known
+        given["by"] = by
         super()._fill(given, stated, of_table=of_table)
 
     @classmethod
@@ -104,7 +105,9 @@ class GroupedPlan(Plan):
             keys = PublicKeys(())
         other = bool(OTHER.read(given)) if "other" in cls.arguments else False
         if other and (keys is None or not by):
-            raise ParameterError("P045", "other is the group of unlisted keys. Give by and public keys, or leave it out.")
+            raise ParameterError(
+                "P045", "other is the group of unlisted keys. Give by and public keys, or leave it out."
+            )
         bounded = cls._contribution(given, layout, keys, other=other)
         return {
             "by": by,
@@ -152,6 +155,11 @@ class GroupedPlan(Plan):
     @property
     def counts_items(self) -> bool:
         """Whether distinct items are counted, in place of rows."""
+        return False
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether the units of each group are counted beside its rows."""
         return False
 
     @property
@@ -238,12 +246,12 @@ class Places:
         self._order = np.argsort(codes, kind="stable")
         self._codes = codes[self._order]
         self.count = len(codes) + other
-        self.labels: list[list[str | None]] = []
+        self.labels: list[Sequence[str | None]] = []
         for values, places in zip(keys.lists, positions, strict=True):
             listed = np.array([*(values or ()), None], dtype=object)
             self.labels.append([*listed[places].tolist(), *([None] if other else [])])
         if other:
-            self.labels.append(["false"] * len(codes) + ["true"])
+            self.labels.append([*["false"] * len(codes), "true"])
 
     def _code(self, positions: Sequence[NDArray[np.int64]] | NDArray[np.int64], count: int) -> NDArray[np.int64]:
         code = np.zeros(count, dtype=np.int64)
@@ -252,10 +260,12 @@ class Places:
         return code
 
     def of(self, positions: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.intp]:
-        """Return the groups of `count` keys, whose positions in the lists are given by column; all -1 for other keys."""
+        """Return the groups of keys whose positions in the lists are given by column; all -1 for other keys."""
         if not positions:
             return np.zeros(count, dtype=np.intp)
-        found = self._order[np.minimum(np.searchsorted(self._codes, self._code(positions, count)), len(self._codes) - 1)]
+        found = self._order[
+            np.minimum(np.searchsorted(self._codes, self._code(positions, count)), len(self._codes) - 1)
+        ]
         return np.where(positions[0] < 0, self.count - 1, found)
 
 
@@ -285,9 +295,7 @@ class GroupedCall(Call):
         return Places(self.keys, other=self.plan.other)
 
     @classmethod
-    def resolve(
-        cls, plan: Plan, row: pa.DataType, others: dict[str, pa.DataType], types: Sequence[str] = ()
-    ) -> Self:
+    def resolve(cls, plan: Plan, row: pa.DataType, others: dict[str, pa.DataType], types: Sequence[str] = ()) -> Self:
         """Resolve a plan against the column types of its source; parameters and errors as for `Call.resolve`."""
         if not isinstance(plan, GroupedPlan):
             raise TypeError("the call is of another plan")
@@ -303,7 +311,9 @@ class GroupedCall(Call):
         for number, (name, spelled) in enumerate(zip(plan.by, types, strict=True)):
             require(kinds.get(f"k{number}"), "by", name)
             if spelled not in _KEY_TYPES and not spelled.startswith(_SPELLED_OUT):
-                raise SourceError("S003", f"by {show(name)} has a type that keys cannot have. Cast it to text in a view.")
+                raise SourceError(
+                    "S003", f"by {show(name)} has a type that keys cannot have. Cast it to text in a view."
+                )
         call = cls(plan, (), TargetCode(), (), types=tuple(types))
         call.check()
         return call

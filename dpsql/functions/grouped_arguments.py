@@ -16,6 +16,7 @@ from dpsql.contract.arguments import (
     word,
 )
 
+
 def _ddof(given: object) -> int:
     number = parameters.number_from_zero("ddof", given, hint="1 is usual.")
     parameters.within("ddof", number, 0, 1, hint="1 is usual.")
@@ -30,8 +31,8 @@ BY = Argument(
 )
 KEYS = Argument(
     "keys",
-    "The groups, from public knowledge: a list of values, a struct with a list per column (all combinations), or a list "
-    "of structs. BOOLEAN and ENUM columns need none. 'private' releases the keys that enough units have; it needs delta.",
+    "The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a list "
+    "of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs delta.",
     shown="stated by the owner, or by the column's type",
     table_only=True,
 )

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.contribution import Contribution
@@ -131,6 +132,11 @@ class NoisyBlock:
         """Scale of Laplace noise, or standard deviation of Gaussian noise, in units of the block's `unit`."""
         spread = float(self.lattice.spread) if self.lattice.noise == LAPLACE else self.lattice.deviation
         return spread * self.step
+
+    def taken(self, places: NDArray[np.intp]) -> NoisyBlock:
+        """Return the numbers of some groups."""
+        part = None if self.part is None else self.part[:, places]
+        return NoisyBlock(self.block, self.lattice, self.whole[:, places], part)
 
     @property
     def count_law(self) -> CountLaw:

@@ -13,6 +13,7 @@ from typing import Protocol, TypedDict
 import numpy as np
 import pyarrow as pa
 
+from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.released.moments import Estimated, estimates
 from dpsql.statistics.aggregates import (
@@ -67,15 +68,23 @@ class Asked(Protocol):
     def targets(self) -> tuple[str, ...]:
         """Names of the targets."""
 
-    aggregates: tuple[str, ...]
-    ddof: int
-    confidence: Fraction
+    @property
+    def aggregates(self) -> tuple[str, ...]:
+        """What is estimated of every target."""
+
+    @property
+    def ddof(self) -> int:
+        """What variances subtract from the number of rows."""
+
+    @property
+    def confidence(self) -> Fraction:
+        """Coverage of the intervals."""
 
 
 def record_of(
     noisy: Sequence[NoisyBlock], asked: Asked, keys: Sequence[Sequence[str | None]], types: Sequence[str]
-) -> Aggregated:
-    """Return what the ledger keeps of a release.
+) -> dict[str, Json]:
+    """Return what the ledger keeps of a release, an `Aggregated`.
 
     Parameters
     ----------
@@ -100,7 +109,7 @@ def record_of(
     }
 
 
-def _stored(target: str | None, noisy: NoisyBlock) -> StoredBlock:
+def _stored(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
     block, lattice = noisy.block, noisy.lattice
     return {
         "target": target,
@@ -120,15 +129,15 @@ def _restored(stored: StoredBlock) -> NoisyBlock:
     lattice = Lattice(stored["noise"], stored["bits"], Fraction(stored["spread"]))
     large = any(abs(value) >= 2**62 for row in stored["whole"] for value in row)
     whole = np.array(stored["whole"], dtype=object if large else np.int64)
-    return NoisyBlock(block, lattice, whole, None if stored["part"] is None else np.array(stored["part"], dtype=np.int64))
+    return NoisyBlock(
+        block, lattice, whole, None if stored["part"] is None else np.array(stored["part"], dtype=np.int64)
+    )
 
 
 def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]:
     """Yield target, name and estimates of every aggregate."""
     for stored in result["blocks"]:
-        found = estimates(
-            _restored(stored), result["aggregates"], confidence=result["confidence"], ddof=result["ddof"]
-        )
+        found = estimates(_restored(stored), result["aggregates"], confidence=result["confidence"], ddof=result["ddof"])
         for name in result["aggregates"]:
             yield stored["target"], name, found[name]
 
@@ -164,4 +173,6 @@ def _lists(columns: Sequence[pa.Array], count: int) -> pa.ListArray:
     if not columns:
         return pa.ListArray.from_arrays(offsets, pa.array([], type=pa.string()))
     places = np.arange(count * width).reshape(width, count).T.ravel()
-    return pa.ListArray.from_arrays(offsets, pa.concat_arrays([column.cast(pa.string()) for column in columns]).take(pa.array(places)))
+    return pa.ListArray.from_arrays(
+        offsets, pa.concat_arrays([column.cast(pa.string()) for column in columns]).take(pa.array(places))
+    )

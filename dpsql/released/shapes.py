@@ -47,7 +47,12 @@ class Shape:
         """The Arrow type of one row."""
         import pyarrow as pa
 
-        kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "DOUBLE": pa.float64(), "VARCHAR[]": pa.list_(pa.string())}
+        kinds = {
+            "BIGINT": pa.int64(),
+            "VARCHAR": pa.string(),
+            "DOUBLE": pa.float64(),
+            "VARCHAR[]": pa.list_(pa.string()),
+        }
         return pa.struct([(name, kinds[kind]) for name, kind in self.columns.items()])
 
     def entries(self, result: Any) -> pa.StructArray:

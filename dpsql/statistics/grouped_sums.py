@@ -108,24 +108,27 @@ class GroupRecords:
 
     Attributes
     ----------
-    rows : ndarray of int64, shape (k,)
+    units, rows : ndarray of int64, shape (k,)
     values, totals, high, low : ndarray of int64, shape (T, k)
         A squared sum is ``high * 2**32 + low``.
     """
 
-    def __init__(self, rows: Longs, values: Longs, totals: Longs, high: Longs, low: Longs) -> None:
-        self.rows, self.values, self.totals, self.high, self.low = rows, values, totals, high, low
+    def __init__(self, units: Longs, rows: Longs, values: Longs, totals: Longs, high: Longs, low: Longs) -> None:
+        self.units, self.rows, self.values, self.totals, self.high, self.low = units, rows, values, totals, high, low
 
     @classmethod
     def read(cls, rows: pa.StructArray, targets: int) -> GroupRecords:
-        """Read the records of a batch: fields n, and n0, s0, high0, low0 and so on of each target."""
+        """Read the records of a batch: fields units, n, and n0, s0, high0, low0 and so on of each target."""
         count = len(rows)
 
         def stacked(name: str) -> Longs:
             found = [_column(rows, f"{name}{target}", count) for target in range(targets)]
             return np.stack(found) if found else np.zeros((0, count), dtype=np.int64)
 
-        return cls(_column(rows, "n", count), *(stacked(name) for name in ("n", "s", "high", "low")))
+        return cls(
+            *(_column(rows, name, count) for name in ("units", "n")),
+            *(stacked(name) for name in ("n", "s", "high", "low")),
+        )
 
 
 def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
@@ -161,32 +164,57 @@ class KeyedSums(KeptRows):
         self._parts += other._parts
 
     def sums(self) -> list[Sums]:
-        """Return the sums by target, in the order of the keys' numbers; the first are of all rows."""
+        """Return the sums of each target in the order of the keys' numbers, after those of units and of all rows."""
         if not self._numbers:
-            return _sums(np.zeros(0, dtype=np.int64), *(np.zeros((self._targets, 0), dtype=np.int64),) * 2, None)
+            nothing = np.zeros((self._targets, 0), dtype=np.int64)
+            return [
+                Sums(*(np.zeros(0, dtype=np.int64),) * 2),
+                *_sums(np.zeros(0, dtype=np.int64), nothing, nothing, None),
+            ]
         order = np.argsort(np.concatenate(self._numbers), kind="stable")
 
         def joined(name: str) -> Longs:
             return np.concatenate([getattr(part, name) for part in self._parts], axis=-1)[..., order]
 
         squares = (joined("high").astype(object) << 32) + joined("low")
-        return _sums(joined("rows"), joined("values"), joined("totals"), squares)
+        units = Sums(joined("units"), np.zeros(len(order), dtype=np.int64))
+        return [units, *_sums(joined("rows"), joined("values"), joined("totals"), squares)]
 
 
 class Labels(KeptRows):
-    """The labels of released keys, by their numbers."""
+    """The labels of released keys.
 
-    def __init__(self) -> None:
-        self.by_number: dict[int, list[str | None]] = {}
+    Parameters
+    ----------
+    numbers : ndarray of int64
+        The numbers of the released keys, ascending.
+    """
+
+    def __init__(self, numbers: Longs) -> None:
+        self.numbers = numbers
+        # Rank in the order of the keys' own type, and labels, of every key by its number.
+        self._by_number: dict[int, tuple[int, tuple[str | None, ...]]] = {}
 
     def zero(self) -> Labels:
         """Return an empty collector."""
-        return Labels()
+        return Labels(self.numbers)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Refuse rows: labels are of groups."""
         raise TypeError("this collector takes labels")
 
+    def add_labels(self, rows: pa.StructArray, columns: int) -> None:
+        """Take in the labels of a batch of keys: fields j, rank, label0 and so on."""
+        labels = zip(*(rows.field(f"label{column}").to_pylist() for column in range(columns)), strict=True)
+        ranked = zip(rows.field("rank").to_pylist(), labels, strict=True)
+        self._by_number.update(zip(rows.field("j").to_pylist(), ranked, strict=True))
+
     def merge(self, other: Labels) -> None:
         """Take in other labels."""
-        self.by_number |= other.by_number
+        self._by_number |= other._by_number
+
+    def in_order(self, columns: int) -> tuple[NDArray[np.intp], list[list[str | None]]]:
+        """Return the released keys in the order of their type: positions in `numbers`, and labels by column."""
+        found = [self._by_number[number] for number in self.numbers.tolist()]
+        order = np.argsort(np.array([rank for rank, _ in found], dtype=np.int64), kind="stable")
+        return order, [[found[place][1][column] for place in order.tolist()] for column in range(columns)]

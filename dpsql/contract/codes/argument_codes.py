@@ -223,9 +223,7 @@ ENTRIES = (
         "`keys` is not a list of values, a struct of lists, or a list of structs; or names other columns than `by`.",
         "Give `keys := ['A', 'B']`, or `{'column': ['A', 'B']}` for several columns.",
     ),
-    Code(
-        "P067", "A key is not a value of its column's type.", "Give keys of that type, or cast the column in a view."
-    ),
+    Code("P067", "A key is not a value of its column's type.", "Give keys of that type, or cast the column in a view."),
     Code("P068", "There are more groups than can have public keys.", "Group by fewer columns, or list fewer keys."),
     Code("P069", "`keys := 'private'` is given without `delta`.", "Give `delta`; 1e-6 is usual."),
 )

@@ -49,6 +49,11 @@ class Collecting:
         self._free = threading.Condition()
         self._blocks = _Blocks()
 
+    @property
+    def first(self) -> Collector:
+        """The collector that all others merge into."""
+        return self._first
+
     def add(self, call: Call, rows: pa.StructArray, batch: Batch) -> None:
         """Take in a batch of rows of a call; several threads may."""
         if not self._first.whole_blocks:

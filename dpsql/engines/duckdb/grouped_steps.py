@@ -1,8 +1,8 @@
 """The steps of a statement with groups: map keys, bound what each privacy unit contributes, and add up.
 
-Keys become a number or bytes before they are compared (`key`), so no collation applies and no row's spelling decides a
-label. Public keys are cast to the column's type and written as texts again by the same rule; a row is in one group or in
-none. Values become integers in SQL: like scores, they have the gate's zero added first, which hides them from column
+Keys become a number or bytes before they are compared (`key`). So no collation applies, and no row's spelling becomes a
+label. Public keys are cast to the column's type and written as texts again by the same rule; a row is in one group or
+in none. Values become integers in SQL. Like scores, they have the gate's zero added first, which hides them from column
 statistics (`dpsql.engines.duckdb.statements`). Nothing in these steps can fail for one row's value.
 """
 
@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpsql.engines.duckdb.keys import first_rows, identity, place, text_bytes
+from dpsql.engines.duckdb.keys import identity, place, text_bytes
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, concatenated, double, field, plus, struct, text
-from dpsql.statistics.aggregates import ValueBlock
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _FLOATS = ("FLOAT", "DOUBLE")
@@ -130,9 +129,7 @@ class GroupedSteps:
         yield frame.step("checked", f"SELECT {checked} AS ticket", kept=True)
         if self.plan.key_rows is not None:
             combined = call("unnest", call("dpsql_key_rows", frame.ticket))
-            parts = ", ".join(
-                f"{call('list_extract', 'f', str(column + 1))} AS p{column}" for column in self._columns
-            )
+            parts = ", ".join(f"{call('list_extract', 'f', str(column + 1))} AS p{column}" for column in self._columns)
             yield frame.step("combinations", f"SELECT {parts} FROM (SELECT {combined} AS f)", kept=True)
 
     @cached_property
@@ -294,6 +291,10 @@ class GroupedSteps:
             parts.append(f"{call('count', f'DISTINCT {pair}')} AS n")
         else:
             parts.append(f"{call('count_star')} AS n")
+        if self.plan.counts_units:
+            unit = struct({"number": "unit_number", "data": "unit_data"})
+            counted = call("count", f"DISTINCT {unit}") if self._has_unit else call("count_star")
+            parts.append(f"{counted} AS units")
         for position, block in enumerate(self.plan.target_blocks):
             code = f"q{position}"
             parts.append(f"{call('count', code)} AS n{position}")
@@ -306,7 +307,7 @@ class GroupedSteps:
 
     def _sums(self) -> dict[str, str]:
         """Return the fields that a group hands over."""
-        fields = {"n": "n"}
+        fields = {"n": "n"} | ({"units": "units"} if self.plan.counts_units else {})
         for position, block in enumerate(self.plan.target_blocks):
             fields[f"n{position}"] = f"n{position}"
             if block is not None:
@@ -349,13 +350,21 @@ class GroupedSteps:
         ticket = f"(SELECT ticket FROM {frame.name('turn1')})"
         released = call("unnest", call("dpsql_released_keys", ticket))
         yield frame.step("released", f"SELECT {released} AS j", kept=True)
-        fields = {"j": "j"}
-        witnesses = []
+        labels, typed, witnesses = {}, [], []
         for column in self._columns:
-            fields[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
+            labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
+            typed.append(f"{call('cast_to_type', f'label{column}', f'witness{column}')} ASC NULLS LAST")
             witnesses.append(f"{field('dpsql_row', f'k{column}')} AS witness{column}")
         known = f"SELECT {', '.join(witnesses)} FROM {frame.source()} LIMIT 0"
-        rows = f"{frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) LEFT JOIN ({known}) ON true"
+        listed = ", ".join(f"{text} AS {name}" for name, text in labels.items())
+        rows = (
+            f"(SELECT *, {listed} FROM {frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) "
+            f"LEFT JOIN ({known}) ON true)"
+        )
+        rank = f"{call('row_number')} OVER (ORDER BY {', '.join((*typed, 'j ASC NULLS LAST'))})"
+        yield frame.step("labelled", f"SELECT j, {', '.join(labels)}, {rank} AS rank FROM {rows}")
+        fields = {name: name for name in ("j", "rank", *labels)}
+        rows = frame.name("labelled")
         yield from self._collected(2, fields, rows, ticket)
         yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name('parts2')}")
 

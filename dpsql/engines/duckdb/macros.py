@@ -111,7 +111,9 @@ def _struct(given: Mapping[str, str], indent: int) -> str:
     lead = " " * indent
     if not given:
         return f"{lead}system.main.struct_pack()"
-    inner = _filled([f"{name} := {identifier(value) if value in _WORDS else value}" for name, value in given.items()], indent + 2)
+    inner = _filled(
+        [f"{name} := {identifier(value) if value in _WORDS else value}" for name, value in given.items()], indent + 2
+    )
     return f"{lead}system.main.struct_pack(\n{inner})"
 
 

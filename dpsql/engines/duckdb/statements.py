@@ -148,7 +148,9 @@ class Statement:
         """Return NULLs of the types of the keys, as columns key0, key1, …."""
         if not isinstance(self.plan, GroupedPlan):
             return ""
-        columns = [f"(SELECT {field('dpsql_row', f'k{at}')} FROM {self._input()} LIMIT 0)" for at in range(len(self.plan.by))]
+        columns = [
+            f"(SELECT {field('dpsql_row', f'k{at}')} FROM {self._input()} LIMIT 0)" for at in range(len(self.plan.by))
+        ]
         columns += ["NULL::BOOLEAN"] * (len(self.plan.key_columns) - len(columns))
         return "".join(f", {column} AS key{number}" for number, column in enumerate(columns))
 

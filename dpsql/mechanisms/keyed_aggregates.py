@@ -1,0 +1,232 @@
+"""Noise on the blocks of groups whose keys are private: only keys whose noisy count is large are released.
+
+The joint vector of all keys gets noise as with public keys (`dpsql.mechanisms.aggregates`), and a key with its numbers
+is released when its noisy count reaches a threshold (`dpsql.mechanisms.key_threshold`): one mechanism, one event, and
+one delta for the noise and for the threshold. The count is one of the numbers that are released anyway where that is
+possible: where one block counts rows, and a unit has one row per group. Otherwise `UnitCount`, the number of units per
+key, is a block more.
+
+Noise on the other blocks is drawn for released keys alone. It is independent of the count's, so the law is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.arrays import Integers
+from dpsql.contract.contribution import Contribution
+from dpsql.contract.events import Approximate, Event
+from dpsql.contract.measurement import Part, sampled
+from dpsql.mechanisms.aggregates import GroupedNoise, Lattice, NoisyBlock, count_law, noisy_block
+from dpsql.mechanisms.count_noise import CountNoise, GaussianCountNoise, LaplaceCountNoise, TruncatedCountNoise
+from dpsql.mechanisms.gaussian_keys import gaussian_key_budget
+from dpsql.mechanisms.key_limits import KeyLimits, limits_by_group
+from dpsql.mechanisms.key_threshold import key_threshold, truncated_count_noise
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, GroupCount, Sums
+
+# Keys whose noise is drawn together.
+_CHUNK = 1 << 20
+# Share of the loss that counting units takes, where no other number can decide.
+UNITS_SHARE = Fraction(3, 10)
+
+
+@dataclass(frozen=True)
+class UnitCount(GroupCount):
+    """The number of privacy units in each group: a unit adds 1 to a group, however many rows it has there."""
+
+    kind = "unit_count"
+
+    def norm(self, contribution: Contribution) -> int:
+        """Return the L1 sensitivity."""
+        return super().norm(_of_units(contribution))
+
+    def squared_norm(self, contribution: Contribution) -> int:
+        """Return the squared L2 sensitivity."""
+        return super().squared_norm(_of_units(contribution))
+
+
+def _of_units(contribution: Contribution) -> Contribution:
+    """Return the contribution of a unit that has one row in each of its groups."""
+    return Contribution(contribution.neighbours, contribution.groups, contribution.groups, 1)
+
+
+@dataclass(frozen=True)
+class KeyedNoise(Part):
+    """The blocks of all targets, with noise, of the keys that enough units have.
+
+    Attributes
+    ----------
+    epsilon, delta : Fraction
+        Of the whole release.
+    mu : Fraction or None
+        With it the noise is Gaussian, without it Laplace.
+    truncated : bool
+        Whether the noise of the only block, a count, is cut to the threshold: Laplace noise otherwise.
+    contribution : Contribution
+    blocks : tuple of Block
+        The first one has the count that is compared with the threshold.
+
+    Notes
+    -----
+    - **Guarantee**: (epsilon, delta)-DP; not zCDP at any rho.
+    - **Neighbouring relation**: that of `contribution`.
+    - **Sensitivity**: that of `GroupedNoise`, and lone keys as in `dpsql.mechanisms.key_limits`.
+    - **Randomness**: exact integer samplers, operating-system entropy, no seed.
+    - **Assumes**: no unit has more keys, or more rows per key, than `contribution` says.
+    - **Does not protect**: running time, which grows with the number of keys in the table.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    mu: Fraction | None
+    truncated: bool
+    contribution: Contribution
+    blocks: tuple[Block, ...]
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return Approximate(self.epsilon, self.delta, "private keys")
+
+    @cached_property
+    def noise(self) -> GroupedNoise:
+        """The noise on the blocks."""
+        delta = None if self.mu is None else self.delta
+        shares = block_shares(self.blocks)
+        return GroupedNoise(self.name, self.epsilon, delta, self.mu, self.contribution, self.blocks, shares)
+
+    @cached_property
+    def count_noise(self) -> CountNoise:
+        """The law of the noise on the count that decides."""
+        if self.truncated:
+            return truncated_count_noise(
+                epsilon=self.epsilon, delta=self.delta, neighbours=self.contribution.neighbours, limits=self.limits
+            )
+        law = count_law(self.blocks[0], self.noise.lattices[0])
+        if law.noise == GAUSSIAN:
+            return GaussianCountNoise(variance=law.spread * law.terms, unit=law.unit)
+        return LaplaceCountNoise(scale=law.spread, terms=law.terms, unit=law.unit)
+
+    @property
+    def limits(self) -> KeyLimits:
+        """What one unit adds to the count that decides."""
+        return key_limits(self.contribution, self.blocks[0])
+
+    @cached_property
+    def threshold(self) -> int:
+        """On the lattice of the count: a key is released when its noisy count is at least this."""
+        noise = self.count_noise
+        if isinstance(noise, TruncatedCountNoise):
+            return noise.bound + 1
+        least = key_threshold(
+            noise,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.contribution.neighbours,
+            limits=self.limits,
+            mu=self.mu,
+        )
+        # Coordinates that are rounded to a coarse lattice may be half a step higher each.
+        law = count_law(self.blocks[0], self.noise.lattices[0])
+        return least + (law.most(1) - law.unit)
+
+    @property
+    def least_count(self) -> float:
+        """The threshold in rows or units."""
+        return self.threshold / self.count_noise.unit
+
+    @sampled
+    def draw(self, sums: Sequence[Sums]) -> tuple[NDArray[np.intp], list[NoisyBlock]]:
+        """Return the positions of the released keys, ascending, and their blocks with noise.
+
+        Parameters
+        ----------
+        sums : sequence of Sums
+            Of each block's target, over all keys that occur, in an order that does not depend on the counts.
+        """
+        first, *others = zip(self.blocks, self.noise.lattices, sums, strict=True)
+        positions, chosen = self._decide(*first)
+        blocks = [chosen]
+        for block, lattice, given in others:
+            blocks.append(noisy_block(block, lattice, block.coordinates(_taken(given, positions))))
+        return positions, blocks
+
+    def _decide(self, block: Block, lattice: Lattice, sums: Sums) -> tuple[NDArray[np.intp], NoisyBlock]:
+        """Draw the noise of the block that has the count; return the keys that reach the threshold."""
+        found, kept = [], []
+        for start in range(0, max(1, len(sums.n)), _CHUNK):
+            places = np.arange(start, min(start + _CHUNK, len(sums.n)))
+            coordinates = block.coordinates(_taken(sums, places))
+            if self.truncated:
+                noise = self.count_noise.draw(len(places))
+                noisy = NoisyBlock(block, lattice, coordinates + noise, None)
+            else:
+                noisy = noisy_block(block, lattice, coordinates)
+            large = np.flatnonzero(np.asarray(noisy.counts >= self.threshold, dtype=np.bool_))
+            found.append(places[large])
+            kept.append(noisy.taken(large))
+        parts = [one.part for one in kept if one.part is not None]
+        whole: Integers = np.concatenate([one.whole for one in kept], axis=1)
+        return np.concatenate(found), NoisyBlock(
+            block, lattice, whole, np.concatenate(parts, axis=1) if parts else None
+        )
+
+
+def _taken(sums: Sums, places: NDArray[np.intp]) -> Sums:
+    return Sums(sums.n[places], sums.s1[places], None if sums.s2 is None else sums.s2[places])
+
+
+def key_limits(contribution: Contribution, block: Block) -> KeyLimits:
+    """Return what one unit adds to the count of a block, and how much of its vector lone keys take."""
+    limits = limits_by_group(contribution.groups, contribution.rows_per_group, contribution.rows)
+    return replace(limits, lone=((1, 1),)) if isinstance(block, UnitCount) else limits
+
+
+def block_shares(blocks: Sequence[Block]) -> tuple[Fraction, ...]:
+    """Return the share of the loss for each block: equal ones, beside a fixed one for counting units."""
+    if not isinstance(blocks[0], UnitCount):
+        return (Fraction(1, len(blocks)),) * len(blocks)
+    rest = len(blocks) - 1
+    return (UNITS_SHARE, *((1 - UNITS_SHARE) / rest,) * rest)
+
+
+def keyed_noise(
+    name: str, epsilon: Fraction, delta: Fraction, contribution: Contribution, blocks: Sequence[Block], law: str
+) -> KeyedNoise:
+    """Return the part that draws blocks of private keys.
+
+    Parameters
+    ----------
+    name : str
+    epsilon, delta : Fraction
+    contribution : Contribution
+    blocks : sequence of Block
+        Those of the targets, for noise of this law.
+    law : {'laplace', 'gaussian'}
+
+    Raises
+    ------
+    ParameterError
+        P001, P027, P038: the noise would drown any table.
+    """
+    listed = tuple(blocks)
+    if contribution.rows_per_group > 1 or len(listed) > 1 or not listed[0].count_of:
+        listed = (UnitCount(), *listed)
+    if law == LAPLACE:
+        plain = KeyedNoise(name, epsilon, delta, None, False, contribution, listed)
+        if len(listed) > 1 or not isinstance(listed[0], GroupCount):
+            return plain
+        return min(plain, replace(plain, truncated=True), key=lambda part: part.least_count)
+    share = block_shares(listed)[0]
+    squared = Fraction(listed[0].squared_norm(contribution)) / listed[0].unit ** 2 / share
+    limits = key_limits(contribution, listed[0])
+    mu = gaussian_key_budget(
+        epsilon, delta, neighbours=contribution.neighbours, limits=limits, squared_sensitivity=squared
+    ).mu
+    return KeyedNoise(name, epsilon, delta, mu, False, contribution, listed)
