@@ -265,9 +265,14 @@ class GroupedSteps:
         where = [(name, "''::BLOB") for name in self._groups if name.startswith("p")]
         where += [(f"k{column}_number", f"k{column}_data") for column in self._columns if plan.has_private_keys]
         where = [(coalesce(number, "0"), coalesce(data, "'NULL'::BLOB")) for number, data in where]
+        out = rows
+        if values and not self._merged_first:
+            # Equal rows are told apart by a number, or a value that a unit has often would count as one.
+            alike = ", ".join((in_group, *values))
+            out = f"(SELECT *, {call('row_number')} OVER (PARTITION BY {alike}) AS copy FROM {rows})"
+            values = [*values, "copy"]
         parts = [part for value in values for part in (coalesce(cast(value, "VARCHAR"), "'-'"), "':'")]
         contents = call("encode", concatenated("''", *parts))
-        out = rows
         public = plan.public_keys
         count = None if public is None or public.count is None else public.count + plan.other
         if groups and (count is None or plan.groups < count):
@@ -353,7 +358,8 @@ class GroupedSteps:
         labels, typed, witnesses = {}, [], []
         for column in self._columns:
             labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
-            typed.append(f"{call('cast_to_type', f'label{column}', f'witness{column}')} ASC NULLS LAST")
+            value = call("cast_to_type", f"label{column}", f"witness{column}")
+            typed.append(f"TRY({value}) ASC NULLS LAST")
             witnesses.append(f"{field('dpsql_row', f'k{column}')} AS witness{column}")
         known = f"SELECT {', '.join(witnesses)} FROM {frame.source()} LIMIT 0"
         listed = ", ".join(f"{text} AS {name}" for name, text in labels.items())
