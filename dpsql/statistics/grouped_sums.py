@@ -57,10 +57,11 @@ class GroupedSums(Fold):
             known = codes[~np.isnan(codes)].astype(np.int64)
             self.values[position, 0] += len(known)
             self.totals[position, 0] += known.sum()
-            for start in range(0, len(known), _MOST_AT_ONCE) if self.squares is not None else ():
-                part = np.zeros_like(self.totals)
-                part[position, 0] = np.square(known[start : start + _MOST_AT_ONCE]).sum()
-                self.squares.add(part)
+            if self.squares is not None:
+                for start in range(0, len(known), _MOST_AT_ONCE):
+                    part = np.zeros_like(self.totals)
+                    part[position, 0] = np.square(known[start : start + _MOST_AT_ONCE]).sum()
+                    self.squares.add(part)
 
     def add_groups(self, places: NDArray[np.intp], sums: GroupRecords) -> None:
         """Add the sums of some groups, at their positions; a position may occur more than once."""
