@@ -8,13 +8,15 @@ statistics (`dpsql.engines.duckdb.statements`). Nothing in these steps can fail 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpsql.engines.duckdb.keys import identity, place, text_bytes
+from dpsql.engines.duckdb.keys import exact_text, identity, place
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, concatenated, double, field, plus, struct, text
+from dpsql.statistics.aggregates import ValueBlock
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _FLOATS = ("FLOAT", "DOUBLE")
@@ -47,23 +49,23 @@ class Frame:
 
 
 def key(column: str, zero: str) -> tuple[str, str]:
-    """Return a key as a number and bytes: equal exactly when the keys are, and NULL where the key is.
+    """Return a key as a number and a text: equal exactly when the keys are, and one of them NULL where the key is.
 
-    Integers are numbers. Everything else is the bytes of its text; floating numbers have a zero added, which the gate
-    gives, so that -0.0 is 0.0 and column statistics say nothing about them.
+    Integers are numbers. Everything else is its text under the collation C, which compares bytes. Both hang on the zero
+    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0.
     """
     kind = call("typeof", column)
-    is_integer = f"{kind} IN ({', '.join(map(text, _INTEGERS))})"
-    is_float = f"{kind} IN ({', '.join(map(text, _FLOATS))})"
+    is_integer, is_float = (f"{kind} IN ({', '.join(map(text, kinds))})" for kinds in (_INTEGERS, _FLOATS))
     number = f"CASE WHEN {is_integer} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
-    floating = call("encode", cast(plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero), "VARCHAR"))
-    return number, f"CASE WHEN {is_integer} THEN ''::BLOB WHEN {is_float} THEN {floating} ELSE {text_bytes(column)} END"
+    floating = cast(plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero), "VARCHAR")
+    data = f"CASE WHEN {is_integer} THEN '' WHEN {is_float} THEN {floating} ELSE {exact_text(column, zero)} END"
+    return number, f"({data}) COLLATE C"
 
 
 def label(column: str, number: str, data: str) -> str:
-    """Return the text of a key, from its number and bytes alone; `column` gives the type."""
+    """Return the text of a key, from its number and text alone; `column` gives the type."""
     is_integer = f"{call('typeof', column)} IN ({', '.join(map(text, _INTEGERS))})"
-    return f"CASE WHEN {is_integer} THEN {cast(number, 'VARCHAR')} ELSE {call('decode', data)} END"
+    return f"CASE WHEN {is_integer} THEN {cast(number, 'VARCHAR')} ELSE {data} END"
 
 
 class GroupedSteps:
@@ -85,6 +87,7 @@ class GroupedSteps:
         frame = self.frame
         if not self.plan.has_private_keys:
             yield from self._public_keys()
+        yield frame.step("opened", self._opened())
         yield frame.step("valued", self._valued())
         bounded = self._bounded()
         yield from bounded
@@ -175,14 +178,16 @@ class GroupedSteps:
 
     # Values.
 
-    def _valued(self) -> str:
-        """Return the key and the coded values of every row."""
-        parts = []
+    def _opened(self) -> str:
+        """Return the key of every row, and its values in a form that the planner knows nothing of."""
+        parts, zero = [], self.frame.zero
         for column in self._columns:
-            number, data = key(field("dpsql_row", f"k{column}"), self.frame.zero)
+            number, data = key(field("dpsql_row", f"k{column}"), zero)
             parts += [f"{number} AS k{column}_number", f"{data} AS k{column}_data"]
-        for position in range(len(self.plan.targets)):
-            parts.append(f"{self._value(position)} AS q{position}")
+        for position, block in enumerate(self.plan.target_blocks):
+            column = field("dpsql_row", f"t{position}")
+            opaque = plus(f"TRY_CAST({column} AS DOUBLE)", zero) if block is not None else _presence(column, zero)
+            parts.append(f"{opaque} AS v{position}")
         condition = f"{self._ticket} IS NOT NULL"
         if self._has_unit:
             number, data = identity("dpsql_unit")
@@ -194,29 +199,35 @@ class GroupedSteps:
             condition += f" AND {field('dpsql_row', 'd0')} IS NOT NULL"
         return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
 
-    def _value(self, position: int) -> str:
+    def _valued(self) -> str:
+        """Return the rows with their values coded."""
+        values = [f"v{position}" for position in range(len(self.plan.targets))]
+        codes = [f"{self._code(position)} AS q{position}" for position in range(len(self.plan.targets))]
+        kept = f"* EXCLUDE ({', '.join(values)})" if values else "*"
+        if not (self._identities or self._has_unit) and values:
+            return f"SELECT {', '.join(codes)} FROM {self.frame.name('opened')}"
+        return f"SELECT {', '.join((kept, *codes))} FROM {self.frame.name('opened')}"
+
+    def _code(self, position: int) -> str:
         """Return the code of a target; NULL where it has no value."""
-        column, block = field("dpsql_row", f"t{position}"), self.plan.target_blocks[position]
+        value, block = f"v{position}", self.plan.target_blocks[position]
         if block is None:
-            is_float = f"{call('typeof', column)} IN ({', '.join(map(text, _FLOATS))})"
-            number = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", self.frame.zero)
-            missing = f"{column} IS NULL OR ({is_float} AND {call('isnan', number)})"
-            return f"CASE WHEN {missing} THEN NULL ELSE 0 END"
-        opaque = plus(f"TRY_CAST({column} AS DOUBLE)", self.frame.zero)
+            return value
         middle, scale = block.affine
         if self.plan.merges_units:
-            wide = call("*", opaque, double(scale))
+            wide = call("*", value, double(scale))
             bounded = call("least", call("greatest", wide, double(-_WIDEST_VALUE)), double(_WIDEST_VALUE))
             code = cast(call("floor", plus(bounded, double(0.5))), "HUGEINT")
-            return f"CASE WHEN NOT {call('isnan', opaque)} THEN {code} END"
+            return f"CASE WHEN NOT {call('isnan', value)} THEN {code} END"
         low, high = block.limits
         lower, upper = double(block.lower), double(block.upper)
-        moved = opaque if middle == 0 else call("-", opaque, double(middle))
-        code = cast(call("floor", plus(call("*", moved, double(scale)), double(0.5))), "BIGINT")
-        clipped = call("least", call("greatest", code, str(low)), str(high))
+        moved = value if middle == 0 else call("-", value, double(middle))
+        code = f"TRY_CAST({call('floor', plus(call('*', moved, double(scale)), double(0.5)))} AS INTEGER)"
+        if not _keeps_limits(block):
+            code = call("least", call("greatest", code, str(low)), str(high))
         return (
-            f"CASE WHEN {opaque} BETWEEN {lower} AND {upper} THEN {clipped} WHEN {opaque} < {lower} THEN {low} "
-            f"WHEN {opaque} > {upper} AND NOT {call('isnan', opaque)} THEN {high} END"
+            f"CASE WHEN {value} BETWEEN {lower} AND {upper} THEN {code} WHEN {value} < {lower} THEN {low} "
+            f"WHEN {value} > {upper} AND NOT {call('isnan', value)} THEN {high} END"
         )
 
     # Contribution bounds.
@@ -262,9 +273,9 @@ class GroupedSteps:
         groups = ", ".join(self._groups)
         owner = ", ".join(unit)
         in_group = f"{owner}, {groups}" if groups else owner
-        where = [(name, "''::BLOB") for name in self._groups if name.startswith("p")]
+        where = [(name, "''") for name in self._groups if name.startswith("p")]
         where += [(f"k{column}_number", f"k{column}_data") for column in self._columns if plan.has_private_keys]
-        where = [(coalesce(number, "0"), coalesce(data, "'NULL'::BLOB")) for number, data in where]
+        where = [(coalesce(number, "0"), call("encode", coalesce(data, text("NULL")))) for number, data in where]
         out = rows
         if values and not self._merged_first:
             # Equal rows are told apart by a number, or a value that a unit has often would count as one.
@@ -306,7 +317,8 @@ class GroupedSteps:
             if block is not None:
                 parts.append(f"{coalesce(call('sum', code), '0')} AS s{position}")
             if block is not None and block.needs_squares:
-                parts.append(f"{coalesce(call('sum', call('*', code, code)), '0')} AS ss{position}")
+                square = call("*", cast(code, "BIGINT"), code)
+                parts.append(f"{coalesce(call('sum', square), '0')} AS ss{position}")
         grouped = f" GROUP BY {', '.join(by)}" if by else ""
         return f"SELECT {', '.join(parts)} FROM {name}{grouped}"
 
@@ -381,6 +393,20 @@ class GroupedSteps:
         yield self.frame.step(
             f"parts{number}", f"SELECT s FROM (SELECT {collect} AS s FROM {rows}) WHERE s IS NOT NULL"
         )
+
+
+def _presence(column: str, zero: str) -> str:
+    """Return 0 where a column has a value, and NULL where it is NULL or NaN."""
+    is_float = f"{call('typeof', column)} IN ({', '.join(map(text, _FLOATS))})"
+    number = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
+    return f"CASE WHEN {column} IS NULL OR ({is_float} AND {call('isnan', number)}) THEN NULL ELSE 0 END"
+
+
+def _keeps_limits(block: ValueBlock) -> bool:
+    """Whether values within the bounds have codes within the limits, by the same arithmetic: it keeps their order."""
+    middle, scale = block.affine
+    low, high = (math.floor((value - middle) * scale + 0.5) for value in (block.lower, block.upper))
+    return block.limits[0] <= low and high <= block.limits[1]
 
 
 def _ranked(rows: str, rank: str, partition: str, where: str, ties: list[str], most: int) -> str:
