@@ -2,8 +2,8 @@
 
 An interval covers the aggregate *of these rows*, after clipping and caps, with the given confidence: it speaks of noise
 and not of sampling, and of each group by itself. Where groups were released because their noisy count was large, it
-covers less often. A count or a sum may be outside its bounds, so that sums over groups are not biased; a mean and a
-variance are not.
+covers less often. A count may be below 0, and a sum beyond its bounds, so that totals over groups are not biased; the
+interval of a count is not below 0, and a mean and a variance are never out of bounds.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class _Moments:
         """Return one aggregate."""
         if name == COUNT:
             counted = self._linear(self._weights[0])
-            return Estimated(counted.value, counted.std_error, np.maximum(counted.lower, 0.0), counted.upper)
+            ends = np.maximum(counted.lower, 0.0), np.maximum(counted.upper, 0.0)
+            return Estimated(counted.value, counted.std_error, *ends)
         if name == SUM:
             middle, half = self._bounds
             return self._linear(middle * self._weights[0] + half * self._weights[1])
