@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -90,8 +91,7 @@ class _Moments:
             return self._linear(middle * self._weights[0] + half * self._weights[1])
         if name == AVG:
             return self._mean()
-        variance = self._variance()
-        return variance if name == VARIANCE else _root(variance)
+        return self._variance if name == VARIANCE else _root(self._variance)
 
     def _linear(self, weights: Doubles) -> Estimated:
         """Return a linear form of the coordinates."""
@@ -112,10 +112,11 @@ class _Moments:
         centre = self._centre()
         form = self._weights[1] - centre[:, np.newaxis] * self._weights[0]
         error = self._noisy.deviation * np.sqrt((form**2).sum(axis=1)) / self._rows
-        ends = _around(centre, mean_interval(self._noisy, self._sums[0], self._sums[1], self._tail))
+        ends = _around(centre, mean_interval(self._noisy, self._tail))
         middle, half = self._bounds
         return Estimated(middle + half * centre, half * error, middle + half * ends[0], middle + half * ends[1])
 
+    @cached_property
     def _variance(self) -> Estimated:
         centre = self._centre()
         square = self._sums[2] / self._rows
