@@ -33,7 +33,7 @@ from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, Sums
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, SharedCount, Sums
 
 # Noise wider than this gets a coarser lattice.
 _WIDEST_BITS = 48
@@ -143,6 +143,14 @@ class NoisyBlock:
         """The law of the noise on `counts`."""
         return count_law(self.block, self.lattice)
 
+    def of_target(self, position: int) -> NoisyBlock:
+        """Return the count and the sum of one target of a `SharedCount`, as a block of their own."""
+        if not isinstance(self.block, SharedCount):
+            raise InternalError("I032", f"{self.block.kind} has no targets. Report it.")
+        chosen = [0, 1 + position]
+        part = None if self.part is None else self.part[chosen]
+        return NoisyBlock(self.block.targets[position], self.lattice, self.whole[chosen], part)
+
     @property
     def counts(self) -> Integers:
         """The number of rows with noise, in units of the lattice, of which `count_law` says how many are one row.
@@ -164,7 +172,7 @@ class NoisyBlock:
 
 def count_law(block: Block, lattice: Lattice) -> CountLaw:
     """Return the law of the noise on a block's count of rows."""
-    unit = Fraction(block.unit) / Fraction(2) ** lattice.bits
+    unit = Fraction(block.row_unit) / Fraction(2) ** lattice.bits
     if not block.count_of or unit.denominator != 1:
         raise InternalError("I032", f"{block.kind} does not count rows. Report it.")
     return CountLaw(lattice.noise, len(block.count_of), lattice.spread, int(unit))

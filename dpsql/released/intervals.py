@@ -1,10 +1,11 @@
 """Intervals from the public law of the noise: which true values are compatible with the noisy sums of a block.
 
 The noise of a block is independent and of one known law on every coordinate. A linear form of the coordinates
-therefore has a noise of known law, too, and `noise_quantile` gives its quantile. A mean is compatible with the noisy
-sums if the form that is 0 at the true mean is within its quantile (Fieller 1954); so the coverage is exact, also where
-the noisy count is near 0, and the interval may be all of the bounds. A variance is compatible if it belongs to a point
-of a confidence region of all sums.
+therefore has noise of a known law, too, and `noise_quantile` gives its quantile. A value is compatible with the noisy
+sums if a form that is 0 at the true value is within its quantile (Fieller 1954). For the mean m that is
+``sum(z) - m n``; for the variance V, ``sum((z - m)**2) - V n``, for any of the means that are compatible themselves. So
+the coverage holds at every number of rows, also where the noisy count is near 0; there the interval may be all of the
+bounds.
 
 Sums of values are in units of half the interval of the bounds, from its middle: z in [-1, 1].
 """
@@ -24,17 +25,26 @@ from dpsql.statistics.aggregates import LAPLACE
 
 Interval = tuple[Doubles, Doubles]
 
-# Nodes in [-1, 1] at which the quantile of a mean's form is tabulated. Multiples of 1/2 are among them: there the
-# weights of two variables are equal, or one is 0.
-_NODES = np.linspace(-1.0, 1.0, 1025)
-_HALVINGS = 40
+# Nodes at which quantiles are tabulated, over the mean, and over the variance as a share of the largest at that mean.
+# Multiples of 1/2 are among them: there the weights of two variables are equal, or one is 0.
+_MEAN_NODES = np.linspace(-1.0, 1.0, 1025)
+_ROUGH_MEAN_NODES = np.linspace(-1.0, 1.0, 129)
+_SHARE_NODES = np.linspace(0.0, 1.0, 65)
+# Between nodes of the mean, a quantile may be above the chord by a share of a thousandth.
+_ABOVE_CHORD = 1.001
+# Of the search for an end; then less than a thousandth of the interval is left to gain.
+_STEPS = 6
 # Laplace variables whose weights are this close are treated as this far apart, with the larger one raised.
 _GAP = 1e-4
-# Means at which the range of a variance is sought, per group, and groups at a time.
-_MEANS = 0.5 - 0.5 * np.cos(np.linspace(0.0, math.pi, 65))
-_CHUNK = 1 << 13
-# Of the failures of a variance's interval with Gaussian noise: those of the count.
-_COUNT_PART = 0.1
+# Means at which the range of a variance is sought, as shares of their interval; and groups at a time.
+_MEANS = np.linspace(0.0, 1.0, 5)
+_CHUNK = 1 << 12
+# Of the failures of a variance's interval: those of the mean, and as many of the count.
+_PART = 0.1
+
+Function = Callable[[Doubles], Doubles]
+# Where, and by how much the form exceeds the quantile there.
+_Point = tuple[Doubles, Doubles]
 
 
 def noise_quantile(noisy: NoisyBlock, weights: Doubles, tail: float) -> Doubles:
@@ -85,7 +95,7 @@ def laplace_quantile(weights: Doubles, tail: float) -> Doubles:
     the product of ``w_i**2 / (w_i**2 - w_j**2)`` over all other j. Raising a weight raises it, because the variables
     are symmetric and unimodal; so weights that are almost equal are moved apart upwards.
     """
-    apart = np.sort(weights.astype(np.float64), axis=-1)
+    apart = np.sort(weights.astype(np.float64), axis=-1, kind="stable")
     apart[..., 0] = np.maximum(apart[..., 0], 1e-6 * apart[..., -1])
     for i in range(1, apart.shape[-1]):
         apart[..., i] = np.maximum(apart[..., i], apart[..., i - 1] * (1.0 + _GAP))
@@ -104,52 +114,72 @@ def laplace_quantile(weights: Doubles, tail: float) -> Doubles:
     return high
 
 
-def ratio_interval(count: Doubles, total: Doubles, quantile: Callable[[Doubles], Doubles]) -> Interval:
-    """Return the hull of all z in [-1, 1] with ``abs(total - z count) <= quantile(z)``; NaN where there is none.
+def compatible(form: Function, quantile: Function, low: Doubles, high: Doubles) -> Interval:
+    """Return the hull of all x in [low, high] with ``abs(form(x)) <= quantile(x)``; NaN where there is none.
 
     Parameters
     ----------
-    count, total : ndarray of float64, shape (G,)
-        Noisy number of rows, and noisy sum of z.
+    form : callable
+        Linear in x.
     quantile : callable
-        A function of z that is nowhere below a convex one, which is what the set is meant for. The quantile of a linear
-        form is convex in its weights where the noise has a symmetric and log-concave density, as here (Meyer and
-        Reisner 1991, Bobkov 2010).
+        Nowhere below a convex function, which is what the set is meant for. The quantile of a linear form is convex in
+        its weights where the noise has a symmetric and log-concave density, as here (Meyer and Reisner 1991, Bobkov
+        2010).
+    low, high : ndarray of float64
+        Of the shape that both take.
 
     Notes
     -----
     A line less a convex function is concave, so the form is above the quantile in an interval, and below minus the
-    quantile in another one. The set is the rest of [-1, 1]: each of its ends is an end of [-1, 1], or that of the
-    interval which covers it. Bisection only gives up points that are outside; chords between nodes, and a function
-    above the quantile, only give up fewer.
+    quantile in another one. The set is the rest of [low, high]: each of its ends is low, high, or the end of the
+    interval that covers it. That is found between a point outside and a point within, by a chord, which a concave
+    function is above, and by the line through two points outside, which it is below beyond them. Only points that are
+    outside are given up; chords between nodes, and a function above the quantile, only give up fewer.
     """
-    table = quantile(_NODES)
 
-    def end(outer: float) -> Doubles:
-        form = total - outer * count
-        found = np.full(len(count), outer)
-        beyond = np.flatnonzero(np.abs(form) > table[0 if outer < 0 else -1])
-        sign, t, n = np.sign(form[beyond]), total[beyond], count[beyond]
+    def end(outer: Doubles, inner: Doubles) -> Doubles:
+        sign = np.sign(form(outer))
 
-        def excess(z: Doubles) -> Doubles:
-            return sign * (t - z * n) - np.interp(z, _NODES, table)
+        def excess(x: Doubles) -> Doubles:
+            return sign * form(x) - quantile(x)
 
-        outside, inside = np.full(len(beyond), outer), np.full(len(beyond), -outer)
-        empty = excess(inside) > 0.0
-        for _ in range(_HALVINGS):
-            middle = (outside + inside) / 2.0
-            above = excess(middle) > 0.0
-            outside, inside = np.where(above, middle, outside), np.where(above, inside, middle)
-        found[beyond] = np.where(empty, np.nan, outside)
-        return found
+        out, within = (outer, excess(outer)), (inner, excess(inner))
+        covered, empty = out[1] > 0.0, within[1] > 0.0
+        for _ in range(_STEPS):
+            before = out
+            chord = _crossing(within, out, within)
+            out, within = _narrowed(out, within, chord, excess(chord))
+            beyond = _crossing(before, out, within)
+            out, within = _narrowed(out, within, beyond, excess(beyond))
+        return np.where(covered, np.where(empty, np.nan, out[0]), outer)
 
-    return end(-1.0), end(1.0)
+    return end(low, high), end(high, low)
 
 
-def mean_interval(noisy: NoisyBlock, count: Doubles, total: Doubles, tail: float) -> Interval:
+def _crossing(one: _Point, two: _Point, limit: _Point) -> Doubles:
+    """Return where the line through two points is 0, or the middle of the second and the limit if not between them."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x = two[0] + two[1] * (two[0] - one[0]) / (one[1] - two[1])
+    between = (x - two[0]) * (x - limit[0]) < 0.0
+    return np.where(between, x, (two[0] + limit[0]) / 2.0)
+
+
+def _narrowed(out: _Point, within: _Point, x: Doubles, excess: Doubles) -> tuple[_Point, _Point]:
+    """Return the points with one of them replaced by x, which is outside where the excess is above 0."""
+    beyond = excess > 0.0
+    return (
+        (np.where(beyond, x, out[0]), np.where(beyond, excess, out[1])),
+        (np.where(beyond, within[0], x), np.where(beyond, within[1], excess)),
+    )
+
+
+def mean_interval(noisy: NoisyBlock, tail: float) -> Interval:
     """Return the means z that are compatible with the noisy sums; NaN where there is none."""
-    rows, values = (np.array(weights) for weights in noisy.block.moments[:2])
-    return ratio_interval(count, total, lambda z: noise_quantile(noisy, values - z[..., np.newaxis] * rows, tail))
+    rows, values = np.array(noisy.block.moments[:2])
+    table = noise_quantile(noisy, values - _MEAN_NODES[:, np.newaxis] * rows, tail)
+    count, total = rows @ noisy.values, values @ noisy.values
+    ends = np.full_like(count, -1.0), np.full_like(count, 1.0)
+    return compatible(lambda z: total - z * count, lambda z: np.interp(z, _MEAN_NODES, table), *ends)
 
 
 def variance_interval(noisy: NoisyBlock, tail: float, ddof: int) -> Interval:
@@ -158,75 +188,57 @@ def variance_interval(noisy: NoisyBlock, tail: float, ddof: int) -> Interval:
     A variance that divides by ``n - ddof`` is at least the one that divides by n, and larger by at most
     ``n / (n - ddof)`` for the smallest compatible count.
     """
-    values = noisy.values
-    if noisy.lattice.noise == LAPLACE:
-        reach = float(noise_quantile(noisy, np.array([1.0] + [0.0] * (noisy.block.size - 1)), tail / 3.0))
-        least, most = np.maximum(values - reach, 0.0), np.maximum(values + reach, 0.0)
-        low, high = _box_variances(least, most)
-        rows = least.sum(axis=0)
-    else:
-        part = _COUNT_PART * tail if ddof else 0.0
-        squared = -2.0 * math.log(tail - part) * noisy.scale**2  # the chi-square law with two degrees of freedom
-        chunks = [_cone_variances(values[:, i : i + _CHUNK], squared) for i in range(0, values.shape[1], _CHUNK)]
-        low, high = (np.concatenate(ends) for ends in zip(*chunks, strict=True)) if chunks else (values[0], values[0])
-        rows = values[0] + (NormalDist().inv_cdf(part) * noisy.scale if ddof else 0.0)
-    rows = np.maximum(rows, ddof + 1)
-    return low, high * rows / (rows - ddof)
+    part = _PART * tail
+    left = tail - part - (part if ddof else 0.0)
+    sums = np.array(noisy.block.moments) @ noisy.values
+    means, table = np.stack(mean_interval(noisy, part)), _variance_quantiles(noisy, left)
+    chunks = [slice(begin, begin + _CHUNK) for begin in range(0, sums.shape[1], _CHUNK)]
+    found = [_variances(sums[:, chunk], means[:, chunk], table) for chunk in chunks]
+    low, high = np.concatenate([np.empty((2, 0)), *found], axis=1)
+    one_sided = noise_quantile(noisy, np.array(noisy.block.moments[0]), 2.0 * part)
+    rows = np.maximum(sums[0] - one_sided, ddof + 1)
+    return low, high * (rows / (rows - ddof))
 
 
-def _box_variances(least: Doubles, most: Doubles) -> Interval:
-    """Return the range of the variance of z over a box of Bernstein sums >= 0, each array of shape (3, G).
+def _variance_quantiles(noisy: NoisyBlock, tail: float) -> Doubles:
+    """Return the quantile of ``sum((z - m)**2) - V n`` by the nodes of m and of V."""
+    rows, values, squares = np.array(noisy.block.moments)
+    mean, share = _ROUGH_MEAN_NODES[:, np.newaxis, np.newaxis], _SHARE_NODES[:, np.newaxis]
+    forms = squares - 2.0 * mean * values + (mean**2 - (1.0 - mean**2) * share) * rows
+    return _ABOVE_CHORD * noise_quantile(noisy, forms, tail)
 
-    With x, c, y the three sums, the variance is ``(4 x y - c**2) / (x + c + y)**2``. It falls in c. In x it rises up to
-    ``y + c + c**2 / (2 y)`` and falls from there on, and likewise in y. So it is least at a corner with the largest c.
-    Where it is largest, with the smallest c, x and y are not both below their largest values, because each would have
-    to be larger than the other; so one has its largest value, and the other its best one.
+
+def _variances(sums: Doubles, means: Doubles, table: Doubles) -> Doubles:
+    """Return the range of the variance over the compatible means, shape (2, G).
+
+    The square about m exceeds that about the best mean by ``n`` times its squared distance. So the range over all means
+    is that over a few, with their ends among them, but for the square of half a step; twice that is allowed for.
     """
+    count, total, square = (part[:, np.newaxis] for part in sums)
+    mean = means[0][:, np.newaxis] + (means[1] - means[0])[:, np.newaxis] * _MEANS
+    mean = np.where(np.isnan(mean), 0.0, mean)
+    form, most = square - 2.0 * mean * total + mean**2 * count, 1.0 - mean**2
+    node, above = _place(mean, _ROUGH_MEAN_NODES)
+    flat, row = table.ravel(), len(_SHARE_NODES)
 
-    def variance(x: Doubles, c: Doubles, y: Doubles) -> Doubles:
-        total = x + c + y
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(total > 0.0, (4.0 * x * y - c**2) / total**2, 0.0)
+    def quantile(share: Doubles) -> Doubles:
+        at, right = _place(share, _SHARE_NODES)
+        at += row * node
+        lower = flat.take(at) * (1.0 - right) + flat.take(at + 1) * right
+        upper = flat.take(at + row) * (1.0 - right) + flat.take(at + row + 1) * right
+        between: Doubles = lower * (1.0 - above) + upper * above
+        return between
 
-    def best(other: Doubles, c: Doubles, low: Doubles, high: Doubles) -> Doubles:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            peak = np.where(other > 0.0, other + c + c**2 / (2.0 * other), high)
-        return np.clip(peak, low, high)
-
-    corners = [variance(x, most[1], y) for x in (least[0], most[0]) for y in (least[2], most[2])]
-    ridges = [
-        variance(most[0], least[1], best(most[0], least[1], least[2], most[2])),
-        variance(best(most[2], least[1], least[0], most[0]), least[1], most[2]),
-    ]
-    return np.clip(np.minimum.reduce(corners), 0.0, 1.0), np.clip(np.maximum.reduce(ridges), 0.0, 1.0)
+    low, high = compatible(lambda share: form - share * most * count, quantile, np.zeros_like(mean), np.ones_like(mean))
+    slack = ((means[1] - means[0]) * _MEANS[1]) ** 2 / 2.0
+    ends = np.fmin.reduce(low * most, axis=1) - slack, np.fmax.reduce(high * most, axis=1) + slack
+    clipped: Doubles = np.clip(np.stack(ends), 0.0, 1.0)
+    return clipped
 
 
-def _cone_variances(values: Doubles, squared: float) -> Interval:
-    """Return the range of the variance of z over all moments whose line is near the noisy Chebyshev sums.
-
-    Rows with the moments ``a`` and ``(1 + b) / 2`` of z and of ``z**2`` have sums on the line through (1, a, b). A
-    point (a, b) belongs to the region if the squared distance of the noisy sums from its line is at most `squared`. For
-    given a these b are those of a ratio in the plane of (1, a, 0) and (0, 0, 1); the variance ``(1 + b) / 2 - a**2``
-    rises in b, and is in [0, 1 - a**2].
-    """
-    c0, c1, c2 = (part[:, np.newaxis] for part in values)
-    low, high = ratio_interval(values[0], values[1], lambda z: np.sqrt(squared * (1.0 + z**2)))
-    a = low[:, np.newaxis] + (high - low)[:, np.newaxis] * _MEANS
-    length = np.sqrt(1.0 + a**2)
-    along = (c0 + c1 * a) / length
-    left = np.maximum(squared - ((c1 - c0 * a) / length) ** 2, 0.0)  # 0 at the ends, but for rounding
-    least, most = 2.0 * a**2 - 1.0, np.ones_like(a)
-
-    def within(b: Doubles) -> NDArray[np.bool_]:
-        near: NDArray[np.bool_] = (c2 * length - along * b) ** 2 <= left * (length**2 + b**2)
-        return near
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        root = np.sqrt(left * (along**2 + c2**2 - left))
-        roots = length * (c2 * along + np.stack([-root, root])) / (along**2 - left)
-    roots = np.where((roots >= least) & (roots <= most), roots, np.nan)
-    bottom = np.where(within(least), least, np.fmin(roots[0], roots[1]))
-    top = np.where(within(most), most, np.fmax(roots[0], roots[1]))
-    with np.errstate(invalid="ignore"):
-        found = np.fmin.reduce((1.0 + bottom) / 2.0 - a**2, axis=1), np.fmax.reduce((1.0 + top) / 2.0 - a**2, axis=1)
-    return np.clip(found[0], 0.0, 1.0), np.clip(found[1], 0.0, 1.0)
+def _place(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
+    """Return the equidistant node before x, and how far x is on the way to the next one."""
+    steps = (x - nodes[0]) / (nodes[1] - nodes[0])
+    node = np.clip(steps.astype(np.intp), 0, len(nodes) - 2)
+    way: Doubles = steps - node
+    return node, way

@@ -2,8 +2,8 @@
 
 An interval covers the aggregate *of these rows*, after clipping and caps, with the given confidence: it speaks of noise
 and not of sampling, and of each group by itself. Where groups were released because their noisy count was large, it
-covers less often. A count or a sum may be outside its bounds, so that sums over groups are not biased; a mean and a
-variance are not.
+covers less often. A count may be below 0, and a sum beyond its bounds, so that totals over groups are not biased; the
+interval of a count is not below 0, and a mean and a variance are never out of bounds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -83,14 +84,14 @@ class _Moments:
         """Return one aggregate."""
         if name == COUNT:
             counted = self._linear(self._weights[0])
-            return Estimated(counted.value, counted.std_error, np.maximum(counted.lower, 0.0), counted.upper)
+            ends = np.maximum(counted.lower, 0.0), np.maximum(counted.upper, 0.0)
+            return Estimated(counted.value, counted.std_error, *ends)
         if name == SUM:
             middle, half = self._bounds
             return self._linear(middle * self._weights[0] + half * self._weights[1])
         if name == AVG:
             return self._mean()
-        variance = self._variance()
-        return variance if name == VARIANCE else _root(variance)
+        return self._variance if name == VARIANCE else _root(self._variance)
 
     def _linear(self, weights: Doubles) -> Estimated:
         """Return a linear form of the coordinates."""
@@ -111,10 +112,11 @@ class _Moments:
         centre = self._centre()
         form = self._weights[1] - centre[:, np.newaxis] * self._weights[0]
         error = self._noisy.deviation * np.sqrt((form**2).sum(axis=1)) / self._rows
-        ends = _around(centre, mean_interval(self._noisy, self._sums[0], self._sums[1], self._tail))
+        ends = _around(centre, mean_interval(self._noisy, self._tail))
         middle, half = self._bounds
         return Estimated(middle + half * centre, half * error, middle + half * ends[0], middle + half * ends[1])
 
+    @cached_property
     def _variance(self) -> Estimated:
         centre = self._centre()
         square = self._sums[2] / self._rows

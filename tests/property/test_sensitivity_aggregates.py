@@ -1,0 +1,245 @@
+"""How far one privacy unit moves the blocks of aggregates in all groups together: on all small units of all shapes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from dpsql.contract.contribution import Contribution
+from dpsql.statistics.aggregates import (
+    AGGREGATES,
+    Bernstein,
+    Block,
+    CentredPair,
+    Chebyshev,
+    DirectSum,
+    GroupCount,
+    SharedCount,
+    SharedTarget,
+    Sums,
+    TransformedPair,
+    block_for,
+    shared_count,
+)
+
+ONE, GROUPS = 4, 3
+BLOCKS: tuple[Block, ...] = (
+    GroupCount(),
+    DirectSum(-1.0, 1.0, ONE),
+    TransformedPair(-1.0, 1.0, ONE),
+    Bernstein(-1.0, 1.0, ONE),
+    CentredPair(-1.0, 1.0, ONE),
+    Chebyshev(-1.0, 1.0, ONE),
+)
+SHAPES = sorted(
+    {
+        (c.rows, c.groups, c.rows_per_group)
+        for m, g, r in itertools.product((1, 2, 3, 4), (1, 2, 3), (1, 2, 3, 4))
+        for c in [Contribution("replace", m, g, r)]
+    }
+)
+
+
+def name(block: Block) -> str:
+    return block.kind
+
+
+def sums(tables: np.ndarray) -> Sums:
+    """Return the sums of coded rows, shape (tables, rows)."""
+    return Sums(np.full(len(tables), tables.shape[1]), tables.sum(axis=1), (tables**2).sum(axis=1))
+
+
+def rows_of(block: Block, codes: np.ndarray) -> np.ndarray:
+    """Return the vector of one row with each code, shape (codes, size)."""
+    return block.coordinates(sums(codes[:, np.newaxis])).T.astype(np.int64)
+
+
+@lru_cache(maxsize=16)
+def units(
+    rows: int, groups: int, rows_per_group: int, codes: tuple[int, ...]
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return all units within the caps: multisets of (group, code)."""
+    cells = list(itertools.product(range(GROUPS), codes))
+    found = []
+    for size in range(rows + 1):
+        for unit in itertools.combinations_with_replacement(cells, size):
+            places = [group for group, _ in unit]
+            if len(set(places)) <= groups and all(places.count(group) <= rows_per_group for group in set(places)):
+                found.append(unit)
+    return tuple(found)
+
+
+def vectors(block: Block, shape: tuple[int, int, int]) -> np.ndarray:
+    """Return what each unit adds to all groups, shape (units, GROUPS * size)."""
+    # The codes at which norms, distances and products are extreme.
+    codes = (-ONE, 0, 1, ONE) if shape[0] < 4 else (-ONE, 1, ONE)
+    row = dict(zip(codes, rows_of(block, np.array(codes)), strict=True))
+    added = []
+    for unit in units(*shape, codes):
+        total = np.zeros((GROUPS, block.size), dtype=np.int64)
+        for group, code in unit:
+            total[group] += row[code]
+        added.append(total.ravel())
+    return np.array(added)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_one_row(block):
+    """The bounds of one row hold for all codes; only that of the distance of `Chebyshev` is not reached."""
+    codes = np.arange(-ONE, ONE + 1)
+    row = rows_of(block, codes).astype(float)
+    unit = float(block.one) ** block.degree
+    products = row @ row.T / unit**2
+    squares = np.diag(products)
+    distances = squares[:, np.newaxis] + squares - 2 * products
+    assert np.abs(row).sum(axis=1).max() / unit == block.row.l1
+    assert squares.max() == block.row.squared
+    assert max(0.0, -products.min()) == block.row.opposing
+    assert distances.max() <= block.row.distance
+    assert distances.max() == block.row.distance or block.kind == "chebyshev"
+
+
+def test_the_distance_of_chebyshev():
+    block = Chebyshev(-1.0, 1.0, 1 << 12)
+    row = rows_of(block, np.arange(-(1 << 12), (1 << 12) + 1, 8)) / 2.0**24
+    squares = (row**2).sum(axis=1)
+    most = (squares[:, np.newaxis] + squares - 2 * row @ row.T).max()
+    assert most == pytest.approx(5.1446, abs=1e-4)
+    assert most <= block.row.distance
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_a_unit_that_comes_moves_as_stated(block, shape):
+    """Both bounds are reached under add_remove."""
+    stated = Contribution("add_remove", *shape)
+    added = vectors(block, shape)
+    assert np.abs(added).sum(axis=1).max() == block.norm(stated)
+    assert (added**2).sum(axis=1).max() == block.squared_norm(stated)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_a_unit_that_is_replaced_moves_no_further_than_stated(block, shape):
+    stated = Contribution("replace", *shape)
+    added = vectors(block, shape).astype(float)
+    squares = (added**2).sum(axis=1)
+    most = max(
+        float((squares[i : i + 500, np.newaxis] + squares - 2 * added[i : i + 500] @ added.T).max())
+        for i in range(0, len(added), 500)
+    )
+    longest = max(float(np.abs(added - one).sum(axis=1).max()) for one in added)
+    assert longest <= block.norm(stated)
+    assert most <= block.squared_norm(stated)
+    # Where the caps allow two groups, a unit that changes its groups reaches the bound of L1.
+    if 2 * stated.rows <= GROUPS * stated.rows_per_group and stated.groups * 2 <= GROUPS:
+        assert longest == block.norm(stated)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_rounding_moves_a_coordinate_by_at_most_one_more(block):
+    """Sums on a coarser lattice: the L1 norm of what a unit changes, against the bound of `laplace_lattice`."""
+    random = np.random.default_rng(1)
+    shape = (3, 2, 2)
+    stated = Contribution("replace", *shape)
+    added = vectors(block, shape)
+    moved = block.size * stated.changed_groups
+    for bits in range(1, 5):
+        bound = (block.norm(stated) + moved * ((1 << bits) - 1)) >> bits
+        base = random.integers(-1000, 1000, (4000, added.shape[1]))
+        first, second = (base + added[random.integers(0, len(added), 4000)] for _ in range(2))
+        half = 1 << (bits - 1)
+        change = ((first + half) >> bits) - ((second + half) >> bits)
+        assert np.abs(change).sum(axis=1).max() <= bound
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_blocks_tell_what_they_are_asked_for(noise, size):
+    for asked in itertools.combinations(AGGREGATES, size):
+        block = block_for(asked, -2.0, 3.0, noise)
+        told = len(block.moments)
+        assert told >= (3 if {"variance", "stddev"} & set(asked) else 1 if asked == ("count",) else 2)
+        assert block.count_of or asked == ("sum",)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_moments_are_those_of_the_rows(block):
+    """The number of rows, and the sums of z and z**2, come back from the coordinates."""
+    random = np.random.default_rng(2)
+    codes = random.integers(-ONE, ONE + 1, (50, 20))
+    z = codes / ONE
+    told = np.array(block.moments) @ (block.coordinates(sums(codes)).astype(float) / block.unit)
+    expected = np.array([np.full(50, 20.0), z.sum(axis=1), (z**2).sum(axis=1)])
+    if block.kind == "direct_sum":
+        expected[0] = 0.0
+    assert np.allclose(told, expected[: len(told)], rtol=0, atol=1e-12)
+
+
+def test_the_pair_adds_up_to_the_count():
+    """``A + B = 2 S n`` whatever the values are: without it the L1 norm is larger than 2 S."""
+    codes = np.random.default_rng(3).integers(-ONE, ONE + 1, (30, 9))
+    for block in (TransformedPair(-1.0, 1.0, ONE), Bernstein(-1.0, 1.0, ONE)):
+        coordinates = block.coordinates(sums(codes))
+        assert (coordinates >= 0).all()
+        assert (coordinates.sum(axis=0) == block.unit * 9).all()
+
+
+def test_squares_do_not_overflow():
+    """``4 S**2 n`` is beyond 64 bits from ``2**21`` rows on."""
+    n = np.array([1 << 35])
+    block = Bernstein(0.0, 1.0)
+    found = block.coordinates(Sums(n, n << 20, n.astype(object) << 40))
+    assert found[:, 0].tolist() == [0, 0, 1 << 77]
+    assert Chebyshev(0.0, 1.0).coordinates(Sums(n, n << 20, n.astype(object) << 40))[:, 0].tolist() == [1 << 75] * 3
+
+
+def test_direct_codes():
+    """One bound has the code S or -S, the other its own, and the sensitivity of the raw sum is its largest value."""
+    block = DirectSum(90.0, 100.0)
+    assert block.affine == (0.0, (1 << 20) / 100.0)
+    assert block.limits == (math.floor(0.9 * (1 << 20) + 0.5), 1 << 20)
+    assert DirectSum(-4.0, 1.0).limits == (-(1 << 20), 1 << 18)
+
+
+@pytest.mark.parametrize("weight", [3, 4, 7])
+@pytest.mark.parametrize("targets", [1, 2, 3])
+def test_targets_that_share_a_count(targets, weight):
+    """All units within the caps over two groups: bounds are reached under add_remove, never exceeded under replace."""
+    block = SharedCount((SharedTarget(-1.0, 1.0, ONE, weight),) * targets)
+    rows = [np.array((weight, *codes)) for codes in itertools.product((-ONE, 1, ONE), repeat=targets)]
+    cells = [(group, row) for group in range(2) for row in rows]
+    for shape in ((1, 1, 1), (2, 2, 1), (2, 1, 2), (2, 2, 2)):
+        added = []
+        for size in range(shape[0] + 1):
+            for unit in itertools.combinations_with_replacement(range(len(cells)), size):
+                total, places = np.zeros((2, targets + 1)), [0, 0]
+                for cell in unit:
+                    group, row = cells[cell]
+                    total[group] += row
+                    places[group] += 1
+                if max(places) <= shape[2] and np.count_nonzero(places) <= shape[1]:
+                    added.append(total.ravel())
+        vectors_of = np.array(added)
+        comes, replaced = Contribution("add_remove", *shape), Contribution("replace", *shape)
+        assert np.abs(vectors_of).sum(axis=1).max() == block.norm(comes)
+        assert (vectors_of**2).sum(axis=1).max() == block.squared_norm(comes)
+        for one in vectors_of:
+            assert np.abs(vectors_of - one).sum(axis=1).max() <= block.norm(replaced)
+            assert ((vectors_of - one) ** 2).sum(axis=1).max() <= block.squared_norm(replaced)
+
+
+def test_the_weight_of_a_shared_count():
+    """The squared norm times the variance of a mean's form: ``(sqrt(C) + 1)**2`` at the ends of the bounds."""
+    for targets in (1, 2, 5, 8):
+        block = shared_count([(0.0, 1.0)] * targets, "gaussian")
+        weight = block.row_unit / block.one
+        worst = float(block.row.squared) * (1 / weight**2 + 1)
+        assert worst == pytest.approx((math.sqrt(targets) + 1) ** 2, rel=1e-3)
+    weight = shared_count([(0.0, 1.0)] * 8, "laplace").row_unit / (1 << 20)
+    # 2 (w + C)**2 (1 / w**2 + 1) in units of half the interval; each of eight pairs with an eighth of epsilon has 288.
+    assert 2 * (weight + 8) ** 2 * (1 / weight**2 + 1) == pytest.approx(250, rel=1e-3)

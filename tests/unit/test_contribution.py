@@ -1,0 +1,92 @@
+"""What a call's arguments state about a privacy unit's contribution, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpsql.contract.contribution import Contribution
+from dpsql.contract.relation import relation_of
+from dpsql.errors import ParameterError
+
+NEIGHBOURS = ("add_remove", "replace")
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups", "rows_per_group", "key_count", "stated"),
+    [
+        (None, None, None, 1, (1, 1, 1)),
+        (None, None, None, None, (1, 1, 1)),
+        # Without `by` there is one group, and nothing to spread the rows over.
+        (7, None, None, 1, (7, 1, 7)),
+        (None, None, 7, 1, (7, 1, 7)),
+        (7, 3, 7, 1, (7, 1, 7)),
+        # Rows alone: all of them in as many groups, or in one.
+        (7, None, None, None, (7, 7, 7)),
+        (7, None, None, 50, (7, 7, 7)),
+        (7, None, None, 4, (7, 4, 7)),
+        # Groups and rows in each.
+        (None, 3, 2, None, (6, 3, 2)),
+        (None, 9, 2, 4, (8, 4, 2)),
+        (None, None, 2, 4, (8, 4, 2)),
+        (7, None, 2, None, (7, 7, 2)),
+        (5, 3, 2, None, (5, 3, 2)),
+        (9, 3, 2, None, (6, 3, 2)),
+        (2, 3, 9, None, (2, 2, 2)),
+        (7, 3, None, None, (7, 3, 7)),
+    ],
+)
+def test_defaults(rows, groups, rows_per_group, key_count, stated):
+    found = Contribution.of("replace", rows, groups, rows_per_group, key_count=key_count)
+    assert (found.rows, found.groups, found.rows_per_group) == stated
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"groups": 3, "key_count": None}, "P046"),
+        ({"groups": 3, "key_count": 5}, "P046"),
+        ({"rows_per_group": 3, "key_count": None}, "P046"),
+        ({"rows": 0}, "P021"),
+        ({"rows": 1.5}, "P021"),
+        ({"groups": "x", "rows_per_group": 1}, "P021"),
+        ({"rows": 10**10}, "P050"),
+    ],
+)
+def test_refused(given, code):
+    with pytest.raises(ParameterError, match=code):
+        Contribution.of("add_remove", **given)
+
+
+@pytest.mark.parametrize(
+    "given", [("other", 1, 1, 1), ("replace", 0, 1, 1), ("replace", 1, 1, 0.5), ("replace", 1, -1, 1)]
+)
+def test_a_contribution_is_whole(given):
+    with pytest.raises(ParameterError, match="P018"):
+        Contribution(*given)
+
+
+@pytest.mark.parametrize(
+    ("stated", "squared"),
+    [((1, 1, 1), 1), ((7, 7, 7), 49), ((6, 3, 2), 12), ((5, 3, 2), 9), ((20, 20, 1), 20), ((4, 9, 3), 10)],
+)
+def test_squared_rows(stated, squared):
+    """The norm of the units' row counts: ``groups * rows_per_group**2`` where caps hold, and not ``rows**2``."""
+    assert Contribution("add_remove", *stated).squared_rows == squared
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_rows_alone_mean_what_they_mean_elsewhere(neighbours, rows):
+    """The factors are those of `dpsql.contract.relation`, where terms oppose each other and where they do not."""
+    grouped, relation = Contribution.of(neighbours, rows), relation_of(neighbours, rows)
+    assert grouped.norm(3) == relation.norm(3)
+    assert grouped.squared_norm(3, distance=0, opposing=0) == relation.squared_norm(3, opposing=False)
+    assert grouped.squared_norm(3, distance=12, opposing=3) == relation.squared_norm(3, opposing=True)
+
+
+def test_a_rest_takes_the_larger_bound():
+    """Five rows, two per group: under replace the bound of equal parts does not hold."""
+    uneven = Contribution("replace", 5, 3, 2)
+    assert uneven.squared_norm(2, distance=4, opposing=1) == 2 * 9 * 3
+    assert Contribution("replace", 6, 3, 2).squared_norm(2, distance=4, opposing=1) == 12 * 4
+    assert uneven.changed_groups == 6
