@@ -28,8 +28,9 @@ from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
-from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, noise_choice
+from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, expected_block, noise_choice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
+from dpsql.released.moments import estimates
 from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, block_for
 
 _TARGETS = replace(
@@ -268,8 +269,23 @@ class AggregatePlan(GroupedPlan):
         return self.part.noise if isinstance(self.part, KeyedNoise) else self.part
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be."""
-        return []
+        """Return how noisy the call would be: the errors of each aggregate of a group, and the least count of a key."""
+        rows = 1000 if n_rows is None else n_rows
+        out: list[Quantity] = []
+        if isinstance(self.part, KeyedNoise):
+            counted = "persons" if self.layout.privacy_unit is not None else "rows"
+            out.append(
+                ("least_count", self.part.least_count, f"{counted} that a key needs to be released in half of calls")
+            )
+        lattices = self._grouped.lattices[-len(self.blocks) :]
+        for block, lattice in dict.fromkeys(zip(self.blocks, lattices, strict=True)):
+            expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof)
+            for name in self.aggregates:
+                meaning = f"standard deviation of the noise on {name}"
+                if name not in (COUNT, "sum"):
+                    meaning += f" of {rows} rows, half of them at each bound"
+                out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
+        return out
 
 
 def _merges(given: Mapping[str, object]) -> bool:

@@ -56,8 +56,17 @@ _ORDER = (
     "n_thresholds",
     "threshold_share",
     "curve",
+    "aggregates",
+    "keys",
+    "max_groups_per_unit",
+    "max_rows_per_unit_group",
+    "unit_value",
+    "noise",
+    "ddof",
+    "confidence",
     "max_rows_per_unit",
 )
+_PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
 
 
 def _estimated(name: str) -> Argument:
@@ -107,12 +116,14 @@ def estimate(
     if n_rows is not None:
         rows = positive_integer("n_rows", n_rows, hint="Give a public number of rows.", most=MOST_ROWS)
     given = kind.arguments.stand_ins
-    if arguments.get("max_rows_per_unit") is not None:
+    if any(arguments.get(limit) is not None for limit in _PER_UNIT):
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:
         given["row_id"] = "id"
     if "n_features" in kind.arguments:
         given["n_features"] = count
+    if "by" in kind.arguments and any(arguments.get(name) is not None for name in ("keys", *_PER_UNIT[1:])):
+        given["by"] = ["key"]
     # A row id with one column of features means the long layout; here an array of `count` features is equivalent.
     plan = kind.from_arguments("source", {**given, **arguments})
     plan.check_features(count)

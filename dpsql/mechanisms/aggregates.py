@@ -313,6 +313,15 @@ def noisy_block(block: Block, lattice: Lattice, coordinates: Integers) -> NoisyB
     return NoisyBlock(block, lattice, coordinates + (noise >> -bits), noise & ((1 << -bits) - 1))
 
 
+def expected_block(block: Block, lattice: Lattice, rows: int) -> NoisyBlock:
+    """Return what the release of one group is on average, of which half of the rows are at each bound."""
+    number = np.array([rows], dtype=np.int64)
+    coordinates = block.coordinates(Sums(number, np.zeros_like(number), number.astype(object) * block.one**2))
+    bits = lattice.bits
+    part = None if bits >= 0 else np.zeros(coordinates.shape, dtype=np.int64)
+    return NoisyBlock(block, lattice, coordinates >> max(bits, 0), part)
+
+
 def _moved(block: Block, contribution: Contribution) -> int:
     """Return how many coordinates differ between neighbouring tables."""
     return block.size * contribution.changed_groups

@@ -70,7 +70,8 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   cells := NULL, error_bound := NULL, score := NULL, threshold := NULL, max_features_per_row := NULL, n_max := NULL,
   cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL,
   regularization := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL, curve := NULL,
-  max_rows_per_unit := NULL
+  aggregates := NULL, keys := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL,
+  noise := NULL, ddof := NULL, confidence := NULL, max_rows_per_unit := NULL
 ) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
     function,
@@ -85,5 +86,7 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
       threshold := threshold, max_features_per_row := max_features_per_row, n_max := n_max, cutoff := cutoff,
       false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
       vocabulary_share := vocabulary_share, regularization := regularization, thresholds := thresholds,
-      n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve,
+      n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, aggregates := aggregates,
+      keys := keys, max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
+      unit_value := unit_value, noise := noise, ddof := ddof, confidence := confidence,
       max_rows_per_unit := max_rows_per_unit))) AS entry);
