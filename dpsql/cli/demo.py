@@ -44,10 +44,15 @@ def protect_sql() -> str:
     return f"SELECT dp_protect('{_table}', epsilon := 3.0, lower := 0,\n  upper := [ {lines} ]);"
 
 
+def count_sql() -> str:
+    """Return what the analyst runs first."""
+    return f"SELECT * FROM dp_count('{_table}', by := 'diagnosis', keys := ['benign', 'malignant'], epsilon := 0.1);"
+
+
 def select_sql() -> str:
-    """Return what the analyst runs."""
+    """Return what the analyst runs then."""
     return (
-        f"SELECT * FROM dp_sis('{_table}', k := 5, epsilon := 1.0,\n"
+        f"SELECT * FROM dp_sis('{_table}', k := 5, epsilon := 0.9,\n"
         "  target := 'diagnosis', target_levels := ['benign', 'malignant'],\n"
         "  center := 'target');"
     )
@@ -74,17 +79,20 @@ def run_demo(database: str, ledger: str | None) -> None:
         )
         _step("1. The data's owner sets a budget and states bounds: public knowledge, never computed from the table")
         _run(runner, protect_sql(), quiet=True)
-        _step("2. The analyst asks which five measurements go with the diagnosis, for a third of the budget")
+        _step("2. The analyst counts: each number with the error of its noise, and an interval for the true count")
+        _run(runner, count_sql())
+        _step("3. Which five measurements go with the diagnosis? With the counts, for a third of the budget")
         _run(runner, select_sql())
-        _step("3. The receipt: what was charged, in an append-only ledger")
+        _step("4. The receipts: what was charged, in an append-only ledger")
         console().print(ledger_view(runner.ledger.entries(_table)))
-        _step("4. What is left")
+        _step("5. What is left")
         console().print(budget_view(runner.ledger.budgets()))
         click.echo()
         _say(
-            "How to read it: whether or not any one patient is in the table, the chance of every possible selection "
-            "changes by a factor of at most e^1 = 2.7 (that is epsilon 1), so the answer tells about tumours and "
-            "hardly anything about a patient; run it again and noise may swap neighbours in rank, at another charge, "
+            "How to read it: whether or not any one patient is in the table, the chance of all that was printed "
+            "changes by a factor of at most e^1 = 2.7 (that is epsilon 1), so the answers tell about tumours and "
+            "hardly anything about a patient; run it again and noise moves the counts and may swap neighbours in rank, at "
+            "another charge, "
             "and once the budget is spent the table answers no more."
         )
 

@@ -91,6 +91,9 @@ class GroupedPlan(Plan):
         if known and given.get("keys") is None:
             given["keys"] = known
         given["by"] = by
+        for bound in ("lower", "upper"):  # a list is in the order of other columns
+            if isinstance(stated.get(bound), (list, tuple)):
+                del stated[bound]
         super()._fill(given, stated, of_table=of_table)
 
     @classmethod

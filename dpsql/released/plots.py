@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.results import Curve, Filtered
@@ -67,7 +68,7 @@ def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = N
         Its tidy rows.
     kind : str, optional
         Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
-        a ROC curve.
+        a ROC curve; the name of an aggregate, or ``'avg of days'`` where there are several targets.
     ax : matplotlib Axes, optional
         Where to draw; by default on a new figure.
 
@@ -119,11 +120,25 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
             "calibration": partial(_calibration, result),
         }
     columns = rows[0].keys() if rows else ()
+    if "aggregate" in columns:
+        return _aggregate_kinds(rows)
     if "score" in columns and rows[0]["score"] is not None:
         return {"scores": partial(_scores, result, rows)}
     if "coefficient" in columns and rows[0]["coefficient"] is not None:
         return {"coefficients": partial(_coefficients, rows)}
     return {}
+
+
+def _aggregate_kinds(rows: Rows) -> dict[str, _Draw]:
+    """Return a picture for each aggregate; where there are several targets, for each of each target."""
+    pairs = list(dict.fromkeys((row["target"], row["aggregate"]) for row in rows))
+    several = len({target for target, _ in pairs}) > 1
+    return {
+        f"{aggregate} of {target}" if several else aggregate: partial(
+            _groups, [row for row in rows if (row["target"], row["aggregate"]) == (target, aggregate)]
+        )
+        for target, aggregate in pairs
+    }
 
 
 def _drawn(draw: _Draw, ax: Axes | None) -> Axes:
@@ -192,7 +207,11 @@ def _calibration(result: Curve, ax: Axes) -> None:
 
 
 def _bars(
-    ax: Axes, names: Sequence[str], values: Sequence[float], errors: float | Sequence[float] | None, label: str
+    ax: Axes,
+    names: Sequence[str],
+    values: Sequence[float],
+    errors: float | Sequence[float] | Doubles | None,
+    label: str,
 ) -> None:
     """Draw one line per name, the first on top."""
     places = np.arange(len(names))[::-1]
@@ -201,6 +220,22 @@ def _bars(
     ax.errorbar(values, places, xerr=errors, fmt="o", color=LINE, markersize=3, linewidth=1, capsize=1.5)
     ax.set_yticks(places, [name if len(name) <= 24 else name[:23] + "…" for name in names], parse_math=False)
     ax.set_xlabel(label)
+
+
+def _groups(rows: Rows, ax: Axes) -> None:
+    """Draw one aggregate of every group, with its interval."""
+    shown = [row for row in rows if row["value"] is not None][:_MOST_BARS]
+    names = [", ".join(map(_key, list(row.values())[: list(row).index("target")])) or "all rows" for row in shown]
+    values, ends = ([row["value"] for row in shown], [[row[end] for row in shown] for end in ("lower", "upper")])
+    errors = np.abs(np.array(ends, dtype=np.float64) - np.array(values, dtype=np.float64))
+    target = "" if rows[0]["target"] is None else f" of {rows[0]['target']}"
+    _bars(ax, names, values, errors, f"{rows[0]['aggregate']}{target}")
+    if len(rows) > len(shown):
+        ax.set_title(f"first {len(shown)} of {len(rows)} groups")
+
+
+def _key(value: object) -> str:
+    return "NULL" if value is None else str(value)
 
 
 def _scores(result: Filtered, rows: Rows, ax: Axes) -> None:

@@ -306,8 +306,18 @@ def test_demo_shows_selection_receipt_and_what_remains(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     done = dpsql("demo", "--db", "demo.duckdb", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    for expected in ("dp_protect(", "dp_sis(", "target_levels", "feature", "pure 1-DP", "epsilon 2", "How to read it"):
-        assert expected in done.stdout
+    expected = (
+        "dp_protect(",
+        "dp_count(",
+        "std_error",
+        "dp_sis(",
+        "target_levels",
+        "feature",
+        "pure 0.9-DP",
+        "epsilon 2",
+    )
+    for text in (*expected, "How to read it"):
+        assert text in done.stdout
     assert dpsql("demo", "--db", "demo.duckdb", cwd=tmp_path).returncode == 0
     assert dpsql("demo", "--db", "demo.duckdb", cwd=tmp_path).returncode == 0
     done = dpsql("demo", "--db", "demo.duckdb", cwd=tmp_path)
