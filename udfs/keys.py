@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.functions.aggregate import AggregateCall
+from dpsql.kernels.columns import single_chunk
 from dpsql.statistics.grouped_sums import Labels
+
+
+def learn_keys(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, rows of a public table as lists of texts) → the ticket, after the call has learned its keys."""
+
+    def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
+        for ticket, listed in zip(tickets, rows, strict=True):
+            running = session.running(ticket.as_py(), private=True)
+            call = running.call_as(AggregateCall)
+            found = keys_of_rows(listed.as_py() or (), len(call.plan.by))
+            refuse_many(found.count)
+            running.learn(replace(call, listed=found))
+        return single_chunk(tickets)
+
+    return run
 
 
 def key_list(session: Session) -> Callable[..., pa.Array]:
@@ -34,7 +52,7 @@ def key_rows(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket) → which combinations of keys are groups, as positions."""
 
     def run(tickets: pa.Array) -> pa.Array:
-        rows = [session.running(ticket.as_py()).call_as(AggregateCall).plan.key_rows or () for ticket in tickets]
+        rows = [session.running(ticket.as_py()).call_as(AggregateCall).keys.rows or () for ticket in tickets]
         return pa.array([list(map(list, one)) for one in rows], type=pa.list_(pa.list_(pa.int64())))
 
     return run

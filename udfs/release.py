@@ -27,7 +27,7 @@ from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape, key_types
 from dpsql.statistics.feature_counts import present_in
 from dpsql.udfs import sis
-from dpsql.udfs.keys import check_keys, key_list, key_rows, released_keys
+from dpsql.udfs.keys import check_keys, key_list, key_rows, learn_keys, released_keys
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import Plans, integers, nested, one_ticket, seen_of
 
@@ -376,6 +376,7 @@ def _shaped() -> Iterator[UdfSpec]:
 
 
 SPECS = (
+    UdfSpec("dpsql_learn_keys", learn_keys, "BIGINT"),
     UdfSpec("dpsql_key_list", key_list, "STRUCT(p BIGINT, text VARCHAR)[]"),
     UdfSpec("dpsql_key_rows", key_rows, "BIGINT[][]"),
     UdfSpec("dpsql_check_keys", check_keys, "BIGINT"),

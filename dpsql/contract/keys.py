@@ -1,7 +1,7 @@
 """Public keys of groups: which values the columns of `by` may have, as texts that an engine casts to a column's type.
 
-The keys are the caller's: a list for one column, a struct with a list per column (their product), or a list of structs
-(those combinations alone). A column that is not mentioned has all values of its type, which is public where the type
+The keys are the caller's: a list for one column, a struct with a list per column (their product), a list of structs
+(those combinations alone), or the name of a public table with these columns. A column that is not mentioned has all values of its type, which is public where the type
 lists them: BOOLEAN and ENUM. NULL is a key like any other, and counts only where it is listed.
 
 Texts are compared only after the cast: '1' and '01' are one key of an integer column, and are refused there.
@@ -42,10 +42,13 @@ class PublicKeys:
         The values of each column; None in place of a list for all values of the column's type.
     rows : tuple of tuple of int, or None
         The combinations that are groups, as positions in the lists; None for all of them.
+    table : str or None
+        The public table that lists the keys, if no list does.
     """
 
     lists: Lists
     rows: tuple[tuple[int, ...], ...] | None = None
+    table: str | None = None
 
     @property
     def count(self) -> int | None:
@@ -104,8 +107,9 @@ def read_keys(given: object, by: Sequence[str]) -> PublicKeys | None:
         P068: there are too many groups.
     """
     if isinstance(given, str):
-        parameters.choice("keys", given, (PRIVATE,))
-        return None
+        if given.strip().lower() == PRIVATE:
+            return None
+        return PublicKeys((None,) * len(by), table=parameters.text("keys", given, hint=_HINT))
     if given is None:
         return PublicKeys((None,) * len(by))
     if isinstance(given, Mapping):
@@ -132,6 +136,14 @@ def refuse_many(count: int | None) -> None:
     """Raise if there are more groups than may have public keys."""
     if count is not None and count > MOST_GROUPS:
         raise ParameterError("P068", f"there are {count} groups; the most with public keys are {MOST_GROUPS}.")
+
+
+def keys_of_rows(rows: Sequence[Sequence[Key]], columns: int) -> PublicKeys:
+    """Return the keys that the rows of a public table list, whose values are given as texts; each row once."""
+    places: list[dict[Key, int]] = [{} for _ in range(columns)]
+    found = [tuple(place.setdefault(text, len(place)) for place, text in zip(places, row, strict=True)) for row in rows]
+    lists = tuple(map(tuple, places))
+    return PublicKeys(lists) if columns == 1 else PublicKeys(lists, tuple(found))
 
 
 def _by_column(given: Mapping[str, object], by: Sequence[str]) -> dict[str, object]:

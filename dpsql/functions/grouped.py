@@ -57,6 +57,8 @@ class GroupedPlan(Plan):
         of the tuple where the keys are private.
     key_rows : tuple of tuple of int, or None
         Which combinations of keys are groups; None for all.
+    keys_table : str or None
+        The public table that lists the keys.
     other : bool
         Whether the rows of all other keys are one group more.
     groups, rows_per_group : int
@@ -68,6 +70,7 @@ class GroupedPlan(Plan):
     by: tuple[str, ...]
     keys: Lists | None
     key_rows: tuple[tuple[int, ...], ...] | None
+    keys_table: str | None
     other: bool
     groups: int
     rows_per_group: int
@@ -117,6 +120,7 @@ class GroupedPlan(Plan):
             "by": by,
             "keys": None if keys is None else keys.lists,
             "key_rows": None if keys is None else keys.rows,
+            "keys_table": None if keys is None else keys.table,
             "other": other,
             "groups": bounded.groups,
             "rows_per_group": bounded.rows_per_group,
@@ -184,7 +188,12 @@ class GroupedPlan(Plan):
     @property
     def public_keys(self) -> PublicKeys | None:
         """The public keys; None where they are private."""
-        return None if self.keys is None else PublicKeys(self.keys, self.key_rows)
+        return None if self.keys is None else PublicKeys(self.keys, self.key_rows, self.keys_table)
+
+    @property
+    def lists_combinations(self) -> bool:
+        """Whether only some combinations of keys are groups."""
+        return self.key_rows is not None or (self.keys_table is not None and len(self.by) > 1)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -281,14 +290,19 @@ class GroupedCall(Call):
     ----------
     types : tuple of str
         SQL type of each column of `by`.
+    listed : PublicKeys or None
+        The keys that a public table lists, once they were read.
     """
 
     plan: GroupedPlan
     types: tuple[str, ...] = ()
+    listed: PublicKeys | None = None
 
     @cached_property
     def keys(self) -> PublicKeys:
-        """The public keys, with a list for every column."""
+        """The public keys, with a list for every column; none of a table before they were read."""
+        if self.plan.keys_table is not None:
+            return self.listed or PublicKeys(((),) * len(self.plan.by))
         if self.plan.public_keys is None:
             raise InternalError("I032", "a call with private keys was asked for public ones. Report it.")
         return self.plan.public_keys.with_types(self.types, self.plan.by)

@@ -226,4 +226,9 @@ ENTRIES = (
     Code("P067", "A key is not a value of its column's type.", "Give keys of that type, or cast the column in a view."),
     Code("P068", "There are more groups than can have public keys.", "Group by fewer columns, or list fewer keys."),
     Code("P069", "`keys := 'private'` is given without `delta`.", "Give `delta`; 1e-6 is usual."),
+    Code(
+        "P070",
+        "`keys` names a table that was not declared public, or a view.",
+        "Declare the table with `dp_public`, or list the keys.",
+    ),
 )

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from dpsql.engines.duckdb.keys import exact_text, identity, place
 from dpsql.functions.grouped import GroupedPlan
-from dpsql.rendering import call, cast, coalesce, concatenated, double, field, plus, struct, text
+from dpsql.rendering import call, cast, coalesce, concatenated, double, field, identifier, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -110,11 +110,14 @@ class GroupedSteps:
 
     def _public_keys(self) -> Iterator[str]:
         """Cast the listed keys to the types of their columns, and check them."""
-        frame, lists = self.frame, []
+        frame, lists, ticket = self.frame, [], self.frame.ticket
         if not self.plan.by:
             return
+        if self.plan.keys_table is not None:
+            yield frame.step("learned", self._learned(), kept=True)
+            ticket = f"(SELECT ticket FROM {frame.name('learned')})"
         for column in self._columns:
-            listed = call("unnest", call("dpsql_key_list", frame.ticket, str(column)))
+            listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
             witness = f"SELECT {field('dpsql_row', f'k{column}')} AS witness FROM {frame.source()} LIMIT 0"
             value = f"TRY({call('cast_to_type', field('f', 'text'), 'witness')})"
             number, data = key("value", frame.zero)
@@ -128,12 +131,20 @@ class GroupedSteps:
             one = struct({"p": "p", "number": "number", "data": "data", "wrong": "wrong"})
             rows = call("list", f"{one} ORDER BY p ASC NULLS LAST")
             lists.append(f"(SELECT {rows} FROM {frame.name(f'listed{column}')})")
-        checked = call("dpsql_check_keys", frame.ticket, call("list_value", *lists))
+        checked = call("dpsql_check_keys", ticket, call("list_value", *lists))
         yield frame.step("checked", f"SELECT {checked} AS ticket", kept=True)
-        if self.plan.key_rows is not None:
-            combined = call("unnest", call("dpsql_key_rows", frame.ticket))
+        if self.plan.lists_combinations:
+            combined = call("unnest", call("dpsql_key_rows", ticket))
             parts = ", ".join(f"{call('list_extract', 'f', str(column + 1))} AS p{column}" for column in self._columns)
             yield frame.step("combinations", f"SELECT {parts} FROM (SELECT {combined} AS f)", kept=True)
+
+    def _learned(self) -> str:
+        """Return the ticket, after the call was told the keys that a public table lists, in their order."""
+        names = [identifier(name) for name in self.plan.by]
+        order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
+        rows = call("list", f"{call('list_value', *(cast(name, 'VARCHAR') for name in names))} ORDER BY {order}")
+        table = f"(SELECT DISTINCT {', '.join(names)} FROM {self.plan.keys_table})"
+        return f"SELECT {call('dpsql_learn_keys', self.frame.ticket, f'(SELECT {rows} FROM {table})')} AS ticket"
 
     @cached_property
     def _identities(self) -> list[str]:
@@ -157,7 +168,7 @@ class GroupedSteps:
             )
             parts.append(f"{found}.p AS p{column}")
         mapped = f"SELECT {', '.join((*columns, *parts))} FROM {rows} {' '.join(joins)}"
-        if self.plan.key_rows is not None:
+        if self.plan.lists_combinations:
             positions = ", ".join(self._groups)
             if self.plan.other:
                 listed = ", ".join(f"p{column}" for column in self._columns)

@@ -54,6 +54,13 @@ class RunningCall:
         """Whether no thread is at work on it."""
         return not (self.lock.locked() or self.turning.locked())
 
+    def learn(self, call: Call) -> None:
+        """Go on with a call that knows more of its public arguments; no row was read before."""
+        with self.turning:
+            if self.batches == 0:
+                collector = call.start()
+                self.call, self.collecting = call, None if collector is None else Collecting(collector)
+
     def call_as(self, kind: type[_Call]) -> _Call:
         """Return the call as one of a function's own kind."""
         if not isinstance(self.call, kind):

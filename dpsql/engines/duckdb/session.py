@@ -33,6 +33,7 @@ from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import RunningCall, Statistic, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
+from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import is_url
@@ -155,6 +156,8 @@ class Session:
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
         plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
+        if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
+            plan = replace(plan, keys_table=self.sources.public_path(plan.keys_table))
         return plan if placement is None else replace(plan, placement=placement)
 
     def _placement(

@@ -30,6 +30,7 @@ from dpsql.engines.duckdb.lineage.paths import (
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.refusals import refuse_hidden, words_of
 from dpsql.errors import BudgetError, ParameterError, SourceError
+from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -312,6 +313,27 @@ class Sources:
         name, own, facts = self._public(table, seen, known, force=force)
         self._declare(PUBLIC_KIND, name, own, facts)
         return name
+
+    def public_path(self, table: str) -> str:
+        """Return the full path of a table that was declared public, by any spelling of its name.
+
+        Raises
+        ------
+        ParameterError
+            P070: no table of this name was declared public, or it is a view.
+        """
+        catalog = self.catalog()
+        found = named(table, self.declarations(), catalog)
+        path = None
+        if found is not None and found.kind == PUBLIC_KIND and found.view is None and found.table is not None:
+            path = catalog.path(found.table)
+        if path is None:
+            raise ParameterError(
+                "P070",
+                f"keys: {show(table)} is no table that was declared public. Its owner runs "
+                f"SELECT dp_public({literal(table)}); or list the keys.",
+            )
+        return pinned(path)
 
     def _public(
         self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None
