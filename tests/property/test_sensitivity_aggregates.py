@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 import math
 from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dpsql.contract.contribution import Contribution
+from dpsql.kernels.wide_sums import wide_parts
 from dpsql.statistics.aggregates import (
     AGGREGATES,
     Bernstein,
@@ -22,6 +25,7 @@ from dpsql.statistics.aggregates import (
     SharedTarget,
     Sums,
     TransformedPair,
+    Words,
     block_for,
     shared_count,
 )
@@ -196,6 +200,19 @@ def test_squares_do_not_overflow():
     found = block.coordinates(Sums(n, n << 20, n.astype(object) << 40))
     assert found[:, 0].tolist() == [0, 0, 1 << 77]
     assert Chebyshev(0.0, 1.0).coordinates(Sums(n, n << 20, n.astype(object) << 40))[:, 0].tolist() == [1 << 75] * 3
+
+
+def test_sums_of_squares_may_come_as_decimals():
+    """Decimals of Arrow, Python ints and 64 bits give the same integers."""
+    s2 = np.array([0, 5, (1 << 40) + 3, (1 << 62) - 1])
+    n, s1 = np.array([1, 2, 3, 1 << 23]), np.array([0, -7, 11, 13])
+    column = pa.array([decimal.Decimal(int(value)) for value in s2], type=pa.decimal128(38, 0))
+    for block in (Bernstein(0.0, 1.0), Chebyshev(0.0, 1.0)):
+        found = [
+            block.coordinates(Sums(n, s1, given)).tolist()
+            for given in (s2, s2.astype(object), Words(*wide_parts(column), 32))
+        ]
+        assert found[0] == found[1] == found[2]
 
 
 def test_direct_codes():
