@@ -4,7 +4,7 @@ Every block gets its share of epsilon (Laplace) or of ``mu**2`` (Gaussian), so t
 mechanism and one event. The groups need no shares: `dpsql.contract.contribution` bounds the change of all of them
 together.
 
-Integers are released on a *lattice*, multiples of ``2**bits`` of the block's unit. Laplace noise is exact in integers,
+The block's integers are released on a *lattice*, as multiples of ``2**bits``. Laplace noise is exact in integers,
 and only noise too wide for the sampler gets a coarser lattice. Gaussian noise gets one so fine that it is practically
 continuous (`dpsql.mechanisms.gaussian`), or a coarser one if it is too wide. On a coarser lattice the sums are rounded
 first. A coordinate that moves by d then moves by at most ``ceil(abs(d) / 2**bits)``, which is below
@@ -187,7 +187,7 @@ class GroupedNoise(Part):
       and their squared distances in standard deviations to ``mu**2``.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
     - **Assumes**: groups that do not depend on the rows, or a threshold on what is released; fewer than ``2**41`` rows.
-    - **Does not protect**: running time, which depends on the noise, and on the size of Python's integers.
+    - **Does not protect**: running time, which depends on the noise, and on sums of squares that are Python's integers.
     """
 
     epsilon: Fraction
@@ -266,8 +266,8 @@ def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction)
     """Return the law of Laplace noise on a block that gets this much of epsilon."""
     moved = _moved(block, contribution)
     l1 = block.norm(contribution)
-    # A row must stay a whole number on the lattice.
-    for bits in range(block.unit.bit_length()):
+    # A row must stay a whole number on the lattice: up to the lowest bit of what it counts.
+    for bits in range((block.row_unit & -block.row_unit).bit_length()):
         scale = ((l1 + moved * ((1 << bits) - 1)) >> bits) / epsilon
         if scale <= 1 << _WIDEST_BITS:
             break

@@ -142,7 +142,7 @@ class Block(ABC):
         Whether the engine must add up q, and ``q**2``.
     moments : tuple of tuple of float
         Weights, one per coordinate, of what the coordinates tell in units of `unit`: the number of rows, the sum of z,
-        and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are 0 or 1.
+        and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are equal where they are not 0.
     degree : int
         The coordinates are polynomials of this degree in S and q.
     corners : int
@@ -166,7 +166,7 @@ class Block(ABC):
 
     @property
     def count_of(self) -> tuple[int, ...]:
-        """The coordinates whose sum is `unit` times the number of rows; empty if the block does not tell it."""
+        """The coordinates whose sum is `row_unit` times the number of rows; empty if the block does not tell it."""
         return tuple(position for position, weight in enumerate(self.moments[0]) if weight)
 
     @property
