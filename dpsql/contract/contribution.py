@@ -16,8 +16,7 @@ squared L2    K2 B            K2 max(2 B, D2) if r divides m or m >= g r, else 2
 ============  ==============  ==================================================================
 
 Here b bounds the L1 norm of a row's vector f and B its squared L2 norm; D2 bounds ``||f(x) - f(y)||**2`` of two rows
-in one group, and c bounds ``-<f(x), f(y)>``. Both squared bounds hold without the condition on r; the first one is
-smaller.
+in one group, and c bounds ``-<f(x), f(y)>``. The second bound under replace holds for every r, but is never smaller.
 
 *L1*: the triangle inequality over at most K1 rows, twice under replace. *Squared L2*: it is convex in the row counts
 ``k_j <= r`` of the groups, whose sum is at most m, and in the rows' vectors. So it is largest at a vertex: Q groups
@@ -58,14 +57,14 @@ class Contribution:
     rows_per_group : int
         Largest number of rows of one unit in one group, >= 1.
 
-    Notes
-    -----
-    The three are lowered to what they allow together: `rows` to ``groups * rows_per_group``, and the others to `rows`.
-
     Raises
     ------
     ParameterError
         P018, when an argument is out of range.
+
+    Notes
+    -----
+    The three are lowered to what they allow together: `rows` to ``groups * rows_per_group``, and the others to `rows`.
     """
 
     neighbours: str

@@ -4,7 +4,7 @@ Every block gets its share of epsilon (Laplace) or of ``mu**2`` (Gaussian), so t
 mechanism and one event. The groups need no shares: `dpsql.contract.contribution` bounds the change of all of them
 together.
 
-Integers are released on a *lattice*, multiples of ``2**bits`` of the block's unit. Laplace noise is exact in integers,
+The block's integers are released on a *lattice*, as multiples of ``2**bits``. Laplace noise is exact in integers,
 and only noise too wide for the sampler gets a coarser lattice. Gaussian noise gets one so fine that it is practically
 continuous (`dpsql.mechanisms.gaussian`), or a coarser one if it is too wide. On a coarser lattice the sums are rounded
 first. A coordinate that moves by d then moves by at most ``ceil(abs(d) / 2**bits)``, which is below
@@ -33,7 +33,7 @@ from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, SharedCount, Sums
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, SharedCount, Sums, Words
 
 # Noise wider than this gets a coarser lattice.
 _WIDEST_BITS = 48
@@ -97,30 +97,24 @@ class CountLaw:
 
 @dataclass(frozen=True, eq=False)
 class NoisyBlock:
-    """The coordinates of a block with noise: ``whole * 2**max(bits, 0) + part * 2**bits``, exactly.
+    """The coordinates of a block with noise, as exact integers on the lattice.
 
     Attributes
     ----------
     block : Block
     lattice : Lattice
-    whole : ndarray of int64 or of Python ints, shape (size, G)
-        In units of ``2**max(bits, 0)``.
-    part : ndarray of int64, shape (size, G), or None
-        In units of ``2**bits``, in [0, ``2**-bits``); None where the lattice is not finer than the block's integers.
+    words : Words
+        Shape (size, G), in units of the lattice.
     """
 
     block: Block
     lattice: Lattice
-    whole: Integers
-    part: Longs | None
+    words: Words
 
     @property
     def values(self) -> Doubles:
         """The coordinates with noise, in units of the block's `unit`, shape (size, G)."""
-        found = self.whole.astype(np.float64)
-        if self.part is not None:
-            found += self.part * 2.0**self.lattice.bits
-        return found * math.ldexp(1.0 / self.block.unit, max(self.lattice.bits, 0))
+        return self.words.doubles() * self.step
 
     @property
     def deviation(self) -> float:
@@ -148,21 +142,16 @@ class NoisyBlock:
         if not isinstance(self.block, SharedCount):
             raise InternalError("I032", f"{self.block.kind} has no targets. Report it.")
         chosen = [0, 1 + position]
-        part = None if self.part is None else self.part[chosen]
-        return NoisyBlock(self.block.targets[position], self.lattice, self.whole[chosen], part)
+        return NoisyBlock(self.block.targets[position], self.lattice, self.words.at(chosen))
 
     @property
     def counts(self) -> Integers:
         """The number of rows with noise, in units of the lattice, of which `count_law` says how many are one row.
 
-        Shape (G,): int64, or Python ints where the coordinates are.
+        Shape (G,): int64, or Python ints where the lattice is too fine for these.
         """
-        chosen = list(self.block.count_of)
-        whole: Integers = self.whole[chosen].sum(axis=0)
-        if self.part is None:
-            return whole
-        total: Integers = (whole.astype(object) << -self.lattice.bits) + self.part[chosen].sum(axis=0).astype(object)
-        return total
+        counted: Integers = self.words.at(list(self.block.count_of)).integers().sum(axis=0)
+        return counted
 
     @property
     def step(self) -> float:
@@ -204,7 +193,7 @@ class GroupedNoise(Part):
       and their squared distances in standard deviations to ``mu**2``.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
     - **Assumes**: groups that do not depend on the rows, or a threshold on what is released; fewer than ``2**41`` rows.
-    - **Does not protect**: running time, which depends on the noise, and on the size of Python's integers.
+    - **Does not protect**: running time, which depends on the noise, and on sums of squares that are Python's integers.
     """
 
     epsilon: Fraction
@@ -248,7 +237,7 @@ class GroupedNoise(Part):
     def draw(self, sums: Sequence[Sums]) -> list[NoisyBlock]:
         """Return the blocks with noise, from the exact sums of each block's target."""
         return [
-            noisy_block(block, lattice, block.coordinates(given))
+            noisy_block(block, lattice, block.words(given))
             for block, lattice, given in zip(self.blocks, self.lattices, sums, strict=True)
         ]
 
@@ -283,8 +272,8 @@ def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction)
     """Return the law of Laplace noise on a block that gets this much of epsilon."""
     moved = _moved(block, contribution)
     l1 = block.norm(contribution)
-    # A row must stay a whole number on the lattice.
-    for bits in range(block.unit.bit_length()):
+    # A row must stay a whole number on the lattice: up to the lowest bit of what it counts.
+    for bits in range((block.row_unit & -block.row_unit).bit_length()):
         scale = ((l1 + moved * ((1 << bits) - 1)) >> bits) / epsilon
         if scale <= 1 << _WIDEST_BITS:
             break
@@ -302,15 +291,21 @@ def gaussian_lattice(block: Block, contribution: Contribution, squared_mu: Fract
     return Lattice(GAUSSIAN, coarser - finer, variance)
 
 
-def noisy_block(block: Block, lattice: Lattice, coordinates: Integers) -> NoisyBlock:
-    """Add noise to the exact coordinates of a block, shape (size, G). `GroupedNoise` has the guarantee."""
-    noise = lattice.draw(coordinates.size).reshape(coordinates.shape)
-    bits = lattice.bits
-    if bits >= 0:
-        rounded = (coordinates + (1 << (bits - 1))) >> bits if bits else coordinates
-        return NoisyBlock(block, lattice, rounded + noise, None)
-    # The noisy integer on the fine lattice is coordinates * 2**-bits + noise; it is kept in two words.
-    return NoisyBlock(block, lattice, coordinates + (noise >> -bits), noise & ((1 << -bits) - 1))
+def noisy_block(block: Block, lattice: Lattice, exact: Words) -> NoisyBlock:
+    """Add noise to the exact integers of a block, shape (size, G). `GroupedNoise` has the guarantee."""
+    rounded = _on_lattice(exact, lattice.bits)
+    noise = lattice.draw(rounded.high.size).reshape(rounded.high.shape)
+    return NoisyBlock(block, lattice, Words.of(rounded.high, rounded.low + noise, rounded.bits))
+
+
+def _on_lattice(exact: Words, bits: int) -> Words:
+    """Return the integers in units of ``2**bits``, rounded where these are larger than 1."""
+    if bits <= 0:
+        return Words(exact.high, exact.low << -bits, exact.bits - bits)
+    half = exact.low + (1 << (bits - 1))
+    if bits <= exact.bits:
+        return Words(exact.high, half >> bits, exact.bits - bits)
+    return Words((exact.high + (half >> exact.bits)) >> (bits - exact.bits))
 
 
 def expected_block(block: Block, lattice: Lattice, rows: int) -> NoisyBlock:

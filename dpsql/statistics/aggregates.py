@@ -41,12 +41,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.arrays import Integers, Longs
+from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.contribution import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
@@ -55,7 +54,46 @@ LAPLACE, GAUSSIAN = NOISES = ("laplace", "gaussian")
 COUNT, SUM, AVG, VARIANCE, STDDEV = AGGREGATES = ("count", "sum", "avg", "variance", "stddev")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Exact integers ``high * 2**bits + low``, in 64 bits each.
+
+    Attributes
+    ----------
+    high : ndarray of int64
+    low : ndarray of int64, or 0
+        In ``[0, 2**bits)``; 0 stands for zeros.
+    bits : int
+        Of the low word, >= 0.
+    """
+
+    high: Longs
+    low: Longs | int = 0
+    bits: int = 0
+
+    @classmethod
+    def of(cls, high: Longs, low: Longs, bits: int) -> Self:
+        """Return the words of ``high * 2**bits + low``, for any low word."""
+        return cls(high + (low >> bits), low & ((1 << bits) - 1), bits)
+
+    def at(self, rows: list[int]) -> Words:
+        """Return some rows of them."""
+        return Words(self.high[rows], self.low[rows] if isinstance(self.low, np.ndarray) else 0, self.bits)
+
+    def integers(self) -> Integers:
+        """Return the integers: int64 where there is no low word, else Python ints."""
+        if not self.bits:
+            return self.high
+        found: Integers = (self.high.astype(object) << self.bits) + self.low
+        return found
+
+    def doubles(self) -> Doubles:
+        """Return the integers, rounded."""
+        found: Doubles = self.high.astype(np.float64) * 2.0**self.bits + self.low
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class Sums:
     """The exact sums of one target in every group, over its rows with a value.
 
@@ -65,13 +103,14 @@ class Sums:
         Rows with a value.
     s1 : ndarray of int64, shape (G,)
         Sum of q. Zeros, or anything, where the block only counts. For `SharedCount` one row per target, shape (C, G).
-    s2 : ndarray of int64 or of Python ints, shape (G,), or None
-        Sum of ``q**2``, where the block needs squares.
+    s2 : ndarray of int64 or of Python ints, shape (G,), or Words, or None
+        Sum of ``q**2``, where the block needs squares. Decimals of Arrow, as DuckDB's HUGEINT is handed out, are
+        fastest as ``Words(*wide_parts(column), 32)`` (`dpsql.kernels.wide_sums`).
     """
 
     n: Longs
     s1: Longs
-    s2: Integers | None = None
+    s2: Integers | Words | None = None
 
 
 class RowBounds(NamedTuple):
@@ -103,7 +142,7 @@ class Block(ABC):
         Whether the engine must add up q, and ``q**2``.
     moments : tuple of tuple of float
         Weights, one per coordinate, of what the coordinates tell in units of `unit`: the number of rows, the sum of z,
-        and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are 0 or 1.
+        and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are equal where they are not 0.
     degree : int
         The coordinates are polynomials of this degree in S and q.
     corners : int
@@ -127,7 +166,7 @@ class Block(ABC):
 
     @property
     def count_of(self) -> tuple[int, ...]:
-        """The coordinates whose sum is `unit` times the number of rows; empty if the block does not tell it."""
+        """The coordinates whose sum is `row_unit` times the number of rows; empty if the block does not tell it."""
         return tuple(position for position, weight in enumerate(self.moments[0]) if weight)
 
     @property
@@ -141,8 +180,12 @@ class Block(ABC):
         return self.unit
 
     @abstractmethod
+    def words(self, sums: Sums) -> Words:
+        """Return the block's integers, shape (size, G)."""
+
     def coordinates(self, sums: Sums) -> Integers:
         """Return the block's integers, shape (size, G): int64, or Python ints where the block needs squares."""
+        return self.words(sums).integers()
 
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity of the block in all groups together."""
@@ -169,9 +212,9 @@ class GroupCount(Block):
         """A row counts 1."""
         return 1
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return n."""
-        return sums.n[np.newaxis]
+        return Words(sums.n[np.newaxis])
 
 
 @dataclass(frozen=True)
@@ -230,9 +273,9 @@ class DirectSum(ValueBlock):
         low, high = quantise(np.array([self.lower, self.upper]), *self.affine).astype(int).tolist()
         return low, high
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return s1."""
-        return sums.s1[np.newaxis]
+        return Words(sums.s1[np.newaxis])
 
 
 class TransformedPair(ValueBlock):
@@ -244,10 +287,10 @@ class TransformedPair(ValueBlock):
     corners = 2
     row = RowBounds(2, 4, 8)
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return (S n + s1, S n - s1)."""
         rows = self.one * sums.n
-        return np.stack([rows + sums.s1, rows - sums.s1])
+        return Words(np.stack([rows + sums.s1, rows - sums.s1]))
 
 
 class Bernstein(ValueBlock):
@@ -261,12 +304,12 @@ class Bernstein(ValueBlock):
     corners = 4
     row = RowBounds(4, 16, 32)
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return the sums of (S - q)**2, 2 (S - q) (S + q) and (S + q)**2."""
-        n, s1, s2 = _wide(sums)
-        rows, cross = self.one**2 * n, 2 * self.one * s1
-        ends = rows + s2
-        return np.stack([ends - cross, 2 * (rows - s2), ends + cross])
+        high, low, bits = _squares(sums, self.one)
+        rows = self.one * sums.n
+        whole = np.stack([rows + high - 2 * sums.s1, 2 * (rows - high), rows + high + 2 * sums.s1])
+        return Words.of(whole, np.stack([low, -2 * low, low]), bits)
 
 
 class CentredPair(ValueBlock):
@@ -277,9 +320,9 @@ class CentredPair(ValueBlock):
     size = 2
     row = RowBounds(2, 2, 4)
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return (S n, s1)."""
-        return np.stack([self.one * sums.n, sums.s1])
+        return Words(np.stack([self.one * sums.n, sums.s1]))
 
 
 class Chebyshev(ValueBlock):
@@ -292,11 +335,11 @@ class Chebyshev(ValueBlock):
     degree = 2
     row = RowBounds(3, 3, Fraction(103, 20), Fraction(1, 8))
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return (S**2 n, S s1, 2 s2 - S**2 n)."""
-        n, s1, s2 = _wide(sums)
-        rows = self.one**2 * n
-        return np.stack([rows, self.one * s1, 2 * s2 - rows])
+        high, low, bits = _squares(sums, self.one)
+        rows = self.one * sums.n
+        return Words.of(np.stack([rows, sums.s1, 2 * high - rows]), np.stack([0 * low, 0 * low, 2 * low]), bits)
 
 
 @dataclass(frozen=True)
@@ -318,9 +361,9 @@ class SharedTarget(ValueBlock):
         """The weight."""
         return self.weight
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return (w n, s1)."""
-        return np.stack([self.weight * sums.n, sums.s1])
+        return Words(np.stack([self.weight * sums.n, sums.s1]))
 
 
 @dataclass(frozen=True)
@@ -365,9 +408,9 @@ class SharedCount(Block):
         weight, targets = Fraction(self.row_unit, self.one), len(self.targets)
         return RowBounds(weight + targets, weight**2 + targets, 4 * targets, max(Fraction(0), targets - weight**2))
 
-    def coordinates(self, sums: Sums) -> Integers:
+    def words(self, sums: Sums) -> Words:
         """Return (w n, s1 of every target)."""
-        return np.concatenate([self.row_unit * sums.n[np.newaxis], sums.s1])
+        return Words(np.concatenate([self.row_unit * sums.n[np.newaxis], sums.s1]))
 
 
 def shared_count(bounds: Sequence[tuple[float, float]], noise: str) -> SharedCount:
@@ -378,11 +421,15 @@ def shared_count(bounds: Sequence[tuple[float, float]], noise: str) -> SharedCou
     return SharedCount(tuple(SharedTarget(lower, upper, weight=weight) for lower, upper in bounds))
 
 
-def _wide(sums: Sums) -> tuple[NDArray[np.object_], NDArray[np.object_], NDArray[np.object_]]:
-    """Return the sums as Python ints: ``4 S**2 n`` is beyond 64 bits from ``2**21`` rows on."""
+def _squares(sums: Sums, one: int) -> tuple[Longs, Longs, int]:
+    """Return the sums of squares as words, in units of S and of 1: ``4 S**2 n`` needs more than 64 bits for most n."""
     if sums.s2 is None:
         raise InternalError("I032", "the sums of squares are missing. Report it.")
-    return sums.n.astype(object), sums.s1.astype(object), sums.s2.astype(object)
+    bits = one.bit_length() - 1
+    if isinstance(sums.s2, Words):
+        low = sums.s2.low + np.zeros_like(sums.s2.high)
+        return (sums.s2.high << (sums.s2.bits - bits)) + (low >> bits), low & (one - 1), bits
+    return (sums.s2 >> bits).astype(np.int64), (sums.s2 & (one - 1)).astype(np.int64), bits
 
 
 def block_for(

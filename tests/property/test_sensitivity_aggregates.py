@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 import math
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dpsql.contract.contribution import Contribution
+from dpsql.kernels.wide_sums import wide_parts
+from dpsql.mechanisms.aggregates import Lattice, noisy_block
 from dpsql.statistics.aggregates import (
     AGGREGATES,
     Bernstein,
@@ -22,6 +27,7 @@ from dpsql.statistics.aggregates import (
     SharedTarget,
     Sums,
     TransformedPair,
+    Words,
     block_for,
     shared_count,
 )
@@ -196,6 +202,46 @@ def test_squares_do_not_overflow():
     found = block.coordinates(Sums(n, n << 20, n.astype(object) << 40))
     assert found[:, 0].tolist() == [0, 0, 1 << 77]
     assert Chebyshev(0.0, 1.0).coordinates(Sums(n, n << 20, n.astype(object) << 40))[:, 0].tolist() == [1 << 75] * 3
+
+
+def test_sums_of_squares_may_come_as_decimals():
+    """Decimals of Arrow, Python ints and 64 bits give the same integers."""
+    s2 = np.array([0, 5, (1 << 40) + 3, (1 << 62) - 1])
+    n, s1 = np.array([1, 2, 3, 1 << 23]), np.array([0, -7, 11, 13])
+    column = pa.array([decimal.Decimal(int(value)) for value in s2], type=pa.decimal128(38, 0))
+    for block in (Bernstein(0.0, 1.0), Chebyshev(0.0, 1.0)):
+        found = [
+            block.coordinates(Sums(n, s1, given)).tolist()
+            for given in (s2, s2.astype(object), Words(*wide_parts(column), 32))
+        ]
+        assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("bits", [-30, -5, 0, 3, 20, 25, 40])
+@pytest.mark.parametrize("block", [Bernstein(0.0, 1.0), Chebyshev(0.0, 1.0), TransformedPair(0.0, 1.0)], ids=name)
+def test_words_are_exact_on_every_lattice(monkeypatch, block, bits):
+    """Rounded sums plus noise, in 64-bit words, against Python's integers; up to ``2**38`` rows in a group."""
+    random = np.random.default_rng(4)
+    n = random.integers(0, 1 << 38, 50)
+    s1 = (random.uniform(-(1 << 20), 1 << 20, 50) * n).astype(np.int64)
+    s2 = np.array([int(count) * int(square) for count, square in zip(n, random.integers(0, 1 << 40, 50), strict=True)])
+    exact = block.coordinates(Sums(n, s1, s2)).astype(object)
+    rows, first, second = ((1 << 20) * n.astype(object), s1.astype(object), s2)
+    stated = {
+        "bernstein": [
+            (rows << 20) - (first << 21) + second,
+            2 * ((rows << 20) - second),
+            (rows << 20) + (first << 21) + second,
+        ],
+        "chebyshev": [rows << 20, first << 20, 2 * second - (rows << 20)],
+        "transformed_pair": [rows + first, rows - first],
+    }[block.kind]
+    assert (exact == np.array(stated)).all()
+    noise = random.integers(-(1 << 50), 1 << 50, exact.size)
+    monkeypatch.setattr(Lattice, "draw", lambda lattice, size: noise)
+    found = noisy_block(block, Lattice("laplace", bits, Fraction(1)), block.words(Sums(n, s1, s2))).words.integers()
+    rounded = exact << -bits if bits <= 0 else (exact + (1 << (bits - 1))) >> bits
+    assert (found == rounded + noise.reshape(exact.shape).astype(object)).all()
 
 
 def test_direct_codes():

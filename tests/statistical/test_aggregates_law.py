@@ -18,7 +18,8 @@ from dpsql.arrays import Doubles
 from dpsql.contract.contribution import Contribution
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.measurement import Permit, measurement_of
-from dpsql.errors import InternalError
+from dpsql.contract.plan import refuse_small_part, refuse_wide_noise
+from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, equal_shares, noise_choice
 from dpsql.released.intervals import laplace_quantile
@@ -114,7 +115,7 @@ def test_laplace_law(block, contribution, scale):
         return {at: math.prod(one[x] for x in at) for at in itertools.product(one, repeat=block.size)}
 
     def sampler(at, runs):
-        found = drawn(part([block], LAPLACE, Fraction(at), contribution), [nothing(runs)])[0].whole
+        found = drawn(part([block], LAPLACE, Fraction(at), contribution), [nothing(runs)])[0].words.integers()
         return [tuple(column) for column in np.clip(found.astype(int), -most, most).T.tolist()]
 
     judge(sampler, law, epsilon)
@@ -184,6 +185,32 @@ def test_shares_are_of_the_whole():
     for shares in ((Fraction(1, 2),), (Fraction(1), Fraction(0)), (Fraction(3, 4), Fraction(1, 2))):
         with pytest.raises(InternalError, match="I032"):
             part(blocks, LAPLACE, Fraction(1), shares=shares)
+
+
+def test_noise_out_of_range_is_refused_by_public_numbers():
+    """What a plan hands to the checks before the gate: scales, and the mu of a row; and no group too many."""
+    wide = part([Bernstein(0.0, 1.0)], LAPLACE, Fraction(1, 10**17))
+    with pytest.raises(ParameterError, match="P038"):
+        for scale in wide.laplace_scales():
+            refuse_wide_noise(scale)
+    for block in (GroupCount(), TransformedPair(0.0, 1.0), Bernstein(0.0, 1.0)):
+        fine = part([block], LAPLACE, Fraction(1, 10**9))
+        assert not fine.gaussian_parts()
+        for scale in fine.laplace_scales():
+            refuse_wide_noise(scale)
+        drawn(fine, [nothing(3)])
+    many = Contribution("add_remove", 10**9, 1, 10**9)
+    with pytest.raises(ParameterError, match="P038"):
+        for mu in part([Chebyshev(0.0, 1.0)], GAUSSIAN, contribution=many).gaussian_parts():
+            refuse_small_part(mu)
+    for block in (GroupCount(), CentredPair(0.0, 1.0), Chebyshev(0.0, 1.0)):
+        fine = part([block], GAUSSIAN, contribution=Contribution("replace", 10**7, 1, 10**7))
+        assert not fine.laplace_scales()
+        for mu in fine.gaussian_parts():
+            refuse_small_part(mu)
+        drawn(fine, [nothing(3)])
+    with pytest.raises(ParameterError, match="P038"):
+        part([GroupCount()], GAUSSIAN, contribution=Contribution("add_remove", 10**8, 10**8, 1))
 
 
 def test_drawn_once_and_only_with_a_permit():
