@@ -91,9 +91,8 @@ def run_demo(database: str, ledger: str | None) -> None:
         _say(
             "How to read it: whether or not any one patient is in the table, the chance of all that was printed "
             "changes by a factor of at most e^1 = 2.7 (that is epsilon 1), so the answers tell about tumours and "
-            "hardly anything about a patient; run it again and noise moves the counts and may swap neighbours in rank, at "
-            "another charge, "
-            "and once the budget is spent the table answers no more."
+            "hardly anything about a patient; run it again and noise moves the counts and may swap neighbours in "
+            "rank, at another charge, and once the budget is spent the table answers no more."
         )
 
 

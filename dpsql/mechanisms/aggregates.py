@@ -129,8 +129,7 @@ class NoisyBlock:
 
     def taken(self, places: NDArray[np.intp]) -> NoisyBlock:
         """Return the numbers of some groups."""
-        part = None if self.part is None else self.part[:, places]
-        return NoisyBlock(self.block, self.lattice, self.whole[:, places], part)
+        return NoisyBlock(self.block, self.lattice, self.words.taken(places))
 
     @property
     def count_law(self) -> CountLaw:
@@ -311,10 +310,9 @@ def _on_lattice(exact: Words, bits: int) -> Words:
 def expected_block(block: Block, lattice: Lattice, rows: int) -> NoisyBlock:
     """Return what the release of one group is on average, of which half of the rows are at each bound."""
     number = np.array([rows], dtype=np.int64)
-    coordinates = block.coordinates(Sums(number, np.zeros_like(number), number.astype(object) * block.one**2))
-    bits = lattice.bits
-    part = None if bits >= 0 else np.zeros(coordinates.shape, dtype=np.int64)
-    return NoisyBlock(block, lattice, coordinates >> max(bits, 0), part)
+    squares = Words(number, 0, 2 * (block.one.bit_length() - 1))
+    exact = block.words(Sums(number, np.zeros_like(number), squares))
+    return NoisyBlock(block, lattice, _on_lattice(exact, lattice.bits))
 
 
 def _moved(block: Block, contribution: Contribution) -> int:

@@ -19,7 +19,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Integers
 from dpsql.contract.contribution import Contribution
 from dpsql.contract.events import Approximate, Event
 from dpsql.contract.measurement import Part, sampled
@@ -28,7 +27,7 @@ from dpsql.mechanisms.count_noise import CountNoise, GaussianCountNoise, Laplace
 from dpsql.mechanisms.gaussian_keys import gaussian_key_budget
 from dpsql.mechanisms.key_limits import KeyLimits, limits_by_group
 from dpsql.mechanisms.key_threshold import key_threshold, truncated_count_noise
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, GroupCount, Sums
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, GroupCount, Sums, Words
 
 # Keys whose noise is drawn together.
 _CHUNK = 1 << 20
@@ -154,7 +153,7 @@ class KeyedNoise(Part):
         positions, chosen = self._decide(*first)
         blocks = [chosen]
         for block, lattice, given in others:
-            blocks.append(noisy_block(block, lattice, block.coordinates(_taken(given, positions))))
+            blocks.append(noisy_block(block, lattice, block.words(_taken(given, positions))))
         return positions, blocks
 
     def _decide(self, block: Block, lattice: Lattice, sums: Sums) -> tuple[NDArray[np.intp], NoisyBlock]:
@@ -162,24 +161,22 @@ class KeyedNoise(Part):
         found, kept = [], []
         for start in range(0, max(1, len(sums.n)), _CHUNK):
             places = np.arange(start, min(start + _CHUNK, len(sums.n)))
-            coordinates = block.coordinates(_taken(sums, places))
+            exact = block.words(_taken(sums, places))
             if self.truncated:
-                noise = self.count_noise.draw(len(places))
-                noisy = NoisyBlock(block, lattice, coordinates + noise, None)
+                noisy = NoisyBlock(block, lattice, Words(exact.high + self.count_noise.draw(len(places))))
             else:
-                noisy = noisy_block(block, lattice, coordinates)
+                noisy = noisy_block(block, lattice, exact)
             large = np.flatnonzero(np.asarray(noisy.counts >= self.threshold, dtype=np.bool_))
             found.append(places[large])
-            kept.append(noisy.taken(large))
-        parts = [one.part for one in kept if one.part is not None]
-        whole: Integers = np.concatenate([one.whole for one in kept], axis=1)
-        return np.concatenate(found), NoisyBlock(
-            block, lattice, whole, np.concatenate(parts, axis=1) if parts else None
-        )
+            kept.append(noisy.words.taken(large))
+        return np.concatenate(found), NoisyBlock(block, lattice, Words.joined(kept))
 
 
 def _taken(sums: Sums, places: NDArray[np.intp]) -> Sums:
-    return Sums(sums.n[places], sums.s1[places], None if sums.s2 is None else sums.s2[places])
+    squares = sums.s2
+    if squares is not None:
+        squares = squares.taken(places) if isinstance(squares, Words) else squares[places]
+    return Sums(sums.n[places], sums.s1[places], squares)
 
 
 def key_limits(contribution: Contribution, block: Block) -> KeyLimits:

@@ -25,6 +25,7 @@ from dpsql.statistics.aggregates import (
     GroupCount,
     TransformedPair,
     ValueBlock,
+    Words,
 )
 
 _KINDS: dict[str, Callable[..., Block]] = {
@@ -33,7 +34,7 @@ _KINDS: dict[str, Callable[..., Block]] = {
 
 
 class StoredBlock(TypedDict):
-    """The noisy integers of one target, by coordinate and group."""
+    """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits."""
 
     target: str | None
     kind: str
@@ -41,8 +42,8 @@ class StoredBlock(TypedDict):
     noise: str
     bits: int
     spread: str
-    whole: list[list[int]]
-    part: list[list[int]] | None
+    words: list[list[list[int]]]
+    word_bits: int
 
 
 class Aggregated(TypedDict):
@@ -110,7 +111,7 @@ def record_of(
 
 
 def _stored(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
-    block, lattice = noisy.block, noisy.lattice
+    block, lattice, words = noisy.block, noisy.lattice, noisy.words
     return {
         "target": target,
         "kind": block.kind,
@@ -118,8 +119,8 @@ def _stored(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
         "noise": lattice.noise,
         "bits": lattice.bits,
         "spread": str(lattice.spread),
-        "whole": noisy.whole.tolist(),
-        "part": None if noisy.part is None else noisy.part.tolist(),
+        "words": [part.tolist() for part in (words.high, words.low) if isinstance(part, np.ndarray)],
+        "word_bits": words.bits,
     }
 
 
@@ -127,11 +128,9 @@ def _restored(stored: StoredBlock) -> NoisyBlock:
     kind = _KINDS[stored["kind"]]
     block = kind() if stored["bounds"] is None else kind(*stored["bounds"])
     lattice = Lattice(stored["noise"], stored["bits"], Fraction(stored["spread"]))
-    large = any(abs(value) >= 2**62 for row in stored["whole"] for value in row)
-    whole = np.array(stored["whole"], dtype=object if large else np.int64)
-    return NoisyBlock(
-        block, lattice, whole, None if stored["part"] is None else np.array(stored["part"], dtype=np.int64)
-    )
+    words = [np.array(part, dtype=np.int64) for part in stored["words"]]
+    low = words[1] if len(words) > 1 else 0
+    return NoisyBlock(block, lattice, Words(words[0], low, stored["word_bits"]))
 
 
 def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]:

@@ -44,6 +44,7 @@ from fractions import Fraction
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.contribution import Contribution
@@ -79,6 +80,18 @@ class Words:
     def at(self, rows: list[int]) -> Words:
         """Return some rows of them."""
         return Words(self.high[rows], self.low[rows] if isinstance(self.low, np.ndarray) else 0, self.bits)
+
+    def taken(self, places: NDArray[np.intp]) -> Words:
+        """Return some of them, along the last axis."""
+        low = self.low[..., places] if isinstance(self.low, np.ndarray) else self.low
+        return Words(self.high[..., places], low, self.bits)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Words]) -> Self:
+        """Return several of them as one, along the last axis; all have the same number of bits."""
+        shapes = [np.broadcast_to(part.low, part.high.shape) for part in parts]
+        high = np.concatenate([part.high for part in parts], axis=-1)
+        return cls(high, np.concatenate(shapes, axis=-1) if parts[0].bits else 0, parts[0].bits)
 
     def integers(self) -> Integers:
         """Return the integers: int64 where there is no low word, else Python ints."""

@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Integers, Longs
+from dpsql.arrays import Longs
 from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
 from dpsql.kernels.wide_sums import WideSums
-from dpsql.statistics.aggregates import Sums
+from dpsql.statistics.aggregates import Sums, Words
 
 # Codes are below 2**21 in absolute value, so sums of this many squares fit into 62 bits.
 _MOST_AT_ONCE = 1 << 18
+_LOW_BITS = 32  # as of WideSums
 
 
 class GroupedSums(Fold):
@@ -93,14 +94,16 @@ class GroupedSums(Fold):
 
     def sums(self) -> list[Sums]:
         """Return the sums by target; the first are of all rows."""
-        return _sums(self.rows, self.values, self.totals, None if self.squares is None else self.squares.total())
+        squares = None if self.squares is None else (self.squares.high, self.squares.low)
+        return _sums(self.rows, self.values, self.totals, squares)
 
 
-def _sums(rows: Longs, values: Longs, totals: Longs, squares: Integers | None) -> list[Sums]:
-    nothing = np.zeros_like(rows)
-    found = [Sums(rows, nothing, None)]
+def _sums(rows: Longs, values: Longs, totals: Longs, squares: tuple[Longs, Longs] | None) -> list[Sums]:
+    """Return the sums of all rows, then of each target; squares are ``high * 2**32 + low``."""
+    found = [Sums(rows, np.zeros_like(rows), None)]
     for position in range(len(values)):
-        found.append(Sums(values[position], totals[position], None if squares is None else squares[position]))
+        words = None if squares is None else Words(squares[0][position], squares[1][position], _LOW_BITS)
+        found.append(Sums(values[position], totals[position], words))
     return found
 
 
@@ -177,7 +180,7 @@ class KeyedSums(KeptRows):
         def joined(name: str) -> Longs:
             return np.concatenate([getattr(part, name) for part in self._parts], axis=-1)[..., order]
 
-        squares = (joined("high").astype(object) << 32) + joined("low")
+        squares = joined("high"), joined("low")
         units = Sums(joined("units"), np.zeros(len(order), dtype=np.int64))
         return [units, *_sums(joined("rows"), joined("values"), joined("totals"), squares)]
 

@@ -196,8 +196,8 @@ class GroupedSteps:
             number, data = key(field("dpsql_row", f"k{column}"), zero)
             parts += [f"{number} AS k{column}_number", f"{data} AS k{column}_data"]
         for position, block in enumerate(self.plan.target_blocks):
-            column = field("dpsql_row", f"t{position}")
-            opaque = plus(f"TRY_CAST({column} AS DOUBLE)", zero) if block is not None else _presence(column, zero)
+            target = field("dpsql_row", f"t{position}")
+            opaque = plus(f"TRY_CAST({target} AS DOUBLE)", zero) if block is not None else _presence(target, zero)
             parts.append(f"{opaque} AS v{position}")
         condition = f"{self._ticket} IS NOT NULL"
         if self._has_unit:
