@@ -66,7 +66,7 @@ class PartitionSelection:
         return self.threshold / self.noise.unit
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def partition_selection(
     *, epsilon: Fraction, delta: Fraction, neighbours: str, limits: KeyLimits, law: str | None = None
 ) -> PartitionSelection:
@@ -77,7 +77,7 @@ def partition_selection(
     epsilon : Fraction
         Privacy loss, > 0; at most 2**19 with Gaussian noise.
     delta : Fraction
-        In (0, 1).
+        In [1e-300, 1).
     neighbours : {'add_remove', 'replace'}
     limits : KeyLimits
         What one privacy unit may add to the counts; enforced.
