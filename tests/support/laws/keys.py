@@ -82,7 +82,10 @@ def one_key(noise: CountNoise, threshold: int, first: int, second: int) -> tuple
     with np.errstate(divide="ignore"):
         ratio = np.round(np.log(p) - np.log(q), 9)
     _, where = np.unique(ratio, return_inverse=True)
-    return np.bincount(where, p), np.bincount(where, q)
+    merged = np.zeros((2, int(where.max(initial=-1)) + 1))
+    np.add.at(merged[0], where, p)
+    np.add.at(merged[1], where, q)
+    return merged[0], merged[1]
 
 
 def joint_excess(noise: CountNoise, threshold: int, counts: Sequence[tuple[int, int]], epsilon: float) -> float:
