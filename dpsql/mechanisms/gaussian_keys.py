@@ -170,11 +170,11 @@ def _profile(mu: Fraction, left: Fraction, epsilon: Fraction) -> Fraction:
     if epsilon >= 0:
         return gaussian_delta(mu * root, epsilon) if left > 0 else Fraction(0)
     delta = gaussian_delta(mu * root, -epsilon) if left > 0 else Fraction(0)
-    return 1 - exponential(epsilon, -epsilon)[0] * (1 - delta)
+    return 1 - exponential(epsilon, min(Fraction(1), -epsilon))[0] * (1 - delta)
 
 
 def _approximate_rate(epsilon: float, delta: float, mu: float, changes: int, limits: KeyLimits) -> float:
-    """Return roughly the largest rate by bisection in doubles, or 0.0: a proposal for `_gaussian_rate`."""
+    """Return roughly the largest rate by bisection in doubles, or 0.0: a proposal for `gaussian_rate`."""
 
     def holds(rate: float) -> bool:
         def excess(first: int, second: int, left: Fraction) -> float:

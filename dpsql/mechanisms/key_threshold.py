@@ -74,8 +74,8 @@ def key_threshold(
     Parameters
     ----------
     noise : CountNoise
-        Law of the noise of the number that is compared with the threshold: of the count, or of the sum of noisy numbers
-        that is used as one.
+        Law of the noise of the number that is compared with the threshold, as it is drawn: of the count, or of the sum
+        of noisy numbers that is used as one.
     epsilon : Fraction
         > 0. Without `mu`, the noisy vectors of all keys together must be epsilon-DP.
     delta : Fraction

@@ -33,7 +33,15 @@ from dpsql.mechanisms.partition_selection import (
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.neighbours import RELATIONS, Relation
 from support.laws.filters import excess, product_law, released_keys_law
-from support.laws.keys import joint_excess, neighbouring_counts, normal_profile, released_law, upper_tail
+from support.laws.keys import (
+    excess_of_keys,
+    joint_excess,
+    neighbouring_counts,
+    normal_profile,
+    one_pair_key,
+    released_law,
+    upper_tail,
+)
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
 SETTINGS = [(1, 1e-6), (0.1, 0.05), (3, 1e-3), (8, 0.01), (0.01, 0.1)]
@@ -149,6 +157,27 @@ def test_thresholds_of_sums_of_noisy_numbers() -> None:
     assert found[1] / steps == pytest.approx(1 + math.log(5e5), abs=1e-5)
     assert found[2] / steps == pytest.approx(16.3, abs=0.03)
     assert found[3] / steps == pytest.approx(17.99, abs=0.01)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-3), (0.6, 0.3)])
+def test_two_numbers_of_a_key_whose_sum_is_the_count(epsilon: float, delta: float, relation: Relation) -> None:
+    """A row adds (y, 2 - y): the vector decides the noise, the law of its sum decides the threshold."""
+    both = relation == "replace"
+    loss, limits = Fraction(str(epsilon)), limits_by_group(1)
+    noise = LaplaceCountNoise(scale=(2 + 2 * both) / loss, terms=2, unit=2)
+    threshold = key_threshold(noise, epsilon=loss, delta=Fraction(str(delta)), neighbours=relation, limits=limits)
+    worst = 0.0
+    for y, z in itertools.product((0, 1, 2), (0, 1, 2) if both else (0,)):
+        row, other = (y, 2 - y), (z, 2 - z)
+        for here, there in itertools.product(((0, 0), (threshold // 2, threshold // 2)), repeat=2):
+            left = [(here[0] + row[0], here[1] + row[1]), here]
+            right = [there, (there[0] + other[0], there[1] + other[1])]
+            keys = [one_pair_key(noise, threshold, *left), *([one_pair_key(noise, threshold, *right)] if both else [])]
+            worst = max(worst, excess_of_keys(keys, epsilon))
+            same = [(here[0] + a[0], here[1] + a[1]) for a in (row, other)]
+            worst = max(worst, excess_of_keys([one_pair_key(noise, threshold, *same)], epsilon) if both else 0.0)
+    assert 0.8 * delta * math.exp(-epsilon / 2) < worst <= delta * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1, 8])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations_with_replacement
 
@@ -77,25 +78,57 @@ def released_law(noise: CountNoise, threshold: int, count: int, most: int) -> Ar
 def one_key(noise: CountNoise, threshold: int, first: int, second: int) -> tuple[Array, Array]:
     """Return the laws of one key with these two counts, outcomes of one ratio put together."""
     p, q = (released_law(noise, threshold, count, max(first, second)) for count in (first, second))
+    return merged(p, q)
+
+
+def one_pair_key(
+    noise: LaplaceCountNoise, threshold: int, first: Sequence[int], second: Sequence[int]
+) -> tuple[Array, Array]:
+    """Return the laws of one key with two numbers in each table, shown where their noisy sum is at least the threshold.
+
+    `noise` is that of the sum: it has two terms, each of them the noise of a number. A key whose numbers are 0 is absent.
+    """
+    one = weights(replace(noise, terms=1))
+    half = len(one) // 2
+    ends = [(min(a, b) - half, max(a, b) + half) for a, b in zip(first, second, strict=True)]
+    axes = [np.arange(low, high + 1) for low, high in ends]
+    released = np.add.outer(*axes) >= threshold
+    laws = []
+    for values in (first, second):
+        shifted = [np.zeros(len(axis)) for axis in axes]
+        for axis, number, (low, _) in zip(shifted, values, ends, strict=True):
+            axis[number - half - low : number + half + 1 - low] = one
+        joint = np.outer(*shifted)
+        law = np.append(joint[released], joint[~released].sum())
+        laws.append(law if any(values) else np.append(np.zeros(len(law) - 1), 1.0))
+    return merged(*laws)
+
+
+def merged(p: Array, q: Array) -> tuple[Array, Array]:
+    """Return two laws with outcomes of one ratio put together."""
     kept = (p > 0) | (q > 0)
     p, q = p[kept], q[kept]
     with np.errstate(divide="ignore"):
         ratio = np.round(np.log(p) - np.log(q), 9)
     _, where = np.unique(ratio, return_inverse=True)
-    merged = np.zeros((2, int(where.max(initial=-1)) + 1))
-    np.add.at(merged[0], where, p)
-    np.add.at(merged[1], where, q)
-    return merged[0], merged[1]
+    out = np.zeros((2, int(where.max(initial=-1)) + 1))
+    np.add.at(out[0], where, p)
+    np.add.at(out[1], where, q)
+    return out[0], out[1]
+
+
+def excess_of_keys(keys: Sequence[tuple[Array, Array]], epsilon: float) -> float:
+    """Return the least delta at epsilon between two products of laws of keys, both ways."""
+    p, q = np.ones(1), np.ones(1)
+    for one in keys:
+        p, q = np.outer(p, one[0]).ravel(), np.outer(q, one[1]).ravel()
+    factor = math.exp(epsilon)
+    return max(math.fsum(np.maximum(0, p - factor * q)), math.fsum(np.maximum(0, q - factor * p)))
 
 
 def joint_excess(noise: CountNoise, threshold: int, counts: Sequence[tuple[int, int]], epsilon: float) -> float:
     """Return the least delta at epsilon between two tables whose keys have these pairs of counts, both ways."""
-    p, q = np.ones(1), np.ones(1)
-    for first, second in counts:
-        one = one_key(noise, threshold, first, second)
-        p, q = np.outer(p, one[0]).ravel(), np.outer(q, one[1]).ravel()
-    factor = math.exp(epsilon)
-    return max(math.fsum(np.maximum(0, p - factor * q)), math.fsum(np.maximum(0, q - factor * p)))
+    return excess_of_keys([one_key(noise, threshold, first, second) for first, second in counts], epsilon)
 
 
 def normal_profile(mu: float, epsilon: float) -> float:
@@ -114,11 +147,11 @@ def shares(total: int, most: int, keys: int) -> Iterator[tuple[int, ...]]:
 
 
 def neighbouring_counts(
-    replace: bool, total: int, most: int, keys: int, others: Sequence[int]
+    both: bool, total: int, most: int, keys: int, others: Sequence[int]
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield pairs of counts by key: keys of the unit alone, and keys that as many others have as `others` says."""
     for left in shares(total, most, keys):
-        for right in shares(total, most, keys) if replace else [()]:
+        for right in shares(total, most, keys) if both else [()]:
             for lone in range(len(left) + 1):
                 for lone_right in range(len(right) + 1):
                     for base in others:
