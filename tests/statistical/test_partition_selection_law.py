@@ -160,7 +160,7 @@ def test_thresholds_of_sums_of_noisy_numbers() -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-3), (0.6, 0.3)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-3), pytest.param(0.6, 0.3, marks=pytest.mark.slow)])
 def test_two_numbers_of_a_key_whose_sum_is_the_count(epsilon: float, delta: float, relation: Relation) -> None:
     """A row adds (y, 2 - y): the vector decides the noise, the law of its sum decides the threshold."""
     both = relation == "replace"
