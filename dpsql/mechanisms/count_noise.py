@@ -41,6 +41,9 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.noise.exact import exp_bounds
 
 _DIGITS = 60
+# An exponential of less than minus this is below what matters: no delta is below 1e-300.
+_LARGEST_EXPONENT = 2400
+_NEGLIGIBLE = Fraction(1, 10**1000)
 # From this variance on the bound by the continuous law is tight.
 _FINE_VARIANCE = 1 << 26
 # Of the noise on counts of keys: in squares of the lattice's step.
@@ -213,11 +216,15 @@ def gaussian_count_noise(squared_sensitivity: int, mu: Fraction) -> GaussianCoun
     return GaussianCountNoise(variance=(root / mu) ** 2, unit=1 << shift)
 
 
-def exponential(exponent: Fraction) -> tuple[Fraction, Fraction]:
-    """Enclose ``exp(exponent)`` for an exponent <= 0, within a share of 1e-58."""
-    digits = _DIGITS + math.ceil(-exponent * Fraction(87, 200))  # 0.435 is above the logarithm to base 10 of e
+def exponential(exponent: Fraction, near: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
+    """Enclose ``exp(exponent)`` for an exponent <= 0, within 1e-58 of itself and of `near`, in (0, 1], or 1e-1000."""
+    if exponent < -_LARGEST_EXPONENT:
+        return Fraction(0), _NEGLIGIBLE
+    small = near.denominator.bit_length() - near.numerator.bit_length()
+    # 0.435 is above the logarithm of e to base 10, 0.302 above that of 2.
+    digits = _DIGITS + math.ceil(-exponent * Fraction(435, 1000)) + small * 302 // 1000 + 1
     low, high = exp_bounds(exponent, digits)
-    return Fraction(low, 10**digits), Fraction(high, 10**digits)
+    return Fraction(low, 10**digits), min(Fraction(1), Fraction(high, 10**digits))
 
 
 def _series(order: int, i: int, square: Fraction) -> Fraction:

@@ -69,7 +69,7 @@ class KeyBudget:
     threshold: float
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def gaussian_key_budget(
     epsilon: Fraction,
     delta: Fraction,
@@ -114,7 +114,7 @@ def gaussian_key_budget(
     return min(found, key=lambda budget: budget.threshold)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def gaussian_rate(epsilon: Fraction, delta: Fraction, mu: Fraction, changes: int, limits: KeyLimits) -> Fraction:
     """Return a rate per piece at which every mix of lone keys has an excess of at most delta, about the largest."""
     if changes * limits.pieces > MOST_COORDINATES or not gaussian_covers(mu, epsilon, delta):
@@ -125,7 +125,7 @@ def gaussian_rate(epsilon: Fraction, delta: Fraction, mu: Fraction, changes: int
     for bits in range(_RATE_BITS, 0, -2):
 
         def excess(first: int, second: int, left: Fraction, rate: Fraction = rate) -> Fraction:
-            kept = exponential(-rate * first)[0]
+            kept = exponential(-rate * first, delta)[0]
             return 1 - kept * (1 - _profile(mu, left, epsilon - EPSILON_MARGIN + rate * (first - second)))
 
         if rate > 0 and _holds(excess, most, changes, limits):
@@ -170,11 +170,11 @@ def _profile(mu: Fraction, left: Fraction, epsilon: Fraction) -> Fraction:
     if epsilon >= 0:
         return gaussian_delta(mu * root, epsilon) if left > 0 else Fraction(0)
     delta = gaussian_delta(mu * root, -epsilon) if left > 0 else Fraction(0)
-    return 1 - exponential(epsilon)[0] * (1 - delta)
+    return 1 - exponential(epsilon, min(Fraction(1), -epsilon))[0] * (1 - delta)
 
 
 def _approximate_rate(epsilon: float, delta: float, mu: float, changes: int, limits: KeyLimits) -> float:
-    """Return roughly the largest rate by bisection in doubles, or 0.0: a proposal for `_gaussian_rate`."""
+    """Return roughly the largest rate by bisection in doubles, or 0.0: a proposal for `gaussian_rate`."""
 
     def holds(rate: float) -> bool:
         def excess(first: int, second: int, left: Fraction) -> float:

@@ -66,7 +66,7 @@ def limits_by_group(groups: int, rows: int = 1, most_rows: int | None = None) ->
     """
     most = groups * rows if most_rows is None else most_rows
     _check_integers(max_groups_per_unit=groups, max_rows_per_unit_group=rows, max_rows_per_unit=most)
-    total = min(most, groups * rows)
+    groups, total = min(groups, most), min(most, groups * rows)
     full, rest = divmod(total, rows)
     squares = full * rows**2 + rest**2
     return KeyLimits(groups, ((1, rows),), Fraction(rows**2, squares), total, squares)
@@ -101,7 +101,8 @@ def pure_rate(delta: Fraction, pieces: int) -> Fraction:
 def chance_of_rate(rate: Fraction) -> Fraction:
     """Return ``1 - exp(-rate)``, rounded down."""
     digits = _digits_of(rate)
-    return Fraction(math.floor((1 - exponential(-rate)[1]) * 10**digits), 10**digits)
+    near = min(Fraction(1), rate)
+    return Fraction(math.floor((1 - exponential(-rate, near)[1]) * 10**digits), 10**digits)
 
 
 def _check_integers(**values: int) -> None:

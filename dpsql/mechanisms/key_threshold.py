@@ -34,6 +34,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+from dpsql.contract.gaussian_profile import SMALLEST_DELTA
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.count_noise import CountNoise, TruncatedCountNoise
@@ -73,12 +74,12 @@ def key_threshold(
     Parameters
     ----------
     noise : CountNoise
-        Law of the noise of the number that is compared with the threshold: of the count, or of the sum of noisy numbers
-        that is used as one.
+        Law of the noise of the number that is compared with the threshold, as it is drawn: of the count, or of the sum
+        of noisy numbers that is used as one.
     epsilon : Fraction
         > 0. Without `mu`, the noisy vectors of all keys together must be epsilon-DP.
     delta : Fraction
-        In (0, 1).
+        In [1e-300, 1).
     neighbours : {'add_remove', 'replace'}
     limits : KeyLimits
     mu : Fraction, optional
@@ -92,7 +93,7 @@ def key_threshold(
     Raises
     ------
     ParameterError
-        P018; P038, when the noise leaves nothing of delta.
+        P018, P027; P038, when the noise leaves nothing of delta.
 
     Notes
     -----
@@ -117,7 +118,7 @@ def truncated_count_noise(
     epsilon : Fraction
         > 0.
     delta : Fraction
-        In (0, 1).
+        In [1e-300, 1).
     neighbours : {'add_remove', 'replace'}
     limits : KeyLimits
 
@@ -129,7 +130,7 @@ def truncated_count_noise(
     Raises
     ------
     ParameterError
-        P018; P038, when the noise would drown any table.
+        P018, P027; P038, when the noise would drown any table.
 
     Notes
     -----
@@ -159,6 +160,8 @@ def _check_loss(epsilon: Fraction, delta: Fraction = Fraction(1, 2)) -> None:
         raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}.")
     if not isinstance(delta, Fraction) or not 0 < delta < 1:
         raise ParameterError("P018", f"delta must be strictly between 0 and 1; got {delta}. Try 1e-6.")
+    if delta < SMALLEST_DELTA:
+        raise ParameterError("P027", "delta must be at least 1e-300 where keys are private. 1e-6 is usual.")
 
 
 def _least(holds: Callable[[int], bool], low: int) -> int:

@@ -66,7 +66,7 @@ class PartitionSelection:
         return self.threshold / self.noise.unit
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def partition_selection(
     *, epsilon: Fraction, delta: Fraction, neighbours: str, limits: KeyLimits, law: str | None = None
 ) -> PartitionSelection:
@@ -77,7 +77,7 @@ def partition_selection(
     epsilon : Fraction
         Privacy loss, > 0; at most 2**19 with Gaussian noise.
     delta : Fraction
-        In (0, 1).
+        In [1e-300, 1).
     neighbours : {'add_remove', 'replace'}
     limits : KeyLimits
         What one privacy unit may add to the counts; enforced.
@@ -161,23 +161,34 @@ def release_partitions(
     - **Assumes**: the counts keep the limits of `partition_selection`.
     - **Does not protect**: running time, which grows with the number of keys in the table.
     """
-    values = np.asarray(counts, dtype=np.int64)
-    if len(values) != len(names) or len(set(names)) != len(names) or not (values >= 1).all():
-        raise InternalError("I031", "keys must be distinct and have a count of at least 1 each.")
-    released = []
-    # Neighbouring tables differ in few keys, so that the noise's margins hold for more than one chunk.
-    for start in range(0, len(values), _CHUNK):
-        noisy = _noisy(values[start : start + _CHUNK], selection.noise, source)
-        for position in np.flatnonzero(noisy >= selection.threshold).tolist():
-            released.append((names[start + position], Fraction(int(noisy[position]), selection.noise.unit)))
-    return sorted(released)
+    unit = selection.noise.unit
+    found = zip(*_released(names, counts, selection, source), strict=True)
+    return sorted((names[position], Fraction(noisy, unit)) for position, noisy in found)
 
 
 def select_partitions(
     names: Sequence[str], counts: NDArray[np.int64], selection: PartitionSelection, *, source: BitSource = SYSTEM
 ) -> list[str]:
     """Return the released keys in the order of their names: `release_partitions` without the noisy counts."""
-    return [name for name, _ in release_partitions(names, counts, selection, source=source)]
+    return sorted(names[position] for position in _released(names, counts, selection, source)[0])
+
+
+def _released(
+    names: Sequence[str], counts: NDArray[np.int64], selection: PartitionSelection, source: BitSource
+) -> tuple[list[int], list[int]]:
+    """Return the positions of released keys and their noisy counts in lattice steps."""
+    values = np.asarray(counts, dtype=np.int64)
+    if len(values) != len(names) or len(set(names)) != len(names) or not (values >= 1).all():
+        raise InternalError("I031", "keys must be distinct and have a count of at least 1 each.")
+    positions: list[int] = []
+    steps: list[int] = []
+    # Neighbouring tables differ in few keys, so that the noise's margins hold for more than one chunk.
+    for start in range(0, len(values), _CHUNK):
+        noisy = _noisy(values[start : start + _CHUNK], selection.noise, source)
+        found = np.flatnonzero(noisy >= selection.threshold)
+        positions += (found + start).tolist()
+        steps += noisy[found].tolist()
+    return positions, steps
 
 
 def _noisy(values: NDArray[np.int64], noise: CountNoise, source: BitSource) -> Integers:

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.mechanisms.partition_selection import partition_selection
 from dpsql.mechanisms.sparse_vector import SparseVector
 from dpsql.statistics.feature_counts import released_norms
 from support.broken import filters as broken
@@ -15,10 +14,8 @@ from support.laws.filters import (
     Noise,
     comparison_chance,
     discrete_laplace_tail,
-    excess,
     log_ratio,
     product_law,
-    released_keys_law,
     sparse_vector_law,
 )
 
@@ -105,32 +102,6 @@ def test_exact_members_of_noisy_clusters(scale: float) -> None:
             for scores in ((2, 1), (1, 2))
         ]
         assert log_ratio(*noisy) <= 1 + 1e-9
-
-
-@pytest.mark.parametrize(("epsilon", "factor"), [("1/2", 1.2), ("2", 1.7), ("5", 1.9)])
-def test_discrete_noise_with_the_continuous_threshold(epsilon: str, factor: float) -> None:
-    """A key of one row, and delta such that the threshold is a whole number: up to 2 / (1 + exp(-epsilon)) of it."""
-    delta = math.exp(-8 * float(Fraction(epsilon))) / 2
-    exact = Fraction(delta) * (1 + Fraction(1, 10**9))  # so that rounding leaves the threshold below the whole number
-    options = {"epsilon": Fraction(epsilon), "neighbours": "add_remove", "max_keys_per_row": 1}
-    chosen = partition_selection("laplace", delta=exact, **options)
-    wrong = broken.continuous_threshold(chosen, keys_per_row=1, delta=float(exact))
-    assert wrong.threshold < chosen.threshold
-    real = [
-        excess(released_keys_law({"a": 1}, one), released_keys_law({}, one), float(Fraction(epsilon)))
-        for one in (chosen, wrong)
-    ]
-    assert real[0] <= delta * (1 + 1e-6)
-    assert real[1] > factor * delta
-
-
-def test_gaussian_noise_with_the_laplace_threshold() -> None:
-    options = {"epsilon": ONE, "neighbours": "add_remove", "max_keys_per_row": 1}
-    chosen = partition_selection("gaussian", delta=SMALL, **options)
-    wrong = broken.continuous_threshold(chosen, keys_per_row=1, delta=1e-6)
-    real = [excess(released_keys_law({"a": 1}, one), released_keys_law({}, one), 1) for one in (chosen, wrong)]
-    assert real[0] <= 1e-6 / 2
-    assert real[1] > 500e-6
 
 
 def test_repeated_features() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from dpsql.functions.feature_scores import best_cluster, point_scores
 from dpsql.functions.registry import plan_from_json
 from dpsql.functions.score_filter import draw_features, noisy_counts, noisy_scores, released_counts
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
-from dpsql.mechanisms.partition_selection import laplace_tail, normal_tail, partition_selection
+from dpsql.mechanisms.count_noise import GaussianCountNoise, LaplaceCountNoise, TruncatedCountNoise
+from dpsql.mechanisms.key_limits import limits_by_row
+from dpsql.mechanisms.partition_selection import LAWS, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
 
 FEATURES = [f"x{j}" for j in range(1000)]
@@ -74,20 +77,26 @@ def test_shares_of_a_private_vocabulary() -> None:
     assert gaussian.score_delta == Fraction(5, 10**7)
     assert gaussian.mu == gaussian_mu(Fraction(1, 2), Fraction(5, 10**7))
     assert laplace.score_delta is None
-    options: dict[str, Any] = {"epsilon": Fraction(1, 2), "neighbours": "add_remove", "max_keys_per_row": 10}
+    options: dict[str, Any] = {"epsilon": Fraction(1, 2), "neighbours": "add_remove", "limits": limits_by_row(10)}
     for found, delta in ((gaussian, Fraction(5, 10**7)), (laplace, Fraction(1, 10**6))):
-        both = [partition_selection(noise, delta=delta, **options) for noise in ("laplace", "gaussian")]
-        assert found.key_selection == min(both, key=lambda selection: selection.threshold)
+        every = [partition_selection(law=law, delta=delta, **options) for law in LAWS]
+        assert found.key_selection == min(every, key=lambda selection: selection.least_count)
     one = plan(**PRIVATE, max_features_per_row=1)
-    assert one.key_selection.noise == "laplace"
-    assert gaussian.key_selection.noise == "gaussian"
+    assert isinstance(one.key_selection.noise, TruncatedCountNoise)
+    assert one.key_selection.least_count == 28
+    assert isinstance(gaussian.key_selection.noise, GaussianCountNoise)
     # Noise beyond what Gaussian samplers draw is Laplace's.
-    assert plan(**PRIVATE, method="laplace", epsilon=10**7).key_selection.noise == "laplace"
+    assert plan(**PRIVATE, method="laplace", epsilon=10**7).key_selection == partition_selection(
+        epsilon=Fraction(10**7, 2),
+        delta=Fraction(1, 10**6),
+        neighbours="add_remove",
+        limits=limits_by_row(10),
+        law="laplace",
+    )
     # A limit of the rows lets an added row replace another.
     limited = plan(**PRIVATE, method="gumbel", k=2, threshold=None, score="information_gain", n_max=100)
     options["neighbours"] = "replace"
-    both = [partition_selection(noise, delta=Fraction(1, 10**6), **options) for noise in ("laplace", "gaussian")]
-    assert limited.key_selection == min(both, key=lambda selection: selection.threshold)
+    assert limited.key_selection == partition_selection(delta=Fraction(1, 10**6), **options)
     assert limited.most_rows == 100
 
 
@@ -128,10 +137,11 @@ def test_the_applied_threshold(relation: str) -> None:
     both = 2 if relation == "replace" else 1
     for score, sides, squared in (("total_count", 1, 4 * both), ("difference_count", 2, 4 * both**2)):
         laplace, gaussian = plan(score=score, **options), plan(score=score, delta=1e-6, **options)
-        assert laplace.applied_threshold(1000) == laplace_tail(Fraction(4 * both), Fraction(1, sides * 1000))
+        chance = Fraction(1, sides * 1000)
+        assert laplace.applied_threshold(1000) == LaplaceCountNoise(scale=Fraction(4 * both)).least(chance)
         deviation = math.sqrt(squared) / float(gaussian.mu)
         assert gaussian.deviation(1000) == pytest.approx(deviation)
-        assert gaussian.applied_threshold(1000) == pytest.approx(deviation * normal_tail(Fraction(1, sides * 1000)))
+        assert gaussian.applied_threshold(1000) == pytest.approx(deviation * NormalDist().inv_cdf(1 - float(chance)))
         assert plan(score=score, **{**options, "threshold": 10**6}).applied_threshold(1000) == 10**6
         assert plan(score=score, **options, false_positives=1000).applied_threshold(1000) == 1
     for score in ("purity", "information_gain"):

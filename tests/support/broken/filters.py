@@ -1,4 +1,4 @@
-"""Broken feature filters: unlimited thresholds, exact memberships, wrong thresholds for keys, and sensitivities of old.
+"""Broken feature filters: unlimited thresholds, exact memberships, and sensitivities of old.
 
 The first part gives exact laws of mechanisms that were published or that a careless reading leads to. The second plants
 faults in `dp_score_filter` itself, for tests through SQL.
@@ -18,6 +18,7 @@ from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter_plan
 from dpsql.mechanisms import choices
 from dpsql.mechanisms import partition_selection as keys
+from dpsql.mechanisms.key_limits import limits_by_row
 from dpsql.statistics import feature_counts, presence
 from support.broken.planting import Fault, planted
 from support.laws.filters import Bits, Noise, comparison_chance, comparison_law, product_law
@@ -169,34 +170,6 @@ def exact_membership_law(scores: Sequence[int], *, scale: float, centres: tuple[
     return law
 
 
-def continuous_threshold(selection: keys.PartitionSelection, *, keys_per_row: int, delta: float) -> Any:
-    """Return a selection of keys with the threshold of continuous Laplace noise.
-
-    Parameters
-    ----------
-    selection : PartitionSelection
-        Under add_remove, of single rows; any noise.
-    keys_per_row : int
-    delta : float
-
-    Returns
-    -------
-    selection : PartitionSelection
-        ``1 + (r / epsilon) ln(r / (2 delta))``.
-
-    Notes
-    -----
-    - **What is wrong**: discrete Laplace noise has ``2 / (1 + exp(-epsilon / r))`` times the tail at whole numbers, and
-      Gaussian noise has another tail altogether.
-    - **Caught by**: the exact delta of the law, `support.laws.filters.excess`.
-    - **Counter-example**: r = 1: 1.7 times delta with discrete Laplace noise at epsilon = 2. Gaussian noise
-      of (1, 1e-6) with the Laplace threshold: about a thousand times delta.
-    """
-    laplace = selection.noise == "laplace"
-    scale = float(selection.scale) if laplace else float(keys_per_row)
-    return replace(selection, threshold=1 + scale * math.log(keys_per_row / (2 * delta)))
-
-
 def repeated_features_delta(epsilon: Fraction, delta: Fraction, *, max_features_per_row: int) -> Fraction:
     """Return the true delta of Gaussian noise for sqrt(r) when one row may count r times for one feature.
 
@@ -308,11 +281,15 @@ def _every_name(names: Sequence[str], counts: Any, selection: Any, **_: Any) -> 
     return sorted(names)
 
 
-def _threshold_of_one(noise: str, **options: Any) -> Any:
+def _threshold_of_one(**options: Any) -> Any:
     """For units of several rows: the noise of c r keys, with the threshold of a key that rises by 1."""
-    right = keys.partition_selection(noise, **options)
-    rows = options["max_rows_per_unit"]
-    return replace(right, threshold=right.threshold - rows + 1)
+    right = keys.partition_selection(**options)
+    rows = max(rows for _, rows in options["limits"].lone)
+    return replace(right, threshold=right.threshold - (rows - 1) * right.noise.unit)
+
+
+def _limits_of_one_row(keys_per_row: int, rows: int) -> Any:
+    return limits_by_row(keys_per_row)
 
 
 _real_keep = presence.keep_features
@@ -361,7 +338,7 @@ BROKEN_FILTERS = {
     ),
     "vocabulary of one row": Fault(
         "the vocabulary is drawn with the noise for single rows",
-        ((choices, "partition_selection", _of_one_row(keys.partition_selection)),),
+        ((choices, "limits_by_row", _limits_of_one_row),),
     ),
     "unlimited rows": Fault("a row counts for all its features", ((presence, "keep_features", _unlimited),)),
 }

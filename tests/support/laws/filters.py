@@ -26,6 +26,7 @@ from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
 from dpsql.statistics.feature_counts import exact_scores
+from support.laws.keys import upper_tail
 from support.laws.selection import one_shot_law
 
 Array = NDArray[np.float64]
@@ -173,16 +174,10 @@ def normal_tail_chance(deviation: float, x: float) -> float:
 
 def released_keys_law(counts: Mapping[str, int], selection: PartitionSelection) -> dict[frozenset[str], float]:
     """Return the law of `dpsql.mechanisms.partition_selection.select_partitions`, for a handful of keys."""
-    if selection.noise == "laplace":
-        chances = {
-            key: discrete_laplace_tail(float(selection.scale), selection.threshold - count)
-            for key, count in counts.items()
-        }
-    else:
-        chances = {
-            key: normal_tail_chance(selection.deviation, selection.threshold - count) for key, count in counts.items()
-        }
-    return product_law(chances)
+    noise = selection.noise
+    return product_law(
+        {key: upper_tail(noise, selection.threshold - count * noise.unit) for key, count in counts.items()}
+    )
 
 
 def product_law(chances: Mapping[Any, float]) -> dict[frozenset[Any], float]:
