@@ -23,8 +23,10 @@ import secrets
 import numpy as np
 
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
+from dpsql.contract.condition import columns_of
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
+from dpsql.engines.duckdb.filtering import NAMED, absent_columns, kept
 from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
@@ -133,8 +135,10 @@ class Statement:
 
     # Where rows come from.
 
-    def _input(self) -> str:
+    def _input(self, *, probed: bool = False) -> str:
         """Return the FROM item that names each column by its part in the call and makes absent columns recognizable.
+
+        Only rows that meet the call's condition are in it, unless it is `probed` for types, by the gate.
 
         It is repeated wherever rows are read, instead of being a CTE: DuckDB 1.5.6 crashes on a frame that it finds
         as a Python variable inside a CTE that is not materialized and is read twice.
@@ -146,13 +150,18 @@ class Statement:
         """
         whole = self._name("source")
         parts, named = self._columns(whole)
-        absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+        judged = {} if probed else absent_columns(self.plan.condition)
+        types = {name: judged.get(name, "NULL::STRUCT(dpsql_missing BOOLEAN)") for name in named}
+        absent = ", ".join(f"{null} AS {name}" for name, null in types.items())
         source = source_sql(self.plan.source)
-        return (
+        rows = (
             f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
             f"LATERAL (SELECT {parts} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
             "AS found) AS input"
         )
+        if probed or self.plan.condition is None:
+            return rows
+        return f"({kept(rows, ', '.join(self._parts), self.plan.condition, self.zero)}) AS input"
 
     def _columns(self, source: str) -> tuple[str, list[str]]:
         """Return the columns that are selected from a source by their part in the call, and those that are named."""
@@ -176,17 +185,20 @@ class Statement:
         parts = [row, column(layout.privacy_unit), column(layout.row_id)]
         if layout.kind == "long":
             parts += [column(str(layout.features)), column(layout.value)]
+        if self.plan.condition is not None:
+            parts.append(struct({name: column(name) for name in columns_of(self.plan.condition)}))
         return ", ".join(f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)), named
 
     @property
     def _parts(self) -> tuple[str, ...]:
         """Names of the columns of `_input`."""
         parts = ("dpsql_row", "dpsql_unit", "dpsql_row_id")
-        return (*parts, "dpsql_feature", "dpsql_value") if self.plan.layout.kind == "long" else parts
+        long = ("dpsql_feature", "dpsql_value") if self.plan.layout.kind == "long" else ()
+        return (*parts, *long, *(() if self.plan.condition is None else (NAMED,)))
 
     def _gate(self) -> str:
         plan = text(self.plan.to_json())
-        probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._input()} LIMIT 0)"
+        probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._input(probed=True)} LIMIT 0)"
         return self._step(
             "gate",
             f"SELECT {call('dpsql_gate', text(self.function), plan, probe, view_texts(self.plan))} AS gate",
