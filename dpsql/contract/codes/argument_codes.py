@@ -212,4 +212,10 @@ ENTRIES = (
         "`explain` was given no statement, several, or one that DuckDB runs in several steps, such as PIVOT.",
         "Give one statement, without EXPLAIN or ANALYZE before it.",
     ),
+    Code(
+        "P070",
+        "`condition` is not a condition on one row, or it says what no condition may say: a subquery, a position, a "
+        "parameter, or a function that is not listed.",
+        "Give columns, literals, comparisons and the listed functions; compute anything else in a view.",
+    ),
 )
