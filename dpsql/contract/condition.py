@@ -60,6 +60,11 @@ _RESERVED = frozenset(
     "AND BETWEEN CASE CAST DISTINCT ELSE END EXISTS FALSE FROM ILIKE IN IS LAMBDA LIKE NOT NULL OR SELECT THEN TRUE "
     "TRY_CAST WHEN WHERE".split()
 )
+# Names that DuckDB gives a value where a table has no such column, quoted or not: time, user and place of the session.
+_SESSION = frozenset(
+    "current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime "
+    "localtimestamp session_user user".split()
+)
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
@@ -290,6 +295,10 @@ class _Reader:
     def _named(self) -> str:
         """Return a column of the row, or a field of a column that is a struct."""
         name = self._name()
+        if fold(name) in _SESSION or fold(name).startswith("dpsql_"):
+            raise ParameterError(
+                "P070", f"condition names {show(name)}, which may stand for more than a column. Rename it in a view."
+            )
         sql = self._column(self.columns.setdefault(fold(name), name))
         while self._take("."):
             if self._kind not in ("word", "quoted"):

@@ -82,7 +82,5 @@ def test_functions_see_the_rows_that_meet_a_condition(watch: Watch, number: int,
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("source", ["table", "view with casts", "parquet by duckdb", "arrow"])
-def test_every_call_sees_the_rows_that_meet_a_condition(
-    watch: Watch, source: str, number: int, tmp_path: Path
-) -> None:
+def test_every_call_sees_the_rows_that_meet_a_condition(watch: Watch, source: str, number: int, tmp_path: Path) -> None:
     assert differences(watch, source, number, ASKED, tmp_path) == []

@@ -17,7 +17,7 @@ from dpsql.rendering import identifier, readable
 ROW = (
     "SELECT i % 7 - 2 AS a, (i * 5) % 11 - 4 AS b, i / 3 AS x, CASE WHEN i % 5 > 0 THEN 'w' || i % 3 END AS t, "
     "i % 2 = 0 AS f, DATE '2020-01-30' + (i * 9)::INTEGER AS day, {'city': 'c' || i % 2, 'in': {'n': i}} AS place, "
-    "[i, i % 3] AS l, i AS \"odd \"\"name\"\"\", i AS date FROM range(60) AS r(i)"
+    '[i, i % 3] AS l, i AS "odd ""name""", i AS date FROM range(60) AS r(i)'
 )
 UNDERSTOOD = [
     "a >= 1",
@@ -42,7 +42,7 @@ UNDERSTOOD = [
     "day >= '2020-03-01' and day < date '2021-01-01' + interval '30 days'",
     "year(day) = 2020 and extract(month from day) in (2, 3) and date_trunc('month', day) = DATE '2020-02-01'",
     "place.city = 'c1' and place.\"in\".n > 4",
-    "\"odd \"\"name\"\"\" > 5 and date < 50",
+    '"odd ""name""" > 5 and date < 50',
     "list_contains(l, 2) and len(l) = 2",
     "round(x, 1) > 2.5 and greatest(a, b, 0) = least(3, a) and abs(a) < .5e1",
     "regexp_matches(t, '^w[12]$') and length(t) = 2 and upper(t) <> 'it''s'",
@@ -117,6 +117,10 @@ REFUSED = {
     "a grouped number": "a > 1_000",
     "a hexadecimal number": "a > 0x10",
     "two values": "a b",
+    "a column of ours": "dpsql_row IS NOT NULL",
+    "the user": "current_user = t",
+    "the user in quotes": '"Session_User" = t',
+    "the day": "current_date > day",
     "a long one": "a > 1 OR " * (MOST_CHARACTERS // 9) + "a > 123456789",
     "a deep one": "(" * 60 + "a > 1" + ")" * 60,
 }  # fmt: skip
@@ -204,5 +208,5 @@ def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, nam
 
 def test_no_text_of_the_caller_is_run() -> None:
     """Every name is quoted and every function named in full, whatever is in it."""
-    sql = condition_sql('"a"" OR true --" = \'it\'\'s\' AND lower("select") = \'x\'', identifier)
-    assert sql == '(("a"" OR true --" = \'it\'\'s\') AND (system.main.lower("select") = \'x\'))'
+    sql = condition_sql("\"a\"\" OR true --\" = 'it''s' AND lower(\"select\") = 'x'", identifier)
+    assert sql == "((\"a\"\" OR true --\" = 'it''s') AND (system.main.lower(\"select\") = 'x'))"
