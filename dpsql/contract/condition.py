@@ -36,34 +36,39 @@ from dpsql.rendering import call, cast, coalesce, field, identifier, text
 # Longest condition, and the deepest nesting in one.
 MOST_CHARACTERS, _MOST_NESTED = 10_000, 40
 
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(" ".join(lines).split())
+
+
 # Built-in functions of one row. None is volatile, reads a setting of its own, or makes a long text of a short one.
-_DATES = frozenset(
-    "century date_diff date_part date_sub date_trunc day dayname dayofmonth dayofweek dayofyear decade epoch epoch_ms "
-    "hour isodow isoyear last_day microsecond millisecond minute month monthname quarter second strftime week weekday "
-    "weekofyear year yearweek".split()
+_DATES = _words(
+    "century date_diff date_part date_sub date_trunc day dayname dayofmonth dayofweek dayofyear decade epoch epoch_ms",
+    "hour isodow isoyear last_day microsecond millisecond minute month monthname quarter second strftime week weekday",
+    "weekofyear year yearweek",
 )
-KNOWN = _DATES | frozenset(
-    "abs cbrt ceil ceiling exp floor greatest isfinite isinf isnan least ln log log10 log2 pow power round sign sqrt "
-    "trunc "
-    "ascii contains ends_with instr left length lower ltrim prefix regexp_full_match regexp_matches right rtrim "
-    "starts_with strlen strpos substr substring suffix trim upper "
-    "len list_contains make_date make_timestamp strptime try_strptime".split()
+KNOWN = _DATES | _words(
+    "abs cbrt ceil ceiling exp floor greatest isfinite isinf isnan least ln log log10 log2 pow power round sign sqrt",
+    "trunc",
+    "ascii contains ends_with instr left length lower ltrim prefix regexp_full_match regexp_matches right rtrim",
+    "starts_with strlen strpos substr substring suffix trim upper",
+    "len list_contains make_date make_timestamp strptime try_strptime",
 )
-_TYPES = frozenset(
-    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT FLOAT DOUBLE DECIMAL VARCHAR "
-    "DATE TIME TIMESTAMP TIMESTAMPTZ INTERVAL UUID BLOB".split()
+_TYPES = _words(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT FLOAT DOUBLE DECIMAL VARCHAR",
+    "DATE TIME TIMESTAMP TIMESTAMPTZ INTERVAL UUID BLOB",
 )
 _OTHER_TYPES = {"BOOL": "BOOLEAN", "INT": "INTEGER", "REAL": "FLOAT", "NUMERIC": "DECIMAL", "TEXT": "VARCHAR"}
 _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 # Words that are no columns unless they are quoted.
-_RESERVED = frozenset(
-    "AND BETWEEN CASE CAST DISTINCT ELSE END EXISTS FALSE FROM ILIKE IN IS LAMBDA LIKE NOT NULL OR SELECT THEN TRUE "
-    "TRY_CAST WHEN WHERE".split()
+_RESERVED = _words(
+    "AND BETWEEN CASE CAST DISTINCT ELSE END EXISTS FALSE FROM ILIKE IN IS LAMBDA LIKE NOT NULL OR SELECT THEN TRUE",
+    "TRY_CAST WHEN WHERE",
 )
 # Names that DuckDB gives a value where a table has no such column, quoted or not: time, user and place of the session.
-_SESSION = frozenset(
-    "current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime "
-    "localtimestamp session_user user".split()
+_SESSION = _words(
+    "current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime",
+    "localtimestamp session_user user",
 )
 _TOKEN = re.compile(
     r"""\s*(?:

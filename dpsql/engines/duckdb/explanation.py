@@ -97,7 +97,7 @@ class _ReadableStatement(Statement):
         checked = call("dpsql_gate", text(self.function), "$arguments", "$column_types", "$views")
         return f"{rows},\n{self._step('gate', f'SELECT {checked} AS ticket', kept=True)}"
 
-    def _input(self) -> str:
+    def _input(self, *, probed: bool = False) -> str:
         return "input"
 
 
