@@ -337,8 +337,8 @@ RELEASE = Argument(
 )
 CONDITION = Argument(
     "condition",
-    "A condition on one row as text, such as 'age >= 18': only rows that meet it count. Rows for which it is NULL or "
-    "raises do not.",
+    "A condition on one row as text, such as 'age >= 18': only rows that meet it count. Rows for which it is NULL "
+    "or an error do not.",
     check=condition.checked,
     statistic=True,
     table_only=True,
