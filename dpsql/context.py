@@ -434,7 +434,8 @@ class Context:
             if self._session.fail_open_calls(plan, before):
                 raise InternalError("I001", f"{plan.function} {FAILED}") from None
             reason = str(error).splitlines()[0] if isinstance(error, _NAMING_ERRORS) else "DuckDB cannot read it."
-            raise SourceError("S001", f"source {show(plan.source)}: {reason} Check the source's name.") from None
+            check = "Check the source's name" + ("." if plan.condition is None else ", and the types in the condition.")
+            raise SourceError("S001", f"source {show(plan.source)}: {reason} {check}") from None
 
     @contextmanager
     def _named(self, source: object) -> Iterator[str]:

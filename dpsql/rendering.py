@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _for_people: ContextVar[bool] = ContextVar("for_people", default=False)
-_OPERATORS = frozenset(("+", "-", "*", "/", "//", "%", "||", ">>"))
+# Functions that are operators, and how people write them.
+_OPERATORS = {sign: sign for sign in ("+", "-", "*", "/", "//", "%", "||", ">>")} | {"~~": "LIKE", "~~*": "ILIKE"}
 _TEXT = re.compile(r"'([^']*)'")
 
 
@@ -71,7 +72,8 @@ def call(function: str, *arguments: str, **named: str) -> str:
 def _plain_call(function: str, arguments: tuple[str, ...], named: Mapping[str, str]) -> str:
     """Return a call as one writes it by hand."""
     if function in _OPERATORS:
-        return f"({f' {function} '.join(arguments)})"
+        sign = _OPERATORS[function]
+        return f"({sign}{arguments[0]})" if len(arguments) == 1 else f"({f' {sign} '.join(arguments)})"
     if function == "list_value":
         return f"[{', '.join(arguments)}]"
     if function == "list_extract":

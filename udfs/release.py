@@ -97,6 +97,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
             "row_id": "dpsql_row_id",
             "features": "dpsql_feature",
             "value": "dpsql_value",
+            "condition": "dpsql_condition",
         }
         others = {part: kinds[name] for part, name in parts.items() if name in kinds}
         private = function_of(function).spends

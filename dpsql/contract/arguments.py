@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from dpsql.contract import parameters
+from dpsql.contract import condition, parameters
 from dpsql.contract.json import Json
 from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.relation import NEIGHBOURS
@@ -337,9 +337,17 @@ RELEASE = Argument(
     "release",
     "Name of this release. The same call with the same name returns the stored result and costs nothing.",
 )
+CONDITION = Argument(
+    "condition",
+    "A condition on one row as text, such as 'age >= 18': only rows that meet it count. Rows for which it is NULL "
+    "or an error do not.",
+    check=condition.checked,
+    statistic=True,
+    table_only=True,
+)
 # For wide and array layouts; the long layout also has a value.
-COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, DATASET, RELEASE)
-PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, DATASET, RELEASE)
+COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, DATASET, RELEASE, CONDITION)
+PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, DATASET, RELEASE, CONDITION)
 
 
 def stated(argument: Argument) -> Argument:

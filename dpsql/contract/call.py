@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsql.contract.feature_columns import check_ids, column_of, features_of, refuse_lossless
+from dpsql.contract.feature_columns import check_condition, check_ids, column_of, features_of, refuse_lossless
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
@@ -154,7 +154,8 @@ class Call(ABC):
         row : pyarrow struct type
             Types of the columns that hold target and features.
         others : dict of pyarrow types
-            Types of privacy unit, row id and the long layout's columns, by role.
+            Types of privacy unit, row id and the long layout's columns, by role; for the condition, a struct of the
+            columns that it names.
         types : sequence of str
             SQL types of the columns that the call groups by.
 
@@ -169,6 +170,8 @@ class Call(ABC):
         position, kind = column_of(kinds, "target", layout.target)
         target = TargetCode.resolve(plan, kind, layout.target)
         check_ids(layout, others)
+        if "condition" in others:
+            check_condition(others["condition"])
         found = features_of(plan, kinds, others)
         call = cls(plan, found.names, target, (position, *found.positions), found.elements, found.left_out)
         call.check()

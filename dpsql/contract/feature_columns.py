@@ -82,6 +82,12 @@ def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:
                 raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
 
 
+def check_condition(named: pa.DataType) -> None:
+    """Raise if the condition names a column that the source lacks; a field of the type is a column that it names."""
+    for column in named:
+        require(column.type, "condition's", column.name)
+
+
 def refuse_lossless(row: pa.StructType) -> None:
     """Raise if a session setting makes DuckDB export booleans and HUGEINT in its own Arrow format."""
     for field in row:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
+from dpsql.contract.arguments import CONDITION, EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
 from dpsql.contract.events import Event
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -66,6 +66,8 @@ class Plan(ABC):
         Name of the budget charged.
     release : str or None
         Name of the release.
+    condition : str or None
+        The condition that rows must meet to count, see `dpsql.contract.condition`; None for all rows.
     placement : Placement or None
         Where the rows come from and which budgets are charged; None if not determined.
     """
@@ -79,6 +81,7 @@ class Plan(ABC):
     max_rows_per_unit: int
     dataset: str
     release: str | None
+    condition: str | None = None
     placement: Placement | None = None
 
     function: ClassVar[str]
@@ -136,6 +139,7 @@ class Plan(ABC):
             max_rows_per_unit=cls._rows_per_unit(given, layout),
             dataset=dataset,
             release=release,
+            condition=known(str, CONDITION.read(given)) if given.get(CONDITION.name) is not None else None,
             **own,
         )
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
+    CONDITION,
     DATASET,
     MAX_ROWS_PER_UNIT,
     NEIGHBOUR_RELATION,
@@ -88,4 +89,4 @@ UNIT = (
     MAX_GROUPS_PER_UNIT,
     MAX_ROWS_PER_UNIT_GROUP,
 )
-BUDGET = (DATASET, RELEASE)
+BUDGET = (DATASET, RELEASE, CONDITION)

@@ -9,14 +9,15 @@
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, cells := NULL, lower := NULL, upper := NULL,
   target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  dataset := NULL, release := NULL
+  dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_auc', 'table', dpsql_lineage(source, release), source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, cells := cells, lower := lower, upper := upper,
       target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release)));
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release,
+      condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_auc(
   y, p, epsilon := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL,

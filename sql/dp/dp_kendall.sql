@@ -7,7 +7,7 @@
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
+  max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_kendall', 'table', dpsql_lineage(source, release), source,
@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       target_levels := target_levels, mechanism := mechanism, split := split, blocks := blocks,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      value := value, dataset := dataset, release := release)));
+      value := value, dataset := dataset, release := release, condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, mechanism := NULL,

@@ -10,7 +10,8 @@
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, target_levels := NULL, neighbours := NULL,
-  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL,
+  condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_logistic_regression', 'table', dpsql_lineage(source, release), source,
@@ -18,7 +19,8 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
       delta := delta, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
       target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release)));
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
+      condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,

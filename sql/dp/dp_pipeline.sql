@@ -10,7 +10,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL,
   split := NULL, blocks := NULL, n_rows := NULL, bounds_share := NULL, scale_share := NULL, count_share := NULL,
   count_failure := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := NULL
+  value := NULL, dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_pipeline', 'table', dpsql_lineage(source, release), source,
@@ -22,7 +22,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
       split := split, blocks := blocks, n_rows := n_rows, bounds_share := bounds_share, scale_share := scale_share,
       count_share := count_share, count_failure := count_failure, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release)));
+      dataset := dataset, release := release, condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_pipeline(
   x, y, n_features := NULL, names := NULL, k := NULL, epsilon := NULL, delta := NULL, selector := NULL, method := NULL,

@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, mechanism := NULL,
   gamma := NULL, center := NULL, center_share := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
+  max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_sis', 'table', dpsql_lineage(source, release), source,
@@ -16,7 +16,8 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
       lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
       target_levels := target_levels, mechanism := mechanism, gamma := gamma, center := center,
       center_share := center_share, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release)));
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
+      condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_sis(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,

@@ -8,7 +8,8 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, blocks := NULL, rows_per_block := NULL, count_share := NULL, count_failure := NULL,
   penalty := NULL, standardize := NULL, intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL,
-  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL,
+  condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_two_stage', 'table', dpsql_lineage(source, release), source,
@@ -17,7 +18,8 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
       target_levels := target_levels, blocks := blocks, rows_per_block := rows_per_block, count_share := count_share,
       count_failure := count_failure, penalty := penalty, standardize := standardize, intercept := intercept,
       mechanism := mechanism, gamma := gamma, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release)));
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
+      condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_two_stage(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, blocks := NULL,

@@ -8,7 +8,7 @@ CREATE OR REPLACE TEMP MACRO dp_variance(
   source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, by := NULL, keys := NULL,
   other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
   max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL,
-  release := NULL
+  release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_variance', 'table', dpsql_lineage(source, release), source,
@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_variance(
       other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
       max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
       unit_value := unit_value, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
-      release := release)));
+      release := release, condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_variance(
   y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, neighbours := NULL, noise := NULL, ddof := NULL,

@@ -39,7 +39,7 @@ def test_table_form_takes_what_the_plan_reads(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
-    rows = {"target", "features", "prediction", "privacy_unit", "max_rows_per_unit", "row_id", "value"}
+    rows = {"target", "features", "prediction", "privacy_unit", "max_rows_per_unit", "row_id", "value", "condition"}
     if name == "dp_kendall":
         rows.add("blocks")  # rows are assigned by an id, and an aggregate has none
     columns = {"dp_quantile": ["y"], "dp_bounds": ["y"], "dp_regression_metrics": ["y", "p"]}.get(name, ["x", "y"])

@@ -48,7 +48,7 @@ def test_sql_blocks_run(patients: Path) -> None:
             for statement in con.extract_statements(block):
                 con.execute(statement).fetchall()
         spent = dict(con.execute("SELECT dataset, epsilon_spent FROM dp_budget()").fetchall())
-        assert spent == {"patients": 1.7, "sms": 1.5, "visits": 0.0}
+        assert spent == {"patients": 2.7, "sms": 1.5, "visits": 0.0}
     finally:
         con.close()
 

@@ -40,12 +40,20 @@ OPERATORS = {
     "OPERATOR_IS_NULL",
     "OPERATOR_IS_NOT_NULL",
     "COMPARE_IN",
+    "OPERATOR_TRY",
     "OPERATOR_UNPACK",
 }
 
 COLUMNS = {"target": "y", "features": ["a", "b"], "epsilon": 1, "lower": 0, "upper": 1}
 LONG = {"features": "word", "row_id": "doc", "names": ["p", "q"]}
 UNIT = {"privacy_unit": "person", "max_rows_per_unit": 2}
+# One of every kind of node that a condition has.
+CONDITION = (
+    "-age * 2 + 1 // 3 % 4 - 5 / 6 > -7 AND NOT (t LIKE 'a%' OR t NOT ILIKE 'b') AND t || 'a' IN ('c', lower(t)) AND "
+    "CASE age WHEN 1 THEN f IS NOT TRUE ELSE place.city IS NULL END AND coalesce(t, 'd') IS DISTINCT FROM 'e' AND "
+    "day + INTERVAL '1 day' BETWEEN DATE '2020-01-01' AND '2021-01-01'::DATE AND extract(year FROM day) = 2020 AND "
+    "TRY_CAST(t AS DECIMAL(9, 2)) = 1.5 AND x IS FALSE AND age IN (1, 2, 3, 4, 5, 6, 7, 8)"
+)
 OWN: dict[str, dict[str, Any]] = {
     "dp_sis": {"k": 1},
     "dp_kendall": {"k": 1},
@@ -85,6 +93,9 @@ def plans() -> Iterator[tuple[str, Plan]]:
             {"blocks": 3, "row_id": "id"},
             {"lower": None, "upper": None, "delta": 1e-6},
             {"features": None},
+            {"condition": CONDITION},
+            {"condition": CONDITION, **UNIT},
+            {"condition": CONDITION, **LONG},
             {"features": "word", "row_id": "doc", "vocabulary": "private", "delta": 1e-6, **UNIT},
             {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **UNIT},
             {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **LONG},

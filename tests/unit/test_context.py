@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.contract.arguments import NEIGHBOUR_RELATION
+from dpsql.contract.arguments import CONDITION, NEIGHBOUR_RELATION
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import FUNCTIONS
@@ -217,6 +217,8 @@ dataset : default the source's name
     Name of the budget that is charged.
 release : optional
     Name of this release. The same call with the same name returns the stored result and costs nothing.
+condition : optional
+    {CONDITION}
 
 Returns
 -------
@@ -226,5 +228,7 @@ release : Release
 Raises
 ------
 DpsqlError
-    With a code and the next step; it depends on public values only.""".replace("{RELATION}", NEIGHBOUR_RELATION.doc)
+    With a code and the next step; it depends on public values only.""".replace(
+            "{RELATION}", NEIGHBOUR_RELATION.doc
+        ).replace("{CONDITION}", CONDITION.doc)
     )

@@ -227,8 +227,14 @@ ENTRIES = (
     Code("P068", "There are more groups than can have public keys.", "Group by fewer columns, or list fewer keys."),
     Code("P069", "`keys := 'private'` is given without `delta`.", "Give `delta`; 1e-6 is usual."),
     Code(
-        "P070",
+        "P071",
         "`keys` names a table that was not declared public, or a view.",
         "Declare the table with `dp_public`, or list the keys.",
+    ),
+    Code(
+        "P070",
+        "`condition` is not a condition on one row, or it says what no condition may say: a subquery, a position, a "
+        "parameter, or a function that is not listed.",
+        "Give columns, literals, comparisons and the listed functions; compute anything else in a view.",
     ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from dpsql.contract.condition import condition_sql
 from dpsql.contract.cost import loss_text
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import Plan
@@ -19,7 +20,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import Statement
 from dpsql.errors import ParameterError
 from dpsql.ledger.recording import guarantee_text
-from dpsql.rendering import call, readable, text
+from dpsql.rendering import call, identifier, readable, text
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # The purpose of each step of a statement; a number at the end of a step's name is that of its pass.
 NOTES = {
     "gate": "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
-    "input": "Name the columns by their part in the call.",
+    "input": "Name the columns by their part in the call, in the rows that meet its condition.",
     "center": "The centre of the target: 0 between its public bounds, or a private mean, which the call pays for.",
     "target_sums": "Two exact integer sums, from which the private mean of the target is drawn.",
     "rows": "The rows that count: at most so many of one privacy unit, chosen by a keyed hash of what they hold.",
@@ -89,11 +90,14 @@ class _ReadableStatement(Statement):
 
     def _gate(self) -> str:
         columns, _ = self._columns("source")
-        rows = self._step("input", f"SELECT {columns} FROM {source_sql(self.plan.source)} AS source")
+        query = f"SELECT {columns} FROM {source_sql(self.plan.source)} AS source"
+        if self.plan.condition is not None:
+            query += f" WHERE {condition_sql(self.plan.condition, identifier)}"
+        rows = self._step("input", query)
         checked = call("dpsql_gate", text(self.function), "$arguments", "$column_types", "$views")
         return f"{rows},\n{self._step('gate', f'SELECT {checked} AS ticket', kept=True)}"
 
-    def _input(self) -> str:
+    def _input(self, *, probed: bool = False) -> str:
         return "input"
 
 

@@ -33,8 +33,8 @@ class Frame:
     ----------
     ticket, zero : str
         SQL of the values that the gate gives the call.
-    source : callable
-        Returns the FROM item of the source, by parts of the call.
+    source, probe : callable
+        Return the FROM item of the source, by parts of the call: of the rows that meet the condition, or for types alone.
     name : callable
         Returns the full name of a step.
     step : callable
@@ -44,6 +44,7 @@ class Frame:
     ticket: str
     zero: str
     source: Callable[[], str]
+    probe: Callable[[], str]
     name: Callable[[str], str]
     step: Callable[..., str]
 
@@ -118,7 +119,7 @@ class GroupedSteps:
             ticket = f"(SELECT ticket FROM {frame.name('learned')})"
         for column in self._columns:
             listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
-            witness = f"SELECT {field('dpsql_row', f'k{column}')} AS witness FROM {frame.source()} LIMIT 0"
+            witness = f"SELECT {field('dpsql_row', f'k{column}')} AS witness FROM {frame.probe()} LIMIT 0"
             value = f"TRY({call('cast_to_type', field('f', 'text'), 'witness')})"
             number, data = key("value", frame.zero)
             yield frame.step(
@@ -384,7 +385,7 @@ class GroupedSteps:
             value = call("cast_to_type", f"label{column}", f"witness{column}")
             typed.append(f"TRY({value}) ASC NULLS LAST")
             witnesses.append(f"{field('dpsql_row', f'k{column}')} AS witness{column}")
-        known = f"SELECT {', '.join(witnesses)} FROM {frame.source()} LIMIT 0"
+        known = f"SELECT {', '.join(witnesses)} FROM {frame.probe()} LIMIT 0"
         listed = ", ".join(f"{text} AS {name}" for name, text in labels.items())
         rows = (
             f"(SELECT *, {listed} FROM {frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) "

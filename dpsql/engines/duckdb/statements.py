@@ -24,8 +24,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
+from dpsql.contract.condition import columns_of
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
+from dpsql.engines.duckdb.filtering import NAMED, absent_columns, kept
 from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps
 from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
 from dpsql.functions.grouped import GroupedPlan
@@ -149,7 +151,7 @@ class Statement:
         if not isinstance(self.plan, GroupedPlan):
             return ""
         columns = [
-            f"(SELECT {field('dpsql_row', f'k{at}')} FROM {self._input()} LIMIT 0)" for at in range(len(self.plan.by))
+            f"(SELECT {field('dpsql_row', f'k{at}')} FROM {self._probe()} LIMIT 0)" for at in range(len(self.plan.by))
         ]
         columns += ["NULL::BOOLEAN"] * (len(self.plan.key_columns) - len(columns))
         return "".join(f", {column} AS key{number}" for number, column in enumerate(columns))
@@ -163,8 +165,10 @@ class Statement:
 
     # Where rows come from.
 
-    def _input(self) -> str:
+    def _input(self, *, probed: bool = False) -> str:
         """Return the FROM item that names each column by its part in the call and makes absent columns recognizable.
+
+        Only rows that meet the call's condition are in it, unless it is `probed` for types, by the gate.
 
         It is repeated wherever rows are read, instead of being a CTE: DuckDB 1.5.6 crashes on a frame that it finds
         as a Python variable inside a CTE that is not materialized and is read twice.
@@ -176,13 +180,22 @@ class Statement:
         """
         whole = self._name("source")
         parts, named = self._columns(whole)
-        absent = ", ".join(f"NULL::STRUCT(dpsql_missing BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+        judged = {} if probed else absent_columns(self.plan.condition)
+        types = {name: judged.get(name, "NULL::STRUCT(dpsql_missing BOOLEAN)") for name in named}
+        absent = ", ".join(f"{null} AS {name}" for name, null in types.items())
         source = source_sql(self.plan.source)
-        return (
+        rows = (
             f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
             f"LATERAL (SELECT {parts} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
             "AS found) AS input"
         )
+        if probed or self.plan.condition is None:
+            return rows
+        return f"({kept(rows, ', '.join(self._parts), self.plan.condition, self.zero)}) AS input"
+
+    def _probe(self) -> str:
+        """Return the FROM item of all rows, for the types of its columns."""
+        return self._input(probed=True)
 
     def _columns(self, source: str) -> tuple[str, list[str]]:
         """Return the columns that are selected from a source by their part in the call, and those that are named."""
@@ -202,17 +215,20 @@ class Statement:
         parts = [row, column(layout.privacy_unit), column(layout.row_id)]
         if layout.kind == "long":
             parts += [column(str(layout.features)), column(layout.value)]
+        if self.plan.condition is not None:
+            parts.append(struct({name: column(name) for name in columns_of(self.plan.condition)}))
         return ", ".join(f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)), named
 
     @property
     def _parts(self) -> tuple[str, ...]:
         """Names of the columns of `_input`."""
         parts = ("dpsql_row", "dpsql_unit", "dpsql_row_id")
-        return (*parts, "dpsql_feature", "dpsql_value") if self.plan.layout.kind == "long" else parts
+        long = ("dpsql_feature", "dpsql_value") if self.plan.layout.kind == "long" else ()
+        return (*parts, *long, *(() if self.plan.condition is None else (NAMED,)))
 
     def _gate(self) -> str:
         plan = text(self.plan.to_json())
-        probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._input()} LIMIT 0)"
+        probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._probe()} LIMIT 0)"
         given = [text(self.function), plan, probe, view_texts(self.plan), *self._key_types(probe)]
         return self._step("gate", f"SELECT {call('dpsql_gate', *given)} AS gate", kept=True)
 
@@ -424,7 +440,7 @@ class Statement:
         """Add up the rows of every group; see `dpsql.engines.duckdb.grouped_steps`."""
         if not isinstance(self.plan, GroupedPlan):
             raise TypeError("the statistic is of another plan")
-        frame = Frame(self.ticket, self.zero, self._input, self._name, self._step)
+        frame = Frame(self.ticket, self.zero, self._input, self._probe, self._name, self._step)
         return list(GroupedSteps(self.plan, frame).steps())
 
     def _feature_counts(self) -> list[str]:

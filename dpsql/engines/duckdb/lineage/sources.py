@@ -320,7 +320,7 @@ class Sources:
         Raises
         ------
         ParameterError
-            P070: no table of this name was declared public, or it is a view.
+            P071: no table of this name was declared public, or it is a view.
         """
         catalog = self.catalog()
         found = named(table, self.declarations(), catalog)
@@ -329,7 +329,7 @@ class Sources:
             path = catalog.path(found.table)
         if path is None:
             raise ParameterError(
-                "P070",
+                "P071",
                 f"keys: {show(table)} is no table that was declared public. Its owner runs "
                 f"SELECT dp_public({literal(table)}); or list the keys.",
             )
