@@ -34,7 +34,7 @@ class Frame:
     ticket, zero : str
         SQL of the values that the gate gives the call.
     source, probe : callable
-        Return the FROM item of the source, by parts of the call: of the rows that meet the condition, or for types alone.
+        Return the FROM item of the source, by parts of the call: of rows that meet the condition, or for types alone.
     name : callable
         Returns the full name of a step.
     step : callable
