@@ -42,6 +42,7 @@ _ORDER = (
     "quantiles",
     "cells",
     "error_bound",
+    "ddof",
     "score",
     "threshold",
     "max_features_per_row",

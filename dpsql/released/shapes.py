@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpsql.released.results import Area, Curve, Filtered, Fitted
+from dpsql.released.results import Area, Curve, FeatureMoments, Filtered, Fitted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,6 +98,18 @@ def _confusion(result: Curve) -> Rows:
     return confusion_rows(result)
 
 
+def _covariance(result: FeatureMoments) -> Rows:
+    from dpsql.released.covariance import covariance
+
+    return list(covariance(result).rows(diagonal=True))
+
+
+def _correlation(result: FeatureMoments) -> Rows:
+    from dpsql.released.covariance import correlation
+
+    return list(correlation(result).rows(diagonal=False))
+
+
 RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked, list)
 FILTERED = Shape(
     "filtered",
@@ -114,4 +126,10 @@ AREA = Shape("area", {"auc": "DOUBLE"}, _area)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 _RATES = ("accuracy", "precision", "recall", "f1")
 CONFUSION = Shape("confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion)
-SHAPES = (RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)
+_PAIR = {
+    **dict.fromkeys(("feature_1", "feature_2"), "VARCHAR"),
+    **dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE"),
+}
+COVARIANCE = Shape("covariance", _PAIR, _covariance)
+CORRELATION = Shape("correlation", _PAIR, _correlation)
+SHAPES = (RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION, COVARIANCE, CORRELATION)

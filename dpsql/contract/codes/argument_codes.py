@@ -22,7 +22,7 @@ ENTRIES = (
         "The target is numeric and has no bounds.",
         "Give `target_lower` and `target_upper` from domain knowledge, or two `target_levels`.",
     ),
-    Code("P005", "An argument is not one of the words that it takes.", "Choose a word from the list in the message."),
+    Code("P005", "An argument is not one of the few values that it takes.", "Choose one from the list in the message."),
     Code(
         "P006",
         "A share or a probability is not strictly between 0 and 1.",
@@ -212,4 +212,5 @@ ENTRIES = (
         "`explain` was given no statement, several, or one that DuckDB runs in several steps, such as PIVOT.",
         "Give one statement, without EXPLAIN or ANALYZE before it.",
     ),
+    Code("P070", "There are fewer features than the function needs.", "Name at least two features."),
 )

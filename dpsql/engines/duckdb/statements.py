@@ -167,11 +167,11 @@ class Statement:
 
         row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
         if layout.kind != "wide" or layout.features is not None:
-            columns = [layout.target]
-            if layout.kind == "array":
-                columns.append(str(layout.features))
-            elif layout.kind == "wide":
+            columns = [layout.target] if layout.target else []
+            if layout.kind == "wide":
                 columns += layout.features or ()
+            elif layout.kind == "array" or not columns:  # long rows without a target: a struct has at least one field
+                columns.append(str(layout.features))
             row = struct({name: column(name) for name in columns})
         parts = [row, column(layout.privacy_unit), column(layout.row_id)]
         if layout.kind == "long":
