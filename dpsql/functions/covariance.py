@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpsql.contract.arguments import Argument, Signature
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.functions.feature_moments import MomentsCall, MomentsPlan, moments_signature
 from dpsql.progress import Progress
-from dpsql.released.results import FeatureMoments
 from dpsql.statistics.feature_moments import CompleteProducts
 
 
@@ -59,7 +59,7 @@ class CovarianceCall(MomentsCall):
 
     plan: CovariancePlan
 
-    def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], FeatureMoments]:
+    def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], dict[str, Json]]:
         """Return the draw of the moments, whose record has the divisor."""
         draw = super().prepare(statistic, progress)
         return lambda: {**draw(), "ddof": self.plan.ddof}

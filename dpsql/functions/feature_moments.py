@@ -25,6 +25,7 @@ from dpsql.contract.arguments import (
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import usable_mu
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
@@ -34,7 +35,6 @@ from dpsql.kernels.fixed_point import FIXED_POINT_BITS, Integers
 from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
-from dpsql.released.results import FeatureMoments
 from dpsql.statistics.feature_moments import (
     COARSE_UNIT,
     UNIT,
@@ -153,17 +153,17 @@ class MomentsCall(BoundedCall):
         """Return empty products."""
         return CompleteProducts(self.maps)
 
-    def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], FeatureMoments]:
+    def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], dict[str, Json]]:
         """Return the draw of the moments."""
         moments = statistic.moments()
         count = len(self.features)
 
-        def draw() -> FeatureMoments:
+        def draw() -> dict[str, Json]:
             noisy = draw_moments(self.plan, moments, count)
             sums, squares, products = 1 + count, 1 + 2 * count, len(noisy)
             return {
                 "names": list(self.features),
-                "bounds": self.intervals or [],
+                "bounds": [list(interval) for interval in self.intervals or []],
                 "rows": noisy[0],
                 "sums": noisy[1:sums],
                 "squares": noisy[sums:squares],

@@ -1,20 +1,21 @@
 """Covariances and correlations from noisy moments of features: post-processing, so they cost no privacy.
 
-A release keeps the noisy moments of `dpsql.statistics.feature_moments`: the number of rows n, and of the features, scaled
-to z in [-1, 1], sums s, ``Q_i = sum(z_i**2 - 1/2)`` and ``P_ij = sum z_i z_j``. All have independent noise of one law. With
-``P_ii = Q_i + n / 2`` and the noisy mean ``m = s / n``, the noisy covariance of z is ``C = P / n - m m'``.
+A release keeps the noisy moments of `dpsql.statistics.feature_moments`: the number of rows n, and of the features,
+scaled to z in [-1, 1], sums s, ``Q_i = sum(z_i**2 - 1/2)`` and ``P_ij = sum z_i z_j``. All have independent noise of
+one law. With ``P_ii = Q_i + n / 2`` and the noisy mean ``m = s / n``, the noisy covariance of z is ``C = P / n - m
+m'``.
 
 *Values.* Noise can make C indefinite, so its negative eigenvalues become 0. That moves it to the nearest positive
-semidefinite matrix, which is never farther from the true one. A variance is then at most ``1 - m_i**2``, as of any values
-in [-1, 1].
+semidefinite matrix, which is never farther from the true one. A variance is then at most ``1 - m_i**2``, as of any
+values in [-1, 1].
 
 *Standard errors* follow from the derivatives of the formula at the released values.
 
-*Intervals.* Each of the six numbers of a pair (n, two sums, two squares, one product) is within `reach` of its true value
-with a chance of ``1 - 0.05 / 6`` at least, so all six are with a chance of 95 %. An interval is the range of the formula
-over that box: at the corners of squares and products, in which it is monotone, and on a grid of rows and sums. It is
-conservative, and often [-1, 1] for correlations. It is about these rows, clipped to the bounds, and about one pair at a
-time; it says nothing of sampling.
+*Intervals.* Each of the six numbers of a pair (n, two sums, two squares, one product) is within `reach` of its true
+value with a chance of ``1 - 0.05 / 6`` at least, so all six are with a chance of 95 %. An interval is the range of
+the formula over that box: at the corners of squares and products, in which it is monotone, and on a grid of rows and
+sums. It is conservative, and often [-1, 1] for correlations. It is about these rows, clipped to the bounds, and about
+one pair at a time; it says nothing of sampling.
 """
 
 from __future__ import annotations
@@ -167,7 +168,8 @@ def _semidefinite(matrix: Doubles, most: Doubles) -> Doubles:
 def _normalised(matrix: Doubles) -> Doubles:
     """Return a covariance matrix with positive variances as correlations."""
     spread = np.sqrt(np.diagonal(matrix))
-    return np.clip(matrix / np.outer(spread, spread), -1.0, 1.0)
+    normalised: Doubles = np.clip(matrix / np.outer(spread, spread), -1.0, 1.0)
+    return normalised
 
 
 def _correlation_errors(moments: _Moments, noisy: Doubles, value: Doubles, deviation: float) -> Doubles:

@@ -1,42 +1,48 @@
 """Sums of features, of their squares and of their products, and how far one privacy unit moves them.
 
-Units: a feature is an integer ``q_i`` in ``[-S, S]`` (`fixed_point`), ``z_i = q_i / S``, and p is the number of features.
-A row in which a feature is NULL or NaN is left out of every sum. Any other row adds::
+Units: a feature is an integer ``q_i`` in ``[-S, S]`` (`fixed_point`), ``z_i = q_i / S``, and p is the number of
+features. A row in which a feature is NULL or NaN is left out of every sum. Any other row adds::
 
     f(z) = (1,  z_1 … z_p,  z_1**2 - 1/2 … z_p**2 - 1/2,  z_i z_j for i < j)
 
 The released integers are ``2 S**2`` times the sum of f. For G, the exact products of the columns ``(S, q_1 … q_p)``,
-they are ``2 G_00``, ``2 G_0i``, ``2 G_ii - G_00`` and ``2 G_ij``. So the rows are counted once for all moments, and each
-product of two features is there once.
+they are ``2 G_00``, ``2 G_0i``, ``2 G_ii - G_00`` and ``2 G_ij``. So the rows are counted once for all moments, and
+each product of two features is there once.
 
-Sensitivities in units of f, with a unit of at most m rows, and ``D**2 = 4 floor((p + 1) / 2) ceil((p + 1) / 2)``:
+Sensitivities in units of f, with a unit of at most m rows:
 
-===============  ================================  =======================
-norm             add_remove                        replace
-===============  ================================  =======================
-L2, squared      m**2 (1 + p + p/4 + p (p-1)/2)    m**2 D**2
-L1               m (1 + p + p/2 + p (p-1)/2)       twice that
-===============  ================================  =======================
+==========  ==========================================  ==================================================
+norm        add_remove                                  replace
+==========  ==========================================  ==================================================
+L2 squared  m**2 B,  B = 1 + p + p/4 + p (p-1)/2        m**2 D,  D = 4 floor((p+1)/2) ceil((p+1)/2)
+L1          m B1,  B1 = 1 + p + p/2 + p (p-1)/2         m max(B1, D1),  D1 = p (p+2)**2 / (2 (p+1))
+==========  ==========================================  ==================================================
 
-All are attained: adding by rows of corners, replacing in L2 by the corners 1 … 1 against 1 … 1 -1 … -1.
+All are attained (but for the grid of z), by m equal rows: added ones of corners; replaced ones of 1 … 1, in L2 by
+rows in which half of them are -1, in L1 by rows of -1 / (p+1).
 
-*Norms of one row.* In ``t_i = z_i**2`` the squared L2 norm ``1 + sum t_i + sum (t_i - 1/2)**2 + sum t_i t_j`` is convex in
-each ``t_i``, so that it is largest where every ``t_i`` is 0 or 1; with k ones it is ``1 + k + p/4 + k (k-1)/2``. In L1, each
-of ``|z_i|``, ``|z_i| + |z_i**2 - 1/2|`` and ``|z_i z_j|`` is largest at ``|z_i| = 1``. A unit adds at most m such rows: the
-triangle inequality.
+*One row.* In ``t_i = z_i**2`` its squared L2 norm ``1 + sum t_i + sum (t_i - 1/2)**2 + sum t_i t_j`` is convex in each
+``t_i``, hence largest where every ``t_i`` is 0 or 1; with k ones it is ``1 + k + p/4 + k (k-1)/2``. In L1, each of
+``|z_i| + |z_i**2 - 1/2|`` and ``|z_i z_j|`` is largest at ``|z_i| = 1``. A unit adds at most m such rows: the triangle
+inequality.
 
-*Two rows.* With ``a = z + z'`` and ``b = z - z'``::
+*A row for another.* A replacement takes away k rows and adds k'. They form min(k, k') pairs, and the rows left over
+have norms of at most sqrt(B) and B1; as B <= D, it suffices to bound pairs. With ``a = z + z'``, ``b = z - z'``,
+``u_i = |a_i|`` and ``v_i = |b_i|``, so that ``u_i + v_i <= 2``, the differences are ``b_i``, ``a_i b_i`` and ``(a_i b_j + a_j b_i) / 2``.
 
-    ||f(z) - f(z')||**2 = |b|**2 + |a|**2 |b|**2 / 4 + (a'b)**2 / 4 + sum (a_i b_i)**2 / 2,      |a_i| + |b_i| <= 2
+In L1 they add up to at most ``sum v_i + sum u_i v_i + sum (u_i v_j + u_j v_i) / 2``, the last over i < j. This grows
+in each ``u_i``, so let ``u_i = 2 - v_i``. With ``T = sum v_i`` it is ``(p+2) T - sum v_i**2 / 2 - T**2 / 2``, which
+by ``sum v_i**2 >= T**2 / p`` is at most ``(p+2) T - T**2 (p+1) / (2 p)``, hence at most D1.
 
-This grows in each ``|a_i|`` and ``|b_i|``, so let ``|b_i| = 2 t`` and ``|a_i| = 2 (1 - t)``. With ``X = sum |b_j|**2``,
-``Y = sum |a_j|**2`` and ``T = sum |a_j b_j| <= sqrt(X Y)`` over ``j != i``, what depends on t is::
+In L2, ``|b|**2 + |a|**2 |b|**2 / 4 + (a'b)**2 / 4 + sum (a_i b_i)**2 / 2`` is their sum of squares. It grows in each
+``u_i`` and ``v_i`` where ``(sum u_i v_i)**2`` stands for ``(a'b)**2``. Let ``v_i = 2 t`` and ``u_i = 2 - 2 t`` for
+one i, and over the others ``X = sum v_j**2``, ``Y = sum u_j**2``, ``T = sum u_j v_j <= sqrt(X Y)``. What depends on t
+is::
 
     g(t) = 4 t**2 + (1-t)**2 X + t**2 Y + 2 t (1-t) T + 16 t**2 (1-t)**2,      g(0) = X,  g(1) = 4 + Y
 
-Let M be the larger of X and 4 + Y, and ``w = t (1-t) <= 1/4``. As ``sqrt(M (M-4)) <= M - 2``, ``g <= M - 4 w + 16 w**2 <= M``.
-So the maximum has every t at 0 or 1; with k ones it is ``4 k (1 + p - k)``, at most ``D**2``. A replacement takes away k rows
-and adds k' rows: min(k, k') pairs at most D apart, and rows left over whose norms are at most D, too.
+Let M be the larger of X and 4 + Y, and ``w = t (1-t) <= 1/4``. As ``sqrt(M (M-4)) <= M - 2``, it follows that
+``g <= M - 4 w + 16 w**2 <= M``. So every ``v_i`` is 0 or 2; where k of them are 2 the sum is ``4 k (1 + p - k) <= D``.
 """
 
 from __future__ import annotations
@@ -85,7 +91,8 @@ def squared_l2_sensitivity(neighbours: str, features: int, max_rows_per_unit: in
 def l1_sensitivity(neighbours: str, features: int, max_rows_per_unit: int = 1) -> Fraction:
     """Return the L1 sensitivity of all moments together, in rows; for parameters see `squared_l2_sensitivity`."""
     added = 1 + Fraction(3 * features, 2) + math.comb(features, 2)
-    return relation_of(neighbours, max_rows_per_unit).norm(added)
+    pair = Fraction(features * (features + 2) ** 2, 2 * (features + 1))
+    return max_rows_per_unit * relation_of(neighbours, max_rows_per_unit).pick(added, max(added, pair))
 
 
 def coarse_l1_sensitivity(neighbours: str, features: int, max_rows_per_unit: int = 1) -> Fraction:
