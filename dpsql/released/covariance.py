@@ -20,7 +20,7 @@ one pair at a time; it says nothing of sampling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -147,6 +147,12 @@ def correlation(record: FeatureMoments) -> MatrixEstimate:
     for matrix, known in ((value, 1.0), (std_error, 0.0), (lower, 1.0), (upper, 1.0)):
         np.fill_diagonal(matrix, known)
     return MatrixEstimate(record["names"], value, std_error, lower, upper)
+
+
+MATRICES: Mapping[str, Callable[[FeatureMoments], MatrixEstimate]] = {
+    "dp_covariance": covariance,
+    "dp_correlation": correlation,
+}
 
 
 def _half_widths(record: FeatureMoments) -> Doubles:

@@ -28,7 +28,8 @@ inequality.
 
 *A row for another.* A replacement takes away k rows and adds k'. They form min(k, k') pairs, and the rows left over
 have norms of at most sqrt(B) and B1; as B <= D, it suffices to bound pairs. With ``a = z + z'``, ``b = z - z'``,
-``u_i = |a_i|`` and ``v_i = |b_i|``, so that ``u_i + v_i <= 2``, the differences are ``b_i``, ``a_i b_i`` and ``(a_i b_j + a_j b_i) / 2``.
+``u_i = |a_i|`` and ``v_i = |b_i|``, so that ``u_i + v_i <= 2``, the differences are ``b_i``, ``a_i b_i`` and
+``(a_i b_j + a_j b_i) / 2``.
 
 In L1 they add up to at most ``sum v_i + sum u_i v_i + sum (u_i v_j + u_j v_i) / 2``, the last over i < j. This grows
 in each ``u_i``, so let ``u_i = 2 - v_i``. With ``T = sum v_i`` it is ``(p+2) T - sum v_i**2 / 2 - T**2 / 2``, which
