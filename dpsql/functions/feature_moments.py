@@ -43,8 +43,8 @@ from dpsql.statistics.feature_moments import (
     squared_l2_sensitivity,
 )
 
-# The ledger keeps half a million numbers of a call at most.
-MOST_FEATURES = 1000
+# A call releases, and the ledger keeps, a number for each of at most 125,250 pairs.
+MOST_FEATURES = 500
 # With more features Laplace noise is far larger than Gaussian noise at usual deltas.
 MOST_PURE = 3
 # Chance that one of the six numbers of a pair is out of reach.

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -199,18 +199,19 @@ _Formula = Callable[[float, Doubles, Doubles, Doubles, Doubles], Doubles]
 def _range(moments: _Moments, reach: float, formula: _Formula) -> tuple[Doubles, Doubles]:
     """Return the least and the largest value of a formula in the box, each of shape (p, p), in [-1, 1]."""
     low, high = np.full(moments.products.shape, np.inf), np.full(moments.products.shape, -np.inf)
-    for rows, first, second in product(_GRID, repeat=3):
-        for products, squares in product(_CORNERS, repeat=2):
-            found = formula(
-                max(1.0, moments.rows + reach * rows),
-                moments.sums + reach * first,
-                moments.sums + reach * second,
-                moments.products + reach * products,
-                moments.squares + reach * squares,
-            )
-            np.minimum(low, found, out=low)
-            np.maximum(high, found, out=high)
-    return np.clip(low, -1.0, 1.0), np.clip(high, -1.0, 1.0)
+    sides = product(_GRID, combinations_with_replacement(_GRID, 2), _CORNERS, _CORNERS)
+    for rows, (first, second), products, squares in sides:
+        found = formula(
+            max(1.0, moments.rows + reach * rows),
+            moments.sums + reach * first,
+            moments.sums + reach * second,
+            moments.products + reach * products,
+            moments.squares + reach * squares,
+        )
+        np.minimum(low, found, out=low)
+        np.maximum(high, found, out=high)
+    # Sums the other way round give the transpose.
+    return np.clip(np.minimum(low, low.T), -1.0, 1.0), np.clip(np.maximum(high, high.T), -1.0, 1.0)
 
 
 def _covariance_at(rows: float, first: Doubles, second: Doubles, products: Doubles, squares: Doubles) -> Doubles:

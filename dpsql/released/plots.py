@@ -229,12 +229,12 @@ def _coefficients(rows: Rows, ax: Axes) -> None:
 
 
 def _matrix(estimate: MatrixEstimate, ax: Axes) -> None:
-    """Draw a matrix as colours around 0; squares without one are NULL."""
+    """Draw a matrix as colours around 0; NULL is grey."""
     from matplotlib.colors import LinearSegmentedColormap
 
     count, shown = len(estimate.names), np.ma.masked_invalid(estimate.value)
     most = float(abs(shown).max() or 1.0)
-    colours = LinearSegmentedColormap.from_list("dpsql", [SECOND, "#ffffff", LINE])
+    colours = LinearSegmentedColormap.from_list("dpsql", [SECOND, "#ffffff", LINE]).with_extremes(bad=GRID)
     image = ax.imshow(shown, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
     if count <= _MOST_BARS:
