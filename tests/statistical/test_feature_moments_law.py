@@ -18,6 +18,7 @@ from dpsql.functions import feature_moments as module
 from dpsql.functions.correlation import CorrelationPlan
 from dpsql.functions.feature_moments import draw_moments
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from dpsql.statistics.feature_moments import moments_length
 from dpsql.testing.distribution import fit, runs_needed
 from support.laws.feature_moments import row_of_moments
 
@@ -52,8 +53,7 @@ def standardised(
     """Return the noise of each release in units of its size; the sensitivities are taken for `factor` times theirs."""
     stated = plan(*setting, delta)
     features = setting[2]
-    first, second = np.triu_indices(features, 1)
-    exact = np.array([3 * UNIT + 12345678 * j for j in range(1 + 2 * features + len(first))], dtype=object)
+    exact = np.array([3 * UNIT + 12345678 * j for j in range(moments_length(features))], dtype=object)
     size = NOISE[setting][0] / MU if delta else NOISE[setting][1]
     found: list[np.ndarray] = []
     times = Fraction(factor)
