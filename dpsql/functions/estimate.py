@@ -42,7 +42,6 @@ _ORDER = (
     "quantiles",
     "cells",
     "error_bound",
-    "ddof",
     "score",
     "threshold",
     "max_features_per_row",

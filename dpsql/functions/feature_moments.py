@@ -155,7 +155,7 @@ class MomentsCall(BoundedCall):
 
     def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], dict[str, Json]]:
         """Return the draw of the moments."""
-        moments = statistic.moments()
+        moments = statistic.total()
         count = len(self.features)
 
         def draw() -> dict[str, Json]:
@@ -182,7 +182,7 @@ def draw_moments(plan: MomentsPlan, moments: Integers, features: int) -> list[fl
     ----------
     plan : MomentsPlan
     moments : ndarray of Python ints
-        As `CompleteProducts.moments` returns them.
+        As `CompleteProducts.total` returns them.
     features : int
         Number of features.
 

@@ -168,7 +168,7 @@ def _semidefinite(matrix: Doubles, most: Doubles) -> Doubles:
     spread = np.diagonal(nearest)
     shrink = np.sqrt(np.minimum(1.0, np.maximum(most, 0.0) / np.maximum(spread, _TINY)))
     shrunk: Doubles = nearest * np.outer(shrink, shrink)
-    return shrunk
+    return (shrunk + shrunk.T) / 2  # symmetric to the last bit
 
 
 def _normalised(matrix: Doubles) -> Doubles:

@@ -137,7 +137,7 @@ class CompleteProducts(Fold):
             quantise(columns[1:], middle, scale)
             self._sums.add(columns.T)
 
-    def moments(self) -> Integers:
+    def total(self) -> Integers:
         """Return ``2 S**2`` times the sum of f, as Python ints: rows, p sums, p squares, and products by i, then j."""
         products = self._sums.total().astype(object)
         features = len(products) - 1

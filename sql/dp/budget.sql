@@ -67,10 +67,10 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   rows_per_block := NULL, count_share := NULL, radius := NULL, intercept := NULL, method := NULL, selector := NULL,
   selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
   target_upper := NULL, row_norm := NULL, rounds := NULL, bounds_share := NULL, scale_share := NULL, quantiles := NULL,
-  cells := NULL, error_bound := NULL, ddof := NULL, score := NULL, threshold := NULL, max_features_per_row := NULL,
-  n_max := NULL, cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL,
-  vocabulary_share := NULL, regularization := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL,
-  curve := NULL, max_rows_per_unit := NULL
+  cells := NULL, error_bound := NULL, score := NULL, threshold := NULL, max_features_per_row := NULL, n_max := NULL,
+  cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL,
+  regularization := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL, curve := NULL,
+  max_rows_per_unit := NULL
 ) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
     function,
@@ -81,9 +81,9 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
       intercept := intercept, method := method, selector := selector, selection_share := selection_share,
       selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, row_norm := row_norm, rounds := rounds, bounds_share := bounds_share,
-      scale_share := scale_share, quantiles := quantiles, cells := cells, error_bound := error_bound, ddof := ddof,
-      score := score, threshold := threshold, max_features_per_row := max_features_per_row, n_max := n_max,
-      cutoff := cutoff, false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
+      scale_share := scale_share, quantiles := quantiles, cells := cells, error_bound := error_bound, score := score,
+      threshold := threshold, max_features_per_row := max_features_per_row, n_max := n_max, cutoff := cutoff,
+      false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
       vocabulary_share := vocabulary_share, regularization := regularization, thresholds := thresholds,
       n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve,
       max_rows_per_unit := max_rows_per_unit))) AS entry);

@@ -32,7 +32,7 @@ def moments(table: Any, features: int) -> list[int]:
     values = [[math.nan if value is None else value for value in row] for row in table]
     fold = CompleteProducts(affine_maps([(-1.0, 1.0)] * features))
     fold.add(np.empty(0), np.array(values, dtype=np.float64).reshape(-1, features).T, Batch())
-    return list(fold.moments())
+    return list(fold.total())
 
 
 def moved(first: Any, second: Any, features: int) -> tuple[Fraction, Fraction, int]:
