@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from dpsql.mechanisms import gaussian, parts
-from dpsql.mechanisms.gaussian import GaussianRelease
+from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_release
+from dpsql.noise.discrete import discrete_gaussian, discrete_laplace
 from support.broken.planting import planted
 
 
@@ -68,17 +69,17 @@ def observe_moments(run: Callable[[], list[Any]], first: MomentsSeen | None = No
     def released(values: Any, **options: Any) -> GaussianRelease:
         answer = gaussian_release(values, **options)
         seen.append(([int(value) for value in values], answer))
-        return answer if first is None else first.answer  # type: ignore[no-any-return]
+        return answer if first is None else first.answer
 
     def summed(part: Any, sums: Any, l1_sensitivity: Any) -> list[int]:
         answer = draw_sums(part, sums, l1_sensitivity)
         seen.append((list(sums), answer))
-        return answer if first is None else first.answer  # type: ignore[no-any-return]
+        return answer if first is None else first.answer
 
-    gaussian_release, draw_sums = gaussian.gaussian_release, parts.LaplaceNoise.draw_sums
+    draw_sums = parts.LaplaceNoise.draw_sums
     with planted(
-        (gaussian, "discrete_gaussian", spied("gaussian", gaussian.discrete_gaussian)),
-        (parts, "discrete_laplace", spied("laplace", parts.discrete_laplace)),
+        (gaussian, "discrete_gaussian", spied("gaussian", discrete_gaussian)),
+        (parts, "discrete_laplace", spied("laplace", discrete_laplace)),
         (parts, "gaussian_release", released),
         (parts.LaplaceNoise, "draw_sums", summed),
     ):
