@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Rational
 from typing import ClassVar
 
 from dpsql.contract.arguments import Argument, Signature
@@ -17,9 +19,8 @@ from dpsql.statistics.feature_moments import CompleteProducts
 
 
 def _ddof(given: object) -> int:
-    for known in (0, 1):
-        if given == known and not isinstance(given, bool):
-            return known
+    if isinstance(given, (Rational, Decimal, float)) and not isinstance(given, bool) and given in (0, 1):
+        return 0 if given == 0 else 1
     raise ParameterError(
         "P005",
         f"ddof must be one of 0, 1; got {show(given)}. Give 1 for the covariance of a sample, as covar_samp, or 0 for "
