@@ -198,7 +198,7 @@ def draw_moments(plan: MomentsPlan, moments: Integers, features: int) -> list[fl
     unit = (plan.neighbours, features, plan.max_rows_per_unit)
     if plan.mu is None:
         laplace: LaplaceNoise = plan.measurement["moments"]
-        noisy = laplace.draw_sums([int(value) >> FIXED_POINT_BITS for value in moments], coarse_l1_sensitivity(*unit))
+        noisy = laplace.draw([int(value) >> FIXED_POINT_BITS for value in moments], coarse_l1_sensitivity(*unit))
         return [value / COARSE_UNIT for value in noisy]
     gaussian: GaussianNoise = plan.measurement["moments"]
     squared = UNIT**2 * squared_l2_sensitivity(*unit)

@@ -68,16 +68,10 @@ class LaplaceNoise(Part):
         return Fraction(given) / self.epsilon
 
     @sampled
-    def draw(self, values: Sequence[int]) -> list[int]:
+    def draw(self, values: Sequence[int], l1_sensitivity: Fraction | int | None = None) -> list[int]:
         """Return a few integers of any size with noise."""
-        noise = discrete_laplace(self.scale(), len(values))
+        noise = discrete_laplace(self.scale(l1_sensitivity), len(values))
         return [int(value) + int(by) for value, by in zip(values, noise, strict=True)]
-
-    @sampled
-    def draw_sums(self, sums: Sequence[int], l1_sensitivity: Fraction | int) -> list[int]:
-        """Return integers of any size with noise, for a sensitivity that is known with the draw."""
-        noise = discrete_laplace(self.scale(l1_sensitivity), len(sums))
-        return [int(value) + int(by) for value, by in zip(sums, noise, strict=True)]
 
     @sampled
     def draw_counts(self, counts: Longs, l1_sensitivity: Fraction | int) -> Longs:

@@ -117,7 +117,7 @@ def covariance(record: FeatureMoments) -> MatrixEstimate:
     moments, ddof = _Moments.of(record), record["ddof"]
     widths = _half_widths(record)
     noisy = moments.covariance()
-    value = _semidefinite(noisy, 1 - moments.means**2)
+    value = _shrunk(_semidefinite(noisy), 1 - moments.means**2)
     low, high = _range(moments, record["reach"], _covariance_at)
     np.fill_diagonal(low, np.clip(np.diagonal(low), 0.0, 1.0))
     unit = np.outer(widths, widths)
@@ -141,7 +141,7 @@ def correlation(record: FeatureMoments) -> MatrixEstimate:
     clear, inner = moments.part(kept), np.ix_(kept, kept)
     value, std_error = np.full((2, *noisy.shape), np.nan)
     if len(kept):
-        value[inner] = _normalised(_semidefinite(noisy[inner], 1 - clear.means**2))
+        value[inner] = _normalised(_semidefinite(noisy[inner]))
         std_error[inner] = _correlation_errors(clear, noisy[inner], value[inner], deviation)
     lower, upper = _range(moments, record["reach"], _correlation_at)
     for matrix, known in ((value, 1.0), (std_error, 0.0), (lower, 1.0), (upper, 1.0)):
@@ -161,14 +161,18 @@ def _half_widths(record: FeatureMoments) -> Doubles:
     return widths
 
 
-def _semidefinite(matrix: Doubles, most: Doubles) -> Doubles:
-    """Return the nearest positive semidefinite matrix, shrunk so that its diagonal is at most `most`."""
+def _semidefinite(matrix: Doubles) -> Doubles:
+    """Return the nearest positive semidefinite matrix; no number of its diagonal is smaller."""
     values, vectors = np.linalg.eigh(matrix)
-    nearest = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    spread = np.diagonal(nearest)
-    shrink = np.sqrt(np.minimum(1.0, np.maximum(most, 0.0) / np.maximum(spread, _TINY)))
-    shrunk: Doubles = nearest * np.outer(shrink, shrink)
-    return (shrunk + shrunk.T) / 2  # symmetric to the last bit
+    nearest: Doubles = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return (nearest + nearest.T) / 2  # symmetric to the last bit
+
+
+def _shrunk(matrix: Doubles, most: Doubles) -> Doubles:
+    """Return a covariance matrix with its diagonal at most `most`, and the same correlations."""
+    shrink = np.sqrt(np.minimum(1.0, most / np.maximum(np.diagonal(matrix), _TINY)))
+    shrunk: Doubles = matrix * np.outer(shrink, shrink)
+    return shrunk
 
 
 def _normalised(matrix: Doubles) -> Doubles:

@@ -142,3 +142,12 @@ def test_hidden_variances_are_null_and_few_rows_have_no_covariance() -> None:
     assert np.isnan(none.value).all()
     assert np.isfinite(none.lower).all()
     assert np.isfinite(none.upper).all()
+
+
+def test_a_mean_at_a_bound_leaves_correlations() -> None:
+    z = table(500, 2, middle=0.9, width=0.5)
+    record = noisy(z, 1.0, np.random.default_rng(4))
+    record["sums"] = [record["rows"] + 1.0, record["sums"][1]]
+    record["squares"] = [record["rows"] * 0.8, record["squares"][1]]
+    assert np.isfinite(correlation(record).value).all()
+    assert covariance({**record, "ddof": 0}).value[0, 0] == 0

@@ -60,11 +60,11 @@ def observe_moments(run: Callable[[], list[Any]], first: MomentsSeen | None = No
     seen: list[tuple[list[int], Any]] = []
 
     def spied(kind: str, sampler: Callable[..., Any]) -> Callable[..., Any]:
-        def draw(spread: Fraction, size: int, **options: Any) -> Any:
+        def sample(spread: Fraction, size: int, **options: Any) -> Any:
             drawn.append((kind, spread))
             return sampler(spread, size, **options)
 
-        return draw
+        return sample
 
     def released(values: Any, **options: Any) -> GaussianRelease:
         answer = gaussian_release(values, **options)
@@ -72,16 +72,16 @@ def observe_moments(run: Callable[[], list[Any]], first: MomentsSeen | None = No
         return answer if first is None else first.answer
 
     def summed(part: Any, sums: Any, l1_sensitivity: Any) -> list[int]:
-        answer = draw_sums(part, sums, l1_sensitivity)
+        answer = draw(part, sums, l1_sensitivity)
         seen.append((list(sums), answer))
         return answer if first is None else first.answer
 
-    draw_sums = parts.LaplaceNoise.draw_sums
+    draw = parts.LaplaceNoise.draw
     with planted(
         (gaussian, "discrete_gaussian", spied("gaussian", discrete_gaussian)),
         (parts, "discrete_laplace", spied("laplace", discrete_laplace)),
         (parts, "gaussian_release", released),
-        (parts.LaplaceNoise, "draw_sums", summed),
+        (parts.LaplaceNoise, "draw", summed),
     ):
         rows = run()
     [(kind, spread)], [(moments, answer)] = drawn, seen
