@@ -179,6 +179,16 @@ class Context:
         """Draw private bounds that hold the bulk of a column."""
         return self._release_of("dp_bounds", source, arguments)
 
+    @_releases("dp_covariance")
+    def dp_covariance(self, source: object, **arguments: object) -> Release:
+        """Release the covariance matrix of columns privately."""
+        return self._release_of("dp_covariance", source, arguments)
+
+    @_releases("dp_correlation")
+    def dp_correlation(self, source: object, **arguments: object) -> Release:
+        """Release the correlation matrix of columns privately."""
+        return self._release_of("dp_correlation", source, arguments)
+
     @_releases("dp_regression_metrics")
     def dp_regression_metrics(self, source: object, **arguments: object) -> Release:
         """Measure predictions privately."""

@@ -130,7 +130,7 @@ class Call(ABC):
         Public names of the features, in the order of the statistic.
     target : TargetCode
     positions : tuple of int
-        Positions of the target and the features in a row's struct.
+        Positions of the target and the features in a row's struct; -1 for no target.
     elements : tuple of int or None
         Positions of the features in a vector; None for the whole vector.
     left_out : str
@@ -167,8 +167,10 @@ class Call(ABC):
         refuse_lossless(row)
         layout = plan.layout
         kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
-        position, kind = column_of(kinds, "target", layout.target)
-        target = TargetCode.resolve(plan, kind, layout.target)
+        position, target = -1, TargetCode()
+        if layout.target:
+            position, kind = column_of(kinds, "target", layout.target)
+            target = TargetCode.resolve(plan, kind, layout.target)
         check_ids(layout, others)
         if "condition" in others:
             check_condition(others["condition"])
@@ -249,7 +251,9 @@ class Call(ABC):
         return self.plan.target_levels or ((False, True) if levels == ("false", "true") else levels)
 
     def coded_target(self, rows: pa.StructArray) -> NDArray[np.float64]:
-        """Return the target of a batch of rows as doubles."""
+        """Return the target of a batch of rows as doubles; NaN where the function has no target."""
+        if not self.plan.layout.target:
+            return np.full(len(rows), np.nan)
         coded = self.target.code(rows.field(self.positions[0]))
         if rows.null_count:
             coded[rows.is_null().to_numpy(zero_copy_only=False)] = self.target.neutral

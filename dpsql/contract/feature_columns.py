@@ -168,7 +168,7 @@ def _why_not(kind: pa.DataType) -> str:
 def _apart(plan: Plan) -> set[str]:
     """Return the folded names of the target and id columns."""
     layout = plan.layout
-    return {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column is not None}
+    return {fold(column) for column in (layout.target, layout.privacy_unit, layout.row_id) if column}
 
 
 def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ class Layout:
     kind : {'wide', 'array', 'long'}
         See the module docstring.
     target : str
-        Column of the target.
+        Column of the target; ``''`` for a function without a target.
     features : tuple of str, str or None
         Wide: the columns, None for every numeric one. Array: the vector's column. Long: the column
         that names the feature.
@@ -62,7 +62,9 @@ class Layout:
         ParameterError
             If the arguments fit no layout, or contradict each other.
         """
-        target = text("target", arguments.get("target"), hint="Give the name of the target's column.")
+        target = ""
+        if "target" in arguments:
+            target = text("target", arguments["target"], hint="Give the name of the target's column.")
         unit = _column(arguments, "privacy_unit", "Give the name of the id's column.")
         value, row_id = (_column(arguments, name, "Give the name of a column.") for name in ("value", "row_id"))
         names, n_features = _vector(arguments)
@@ -100,7 +102,7 @@ class Layout:
         parts = {"target": self.target, "privacy_unit": self.privacy_unit, "row_id": self.row_id, "value": self.value}
         seen: dict[str, str] = {}
         for part, column in parts.items():
-            if column is None:
+            if not column:
                 continue
             other = seen.setdefault(fold(column), part)
             if other != part and {other, part} != {"privacy_unit", "row_id"}:

@@ -220,11 +220,11 @@ class Plan(ABC):
         layout = self.layout
         if layout.kind == "wide" and layout.features is None:
             return None
-        columns = [layout.target]
-        if layout.kind == "array":
-            columns.append(str(layout.features))
-        elif layout.kind == "wide":
+        columns = [layout.target] if layout.target else []
+        if layout.kind == "wide":
             columns += layout.features or ()
+        elif layout.kind == "array" or not columns:  # long rows without a target: a struct has at least one field
+            columns.append(str(layout.features))
         return {name: name for name in columns}
 
     @property

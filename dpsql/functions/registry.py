@@ -21,6 +21,8 @@ from dpsql.functions.auc import AucCall, AucPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.confusion import ConfusionCall, ConfusionPlan
+from dpsql.functions.correlation import CorrelationCall, CorrelationPlan
+from dpsql.functions.covariance import CovarianceCall, CovariancePlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 from dpsql.functions.logistic_regression import LogisticCall, LogisticPlan
@@ -38,6 +40,8 @@ from dpsql.released.shapes import (
     AREA,
     COEFFICIENTS,
     CONFUSION,
+    CORRELATION,
+    COVARIANCE,
     FILTERED,
     INTERVAL,
     METRICS,
@@ -107,6 +111,12 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES, "Draw private quantiles of a column."),
     "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL, "Draw private bounds that hold the bulk of a column."),
+    "dp_covariance": Function(
+        CovariancePlan, CovarianceCall, COVARIANCE, "Release the covariance matrix of columns privately."
+    ),
+    "dp_correlation": Function(
+        CorrelationPlan, CorrelationCall, CORRELATION, "Release the correlation matrix of columns privately."
+    ),
     "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS, "Measure predictions privately."),
     "dp_roc": Function(RocPlan, RocCall, ROC, "Release a ROC curve of scores privately."),
     "dp_auc": Function(AucPlan, AucCall, AREA, "Release the area under a ROC curve privately."),

@@ -30,7 +30,7 @@ from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
 from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
-from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
+from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts, gaussian_release
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
 from dpsql.mechanisms.prefix_sums import PrefixStrategy, PrefixSums, laplace_scale, noisy_prefix_sums
 from dpsql.mechanisms.smooth import smooth_area, smooth_medians
@@ -68,9 +68,9 @@ class LaplaceNoise(Part):
         return Fraction(given) / self.epsilon
 
     @sampled
-    def draw(self, values: Sequence[int]) -> list[int]:
+    def draw(self, values: Sequence[int], l1_sensitivity: Fraction | int | None = None) -> list[int]:
         """Return a few integers of any size with noise."""
-        noise = discrete_laplace(self.scale(), len(values))
+        noise = discrete_laplace(self.scale(l1_sensitivity), len(values))
         return [int(value) + int(by) for value, by in zip(values, noise, strict=True)]
 
     @sampled
@@ -246,6 +246,12 @@ class GaussianNoise(Part):
         """Return counts with noise; see `dpsql.mechanisms.gaussian.gaussian_counts`."""
         take(self, share)
         return gaussian_counts(counts, squared_sensitivity=squared_sensitivity, squared_mu=self.mu_of(share) ** 2)
+
+    def draw_sums(self, share: str, sums: Integers, *, squared_sensitivity: Fraction) -> GaussianRelease:
+        """Return integers with noise; see `dpsql.mechanisms.gaussian.gaussian_release`."""
+        take(self, share)
+        sensitivity = math.isqrt(math.ceil(squared_sensitivity) - 1) + 1  # the root, rounded up
+        return gaussian_release(sums, sensitivity=sensitivity, squared_mu=self.mu_of(share) ** 2)
 
     def draw_bounds(
         self, share: str, counts: Longs, *, neighbours: str, max_rows_per_unit: int, failure: Fraction

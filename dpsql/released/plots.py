@@ -16,6 +16,7 @@ import numpy as np
 from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
+from dpsql.released.covariance import MATRICES, MatrixEstimate
 from dpsql.released.results import Curve, Filtered
 from dpsql.released.shapes import Rows
 
@@ -119,6 +120,8 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
             "precision_recall": partial(_precision_recall, result),
             "calibration": partial(_calibration, result),
         }
+    if function in MATRICES:
+        return {"matrix": partial(_matrix, MATRICES[function](result))}
     columns = rows[0].keys() if rows else ()
     if "aggregate" in columns:
         return _aggregate_kinds(rows)
@@ -258,6 +261,23 @@ def _coefficients(rows: Rows, ax: Axes) -> None:
     _bars(ax, [row["term"] for row in shown], [row["coefficient"] for row in shown], known, "coefficient")
     if len(ranked) > len(shown):
         ax.set_title(f"largest {len(shown)} of {len(ranked)} coefficients")
+
+
+def _matrix(estimate: MatrixEstimate, ax: Axes) -> None:
+    """Draw a matrix as colours around 0; NULL is grey."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    count, shown = len(estimate.names), np.ma.masked_invalid(estimate.value)
+    most = float(abs(shown).max() or 1.0)
+    colours = LinearSegmentedColormap.from_list("dpsql", [SECOND, "#ffffff", LINE]).with_extremes(bad=GRID)
+    image = ax.imshow(shown, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, shrink=0.8)
+    if count <= _MOST_BARS:
+        names = [name if len(name) <= 12 else name[:11] + "…" for name in estimate.names]
+        ax.set_xticks(range(count), names, rotation=90, parse_math=False)
+        ax.set_yticks(range(count), names, parse_math=False)
+        return
+    ax.set(xticks=[], yticks=[], title=f"{count} features")
 
 
 def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:

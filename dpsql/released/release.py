@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
+    from dpsql.arrays import Doubles
     from dpsql.contract.json import Json
 
 
@@ -103,6 +104,26 @@ class Release:
         if "term" in self.value.column_names:
             return list(self.value.column("term").to_pylist()[1:])
         raise AttributeError(f"a release of {self.function} has no features")
+
+    def matrix(self, column: str = "value") -> Doubles:
+        """Return the matrix of a covariance or a correlation.
+
+        Parameters
+        ----------
+        column : {'value', 'std_error', 'lower', 'upper'}
+            Which numbers.
+
+        Returns
+        -------
+        matrix : ndarray of float64, shape (p, p)
+            Symmetric, in the order of the features; NaN stands for NULL, and correlations have ones on the diagonal.
+        """
+        from dpsql.released.covariance import MATRICES
+
+        if self.function not in MATRICES:
+            raise AttributeError(f"a release of {self.function} has no matrix")
+        matrix: Doubles = getattr(MATRICES[self.function](self.result), column)
+        return matrix
 
     def __repr__(self) -> str:
         rows = [[_shown(value) for value in row.values()] for row in self.value.to_pylist()]

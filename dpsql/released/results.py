@@ -43,6 +43,25 @@ class Curve(TypedDict):
     upper: float
 
 
+class FeatureMoments(TypedDict):
+    """Noisy moments of features in [-1, 1]; see `dpsql.released.covariance`.
+
+    `products` are by the first, then by the second feature, each pair once. `std_error` is the standard deviation of
+    the noise in each number, in rows, and `reach` its largest size with a chance of 1 - 0.05 / 6. A covariance has
+    `ddof`.
+    """
+
+    names: list[str]
+    bounds: Sequence[tuple[float, float]]
+    rows: float
+    sums: list[float]
+    squares: list[float]
+    products: list[float]
+    std_error: float
+    reach: float
+    ddof: NotRequired[int]
+
+
 class Area(TypedDict):
     """The area under a curve."""
 

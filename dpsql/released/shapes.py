@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpsql.released.results import Area, Curve, Filtered, Fitted
+from dpsql.released.results import Area, Curve, FeatureMoments, Filtered, Fitted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +144,18 @@ def key_types(result: Any) -> list[str]:
     return list(result["types"]) if isinstance(result, Mapping) and KEYS in result else []
 
 
+def _covariance(result: FeatureMoments) -> Rows:
+    from dpsql.released.covariance import covariance
+
+    return list(covariance(result).rows(diagonal=True))
+
+
+def _correlation(result: FeatureMoments) -> Rows:
+    from dpsql.released.covariance import correlation
+
+    return list(correlation(result).rows(diagonal=False))
+
+
 RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked, list)
 FILTERED = Shape(
     "filtered",
@@ -167,4 +179,23 @@ AGGREGATED = Shape(
     _aggregated_rows,
     table=_aggregated,
 )
-SHAPES = (AGGREGATED, RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)
+_PAIR = {
+    **dict.fromkeys(("feature_1", "feature_2"), "VARCHAR"),
+    **dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE"),
+}
+COVARIANCE = Shape("covariance", _PAIR, _covariance)
+CORRELATION = Shape("correlation", _PAIR, _correlation)
+SHAPES = (
+    AGGREGATED,
+    RANKED,
+    FILTERED,
+    COEFFICIENTS,
+    QUANTILES,
+    INTERVAL,
+    METRICS,
+    ROC,
+    AREA,
+    CONFUSION,
+    COVARIANCE,
+    CORRELATION,
+)

@@ -16,12 +16,13 @@ from dpsql.contract.plan import Plan
 from dpsql.functions.best_subset import BestSubsetPlan
 from dpsql.functions.bounds import BoundsPlan
 from dpsql.functions.feature_counts import FeatureCountsPlan
+from dpsql.functions.feature_moments import MomentsPlan
 from dpsql.functions.quantile import QuantilePlan
 from dpsql.functions.regression_metrics import SHARES, MetricsPlan
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.statistics import counts, feature_counts, xty
+from dpsql.statistics import counts, feature_counts, feature_moments, xty
 
 Row = dict[str, Any]
 # What moved, by how much, and the most that it may.
@@ -108,6 +109,11 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
         bounds = [scale * plan.epsilon * share for scale, share in zip(plan.scales, SHARES, strict=True)]
         for move, bound in zip(moves, bounds, strict=True):
             yield "a sum of errors", abs(move), bound
+    elif isinstance(plan, MomentsPlan):
+        features = next(p for p in range(1, len(moves)) if feature_moments.moments_length(p) == len(moves))
+        given = (relation, features, unit)
+        yield "moments", total, feature_moments.UNIT * feature_moments.l1_sensitivity(*given)
+        yield "squared moments", squares, feature_moments.UNIT**2 * feature_moments.squared_l2_sensitivity(*given)
     elif isinstance(plan, (ScorePlan, QuantilePlan, BoundsPlan)):
         yield "counts", total, counts.l1_sensitivity(relation, max_rows_per_unit=unit)
         yield "squared counts", squares, counts.squared_l2_sensitivity(relation, max_rows_per_unit=unit)

@@ -138,6 +138,19 @@ def _errors(seen: Seen) -> Any:
     ]
 
 
+def _moments(table: str, values: Callable[[Row], list[Any]]) -> Callable[[Seen], Any]:
+    def reference(_: Seen) -> Any:
+        rows = [values(row) for row in _rows(table)]
+        kept = [row for row in rows if all(value is not None and not math.isnan(value) for value in row)]
+        q = [[quantised(value, -4, 4) for value in row] for row in kept]
+        p = range(len(rows[0]))
+        squares = [2 * sum(row[i] ** 2 for row in q) - ONE**2 * len(q) for i in p]
+        products = [2 * sum(row[i] * row[j] for row in q) for i in p for j in p if i < j]
+        return [2 * ONE**2 * len(q), *(2 * ONE * sum(row[i] for row in q) for i in p), *squares, *products]
+
+    return reference
+
+
 REFERENCES: dict[str, Callable[[Seen], Any]] = {
     "exact_xty of listed columns": _wide("z", _number, FEATURES),
     "exact_xty of every column": _wide(
@@ -168,6 +181,8 @@ REFERENCES: dict[str, Callable[[Seen], Any]] = {
     "dp_naive_bayes of presence": _feature_counts,
     "dp_score_filter private vocabulary": _vocabulary,
     "dp_regression_metrics plain": _errors,
+    "dp_covariance plain": _moments("wide", lambda row: [row[name] for name in FEATURES]),
+    "dp_correlation of vectors": _moments("vectors", lambda row: [*(row["x"] or []), None, None, None][:3]),
 }
 
 

@@ -42,7 +42,8 @@ def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
     rows = {"target", "features", "prediction", "privacy_unit", "max_rows_per_unit", "row_id", "value", "condition"}
     if name == "dp_kendall":
         rows.add("blocks")  # rows are assigned by an id, and an aggregate has none
-    columns = {"dp_quantile": ["y"], "dp_bounds": ["y"], "dp_regression_metrics": ["y", "p"]}.get(name, ["x", "y"])
+    given = {"dp_quantile": ["y"], "dp_bounds": ["y"], "dp_regression_metrics": ["y", "p"]}
+    columns = {**given, "dp_covariance": ["x"], "dp_correlation": ["x"]}.get(name, ["x", "y"])
     if "score" in FUNCTIONS[name].plan.arguments and "label" in FUNCTIONS[name].plan.arguments:
         rows, columns = rows | {"label", "score"}, ["y", "p"]
     aggregate = signature(name, "macro")

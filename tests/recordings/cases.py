@@ -493,6 +493,23 @@ def summaries() -> Iterator[Case]:
     }
     yield from _options_of("dp_bounds", "people", bounds, ways)
 
+    matrix = {"epsilon": 1, "delta": 1e-5, **BOUNDS}
+    for function in ("dp_covariance", "dp_correlation"):
+        for layout, (source, columns) in LAYOUTS.items():
+            yield Case(f"{function}: {layout}", (table(function, source, **matrix, **columns),))
+        for name, more in _RELATIONS:
+            yield Case(f"{function}: {name}", (table(function, "people", **matrix, **WIDE, **more),))
+        yield Case(f"{function}: aggregate", (aggregate(function, "x", "vectors", **matrix),))
+        ways = {
+            "odd rows": {"source": "odd", "features": ["a", "b", "c", "d"]},
+            "no rows": {"source": "nobody"},
+            "pure": {"features": ["a", "b"], "delta": None},
+            "pure, replace, of units": {"features": ["a", "b", "c"], "delta": None, **REPLACE, **UNIT},
+            "large budget": {"epsilon": 1000},
+        }
+        yield from _options_of(function, "people", {**matrix, **WIDE}, ways)
+    yield from _options_of("dp_covariance", "people", {**matrix, **WIDE}, {"ddof": {"ddof": 0}})
+
     metrics = {"target": "y", "prediction": "guess", "epsilon": 1, "lower": 0, "upper": 10}
     yield from _column_of("dp_regression_metrics", "scored", metrics, ("target", "prediction"), "y, guess")
     ways = {"error bound": {"error_bound": 2}, "little budget": {"epsilon": 0.02}, "large budget": {"epsilon": 1000}}
@@ -700,6 +717,8 @@ def estimates() -> Iterator[Case]:
         "dp_logistic_regression, gaussian": {**columns, **BOUNDS, "delta": 1e-6},
         "dp_quantile": {"epsilon": 1, "n_rows": 5000, "lower": 0, "upper": 10, "quantiles": [0.25, 0.5, 0.75]},
         "dp_bounds": {"epsilon": 1, "n_rows": 5000},
+        "dp_covariance": {**columns, "delta": 1e-6},
+        "dp_correlation, pure of units": {"n_features": 2, "epsilon": 1, "max_rows_per_unit": 3},
         "dp_regression_metrics": {"epsilon": 1, "n_rows": 5000, "lower": 0, "upper": 10, "error_bound": 2},
         "dp_roc": {"epsilon": 1, "n_rows": 5000, "n_thresholds": 15, "curve": "tree"},
         "dp_roc, gaussian of units": {"epsilon": 1, "n_rows": 5000, "delta": 1e-6, "max_rows_per_unit": 3},

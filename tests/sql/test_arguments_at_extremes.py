@@ -82,6 +82,7 @@ TARGET_BOUNDS = {"target_lower": "0", "target_upper": "1"}
 DELTA = {"delta": "1e-6"}
 ONE = {"target": "'y'", "epsilon": "1"}
 SELECTED = {**ONE, "k": "1"}
+MATRIX = {"epsilon": "1", **BOUNDS}
 BOUNDED = {**SELECTED, **BOUNDS, **TARGET_BOUNDS}
 LABELLED = {"target": "'b'", "epsilon": "1"}
 PRESENT = {"present_above": "0.5"}
@@ -181,6 +182,20 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**ONE, **BOUNDS, **UNIT, "quantiles": "[0.25, 0.5]", "cells": "64"},
     ],
     "dp_bounds": [{**ONE, "failure": "0.01"}, {**ONE, **UNIT}],
+    "dp_covariance": [
+        {**MATRIX, **WIDE, "ddof": "0"},
+        {**MATRIX, **WIDE, **UNIT, **DELTA, "ddof": "1"},
+        {**MATRIX, **NAMED},
+        {**MATRIX, **ARRAY},
+        {**MATRIX, **LONG},
+    ],
+    "dp_correlation": [
+        {**MATRIX, **WIDE},
+        {**MATRIX, **WIDE, **UNIT, **DELTA},
+        {**MATRIX, **NAMED},
+        {**MATRIX, **ARRAY},
+        {**MATRIX, **LONG},
+    ],
     "dp_regression_metrics": [
         {**ONE, **BOUNDS, "prediction": "'a'"},
         {**ONE, **BOUNDS, **UNIT, "prediction": "'a'", "error_bound": "0.5"},
@@ -198,6 +213,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
 COLUMNS = {
     "dp_quantile": "y",
     "dp_bounds": "y",
+    **dict.fromkeys(("dp_covariance", "dp_correlation"), "x"),
     "dp_regression_metrics": "y, a",
     **dict.fromkeys(("dp_roc", "dp_auc", "dp_confusion"), "b, p"),
     **dict.fromkeys(("dp_score_filter", "dp_naive_bayes", "dp_logistic_regression"), "x, b"),

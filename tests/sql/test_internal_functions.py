@@ -43,6 +43,8 @@ AGGREGATES = {
     "dp_sis": f"dp_sis([a, b], y, n_features := 2, {SIS})",
     "dp_quantile": "dp_quantile(a, quantiles := [0.5], epsilon := 1, lower := 0, upper := 1)",
     "dp_bounds": "dp_bounds(a, epsilon := 1)",
+    "dp_covariance": "dp_covariance([a, b], n_features := 2, epsilon := 1, lower := 0, upper := 1)",
+    "dp_correlation": "dp_correlation([a, b], n_features := 2, epsilon := 1, lower := 0, upper := 1)",
     "dp_regression_metrics": "dp_regression_metrics(y, a, epsilon := 1, lower := 0, upper := 1)",
     "dp_roc": "dp_roc(z, a, epsilon := 1)",
     "dp_auc": "dp_auc(z, a, epsilon := 1)",

@@ -64,6 +64,8 @@ OWN: dict[str, dict[str, Any]] = {
     "dp_pipeline": {"k": 1, "delta": 1e-6, "target_lower": 0, "target_upper": 1},
     "dp_quantile": {"column": "a", "quantiles": 0.5},
     "dp_bounds": {"column": "a", "columns": "a"},
+    "dp_covariance": {"delta": 1e-6},
+    "dp_correlation": {"delta": 1e-6},
     "dp_regression_metrics": {"prediction": "a", "error_bound": 1},
     "dp_roc": {"label": "y", "score": "a"},
     "dp_auc": {"label": "y", "score": "a"},

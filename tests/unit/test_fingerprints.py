@@ -121,6 +121,16 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
         "8446b892fad5bb22d2afe89e4a1feb2cba9e265ca8c04e155e5f1dbaffb72f8a",
     ),
     (
+        "dp_covariance",
+        {"features": ["a", "b"], **BOUNDS, **UNIT, "epsilon": 0.3, "ddof": 0},
+        "ce297321edc50ee33cc256bbad3ffb696f9ac2420c00406ac2692e090cb35ecd",
+    ),
+    (
+        "dp_correlation",
+        {"features": "x", "n_features": 5, **BOUNDS, **BUDGET, "neighbours": "replace"},
+        "d757358b21b8f4090c9adad959001b3a5a5c4ec1a1606fcc6df0588e8a2dfda7",
+    ),
+    (
         "dp_regression_metrics",
         {"target": "y", "prediction": "p", **BOUNDS, "epsilon": 0.3, "error_bound": 0.5},
         "6f5e50c41169ef03e557e5cdeeff3fbf4c6709611e87d79c106c336398d820d0",

@@ -208,3 +208,16 @@ def test_the_command_draws_budgets_and_numbers(database: Path, tmp_path: Path) -
 def test_only_known_endings(ctx: dpsql.Context, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="P058"):
         save(replayed(ctx, "curve").plot(), tmp_path / "roc.docx")
+
+
+def test_a_matrix_has_a_square_per_pair() -> None:
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE m AS SELECT i % 10 AS a, i % 7 AS b, 3 AS c FROM range(5000) AS r(i)")
+        release = ctx.dp_correlation("m", features=["a", "b", "c"], lower=0, upper=10, epsilon=5, delta=1e-6)
+        ax = release.plot()
+        assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b", "c"]
+        [image] = ax.images
+        np.testing.assert_array_equal(np.ma.filled(image.get_array(), np.nan), release.matrix())
+        assert image.get_clim() == (-1, 1)
+        one = ctx.dp_covariance("m", features=["a"], lower=0, upper=10, epsilon=5)
+        assert one.plot("matrix").images

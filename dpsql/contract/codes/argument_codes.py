@@ -22,7 +22,7 @@ ENTRIES = (
         "The target is numeric and has no bounds.",
         "Give `target_lower` and `target_upper` from domain knowledge, or two `target_levels`.",
     ),
-    Code("P005", "An argument is not one of the words that it takes.", "Choose a word from the list in the message."),
+    Code("P005", "An argument is not one of the few values that it takes.", "Choose one from the list in the message."),
     Code(
         "P006",
         "A share or a probability is not strictly between 0 and 1.",
@@ -227,14 +227,15 @@ ENTRIES = (
     Code("P068", "There are more groups than can have public keys.", "Group by fewer columns, or list fewer keys."),
     Code("P069", "`keys := 'private'` is given without `delta`.", "Give `delta`; 1e-6 is usual."),
     Code(
-        "P071",
-        "`keys` names a table that was not declared public, or a view.",
-        "Declare the table with `dp_public`, or list the keys.",
-    ),
-    Code(
         "P070",
         "`condition` is not a condition on one row, or it says what no condition may say: a subquery, a position, a "
         "parameter, or a function that is not listed.",
         "Give columns, literals, comparisons and the listed functions; compute anything else in a view.",
     ),
+    Code(
+        "P071",
+        "`keys` names a table that was not declared public, or a view.",
+        "Declare the table with `dp_public`, or list the keys.",
+    ),
+    Code("P072", "There are fewer features than the function needs.", "Name at least two features."),
 )

@@ -56,6 +56,8 @@ _PRIVATE = (
     "dp/dp_logistic_regression.sql",
     "dp/dp_quantile.sql",
     "dp/dp_bounds.sql",
+    "dp/dp_covariance.sql",
+    "dp/dp_correlation.sql",
     "dp/dp_regression_metrics.sql",
     "dp/dp_roc.sql",
     "dp/dp_auc.sql",

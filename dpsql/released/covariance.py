@@ -1,0 +1,231 @@
+"""Covariances and correlations from noisy moments of features: post-processing, so they cost no privacy.
+
+A release keeps the noisy moments of `dpsql.statistics.feature_moments`: the number of rows n, and of the features,
+scaled to z in [-1, 1], sums s, ``Q_i = sum(z_i**2 - 1/2)`` and ``P_ij = sum z_i z_j``. All have independent noise of
+one law. With ``P_ii = Q_i + n / 2`` and the noisy mean ``m = s / n``, the noisy covariance of z is ``C = P / n - m
+m'``.
+
+*Values.* Noise can make C indefinite, so its negative eigenvalues become 0. That moves it to the nearest positive
+semidefinite matrix, which is never farther from the true one. A variance is then at most ``1 - m_i**2``, as of any
+values in [-1, 1].
+
+*Standard errors* follow from the derivatives of the formula at the released values.
+
+*Intervals.* Each of the six numbers of a pair (n, two sums, two squares, one product) is within `reach` of its true
+value with a chance of ``1 - 0.05 / 6`` at least, so all six are with a chance of 95 %. An interval is the range of
+the formula over that box: at the corners of squares and products, in which it is monotone, and on a grid of rows and
+sums. It is conservative, and often [-1, 1] for correlations. It is about these rows, clipped to the bounds, and about
+one pair at a time; it says nothing of sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+import numpy as np
+
+from dpsql.arrays import Doubles, Longs
+from dpsql.released.results import FeatureMoments
+
+# A correlation needs variances of so many standard deviations of their noise.
+_CLEAR = 2.0
+_TINY = 1e-100
+_GRID, _CORNERS = (-1.0, 0.0, 1.0), (-1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class MatrixEstimate:
+    """A symmetric matrix of released numbers; NaN stands for NULL.
+
+    Attributes
+    ----------
+    names : list of str, length p
+    value, std_error, lower, upper : ndarray of float64, shape (p, p)
+        Each number with its standard error and the ends of its 95 % interval.
+    """
+
+    names: list[str]
+    value: Doubles
+    std_error: Doubles
+    lower: Doubles
+    upper: Doubles
+
+    def rows(self, *, diagonal: bool) -> Iterator[dict[str, Any]]:
+        """Yield one row per pair of features in their order, each pair once, with or without the diagonal."""
+        first, second = np.triu_indices(len(self.names), 0 if diagonal else 1)
+        columns = ("value", "std_error", "lower", "upper")
+        numbers = np.stack([getattr(self, column)[first, second] for column in columns], axis=1)
+        for i, j, row in zip(first.tolist(), second.tolist(), numbers.tolist(), strict=True):
+            known = (None if number != number else number for number in row)
+            yield {"feature_1": self.names[i], "feature_2": self.names[j], **dict(zip(columns, known, strict=True))}
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Noisy moments: rows, sums, and a matrix of the products, whose diagonal holds the squares less half the rows."""
+
+    rows: float
+    sums: Doubles
+    products: Doubles
+
+    @classmethod
+    def of(cls, record: FeatureMoments) -> _Moments:
+        """Return the moments of a record; there is at least one row."""
+        products = np.diag(np.asarray(record["squares"], dtype=np.float64))
+        products[np.triu_indices(len(products), 1)] = record["products"]
+        products += np.triu(products, 1).T
+        return cls(max(1.0, record["rows"]), np.asarray(record["sums"], dtype=np.float64), products)
+
+    def part(self, kept: Longs) -> _Moments:
+        """Return the moments of some features."""
+        return _Moments(self.rows, self.sums[kept], self.products[np.ix_(kept, kept)])
+
+    @property
+    def means(self) -> Doubles:
+        """Noisy means of z, shape (p,), in [-1, 1]."""
+        return np.clip(self.sums / self.rows, -1.0, 1.0)
+
+    @property
+    def squares(self) -> Doubles:
+        """The diagonal of the products."""
+        return np.diagonal(self.products)
+
+    def covariance(self) -> Doubles:
+        """Return C, shape (p, p)."""
+        half = np.eye(len(self.sums)) / 2
+        return self.products / self.rows + half - np.outer(self.means, self.means)
+
+    def derivatives(self, covariance: Doubles) -> tuple[Doubles, Doubles]:
+        """Return how much C and its diagonal grow per row of noise in the number of rows, times that number."""
+        means, variances = self.means, np.diagonal(covariance)
+        return np.outer(means, means) - covariance, means**2 + 0.5 - variances
+
+    def errors(self, covariance: Doubles, deviation: float) -> Doubles:
+        """Return the standard errors of C, given the standard deviation of the noise."""
+        squares = self.means**2
+        by_rows, by_rows_of_variances = self.derivatives(covariance)
+        variance = 1 + squares[:, None] + squares + by_rows**2
+        np.fill_diagonal(variance, 1 + 4 * squares + by_rows_of_variances**2)
+        return deviation / self.rows * np.sqrt(variance)
+
+
+def covariance(record: FeatureMoments) -> MatrixEstimate:
+    """Return the covariance matrix in the features' own units; NaN where fewer rows than `ddof` + 1 are likely."""
+    moments, ddof = _Moments.of(record), record["ddof"]
+    widths = _half_widths(record)
+    noisy = moments.covariance()
+    value = _shrunk(_semidefinite(noisy), 1 - moments.means**2)
+    low, high = _range(moments, record["reach"], _covariance_at)
+    np.fill_diagonal(low, np.clip(np.diagonal(low), 0.0, 1.0))
+    unit = np.outer(widths, widths)
+    factor = moments.rows / (moments.rows - ddof) if record["rows"] >= 1 + ddof else np.nan
+    fewest, most = (max(1.0 + ddof, moments.rows + side * record["reach"]) for side in _CORNERS)
+    factors = most / (most - ddof), fewest / (fewest - ddof)
+    return MatrixEstimate(
+        names=record["names"],
+        value=value * unit * factor,
+        std_error=moments.errors(noisy, record["std_error"]) * unit * factor,
+        lower=np.minimum(low * factors[0], low * factors[1]) * unit,
+        upper=np.maximum(high * factors[0], high * factors[1]) * unit,
+    )
+
+
+def correlation(record: FeatureMoments) -> MatrixEstimate:
+    """Return the correlation matrix; NaN for features whose variance the noise hides."""
+    moments, deviation = _Moments.of(record), record["std_error"]
+    noisy = moments.covariance()
+    kept = np.flatnonzero(np.diagonal(noisy) >= _CLEAR * np.diagonal(moments.errors(noisy, deviation)))
+    clear, inner = moments.part(kept), np.ix_(kept, kept)
+    value, std_error = np.full((2, *noisy.shape), np.nan)
+    if len(kept):
+        value[inner] = _normalised(_semidefinite(noisy[inner]))
+        std_error[inner] = _correlation_errors(clear, noisy[inner], value[inner], deviation)
+    lower, upper = _range(moments, record["reach"], _correlation_at)
+    for matrix, known in ((value, 1.0), (std_error, 0.0), (lower, 1.0), (upper, 1.0)):
+        np.fill_diagonal(matrix, known)
+    return MatrixEstimate(record["names"], value, std_error, lower, upper)
+
+
+MATRICES: Mapping[str, Callable[[FeatureMoments], MatrixEstimate]] = {
+    "dp_covariance": covariance,
+    "dp_correlation": correlation,
+}
+
+
+def _half_widths(record: FeatureMoments) -> Doubles:
+    lower, upper = np.asarray(record["bounds"], dtype=np.float64).T
+    widths: Doubles = upper / 2 - lower / 2
+    return widths
+
+
+def _semidefinite(matrix: Doubles) -> Doubles:
+    """Return the nearest positive semidefinite matrix; no number of its diagonal is smaller."""
+    values, vectors = np.linalg.eigh(matrix)
+    nearest: Doubles = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return (nearest + nearest.T) / 2  # symmetric to the last bit
+
+
+def _shrunk(matrix: Doubles, most: Doubles) -> Doubles:
+    """Return a covariance matrix with its diagonal at most `most`, and the same correlations."""
+    shrink = np.sqrt(np.minimum(1.0, most / np.maximum(np.diagonal(matrix), _TINY)))
+    shrunk: Doubles = matrix * np.outer(shrink, shrink)
+    return shrunk
+
+
+def _normalised(matrix: Doubles) -> Doubles:
+    """Return a covariance matrix with positive variances as correlations."""
+    spread = np.sqrt(np.diagonal(matrix))
+    normalised: Doubles = np.clip(matrix / np.outer(spread, spread), -1.0, 1.0)
+    return normalised
+
+
+def _correlation_errors(moments: _Moments, noisy: Doubles, value: Doubles, deviation: float) -> Doubles:
+    """Return the standard errors of correlations: the lengths of the gradients by the six numbers of each pair."""
+    variances = np.diagonal(noisy)
+    unit, means = np.sqrt(np.outer(variances, variances)), moments.means
+    by_rows, by_rows_of_variances = moments.derivatives(noisy)
+    of_variances = by_rows_of_variances / variances
+    by_sum = value * (means / variances)[:, None] - means / unit
+    by_square = value / (2 * variances)
+    rows = by_rows / unit - value / 2 * (of_variances[:, None] + of_variances)
+    squared = 1 / unit**2 + by_sum**2 + by_sum.T**2 + by_square**2 + by_square.T**2 + rows**2
+    errors: Doubles = deviation / moments.rows * np.sqrt(squared)
+    return errors
+
+
+# Rows, sums of the first and of the second features, products and squares, each within its reach.
+_Formula = Callable[[float, Doubles, Doubles, Doubles, Doubles], Doubles]
+
+
+def _range(moments: _Moments, reach: float, formula: _Formula) -> tuple[Doubles, Doubles]:
+    """Return the least and the largest value of a formula in the box, each of shape (p, p), in [-1, 1]."""
+    low, high = np.full(moments.products.shape, np.inf), np.full(moments.products.shape, -np.inf)
+    sides = product(_GRID, combinations_with_replacement(_GRID, 2), _CORNERS, _CORNERS)
+    for rows, (first, second), products, squares in sides:
+        found = formula(
+            max(1.0, moments.rows + reach * rows),
+            moments.sums + reach * first,
+            moments.sums + reach * second,
+            moments.products + reach * products,
+            moments.squares + reach * squares,
+        )
+        np.minimum(low, found, out=low)
+        np.maximum(high, found, out=high)
+    # Sums the other way round give the transpose.
+    return np.clip(np.minimum(low, low.T), -1.0, 1.0), np.clip(np.maximum(high, high.T), -1.0, 1.0)
+
+
+def _covariance_at(rows: float, first: Doubles, second: Doubles, products: Doubles, squares: Doubles) -> Doubles:
+    found: Doubles = products / rows + np.eye(len(first)) / 2 - np.outer(first, second) / rows**2
+    return found
+
+
+def _correlation_at(rows: float, first: Doubles, second: Doubles, products: Doubles, squares: Doubles) -> Doubles:
+    """Return correlations; where a variance may be 0, so large that they are clipped to -1 or 1."""
+    one, other = (np.maximum(squares / rows + 0.5 - (sums / rows) ** 2, _TINY) for sums in (first, second))
+    spread = np.sqrt(one)[:, None] * np.sqrt(other)
+    found: Doubles = _covariance_at(rows, first, second, products, squares) / spread
+    return found
