@@ -278,7 +278,7 @@ def vocabulary(session: Session) -> Callable[..., pa.Array]:
 
     def one(ticket: int, listed: pa.Array) -> int:
         def learn(running: RunningCall) -> int:
-            names = [] if listed.values is None else listed.values.field("name").to_pylist()
+            names = [] if listed.values is None else listed.values.field("name").cast(pa.binary()).to_pylist()
             if running.collecting is not None:
                 running.collecting.learn(names, running.key)
             return ticket

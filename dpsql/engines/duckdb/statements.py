@@ -25,7 +25,7 @@ import numpy as np
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, HISTOGRAM, XTY, Plan
-from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
+from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place, text_bytes
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
@@ -256,27 +256,31 @@ class Statement:
             columns.append(("unit", identity("dpsql_unit")))
         columns.append(("row", identity("dpsql_row_id")))
         owners = [f"{number} AS {part}_number, {data} AS {part}_bytes" for part, (number, data) in columns]
-        parts = [*owners, *more, f"{call('dpsql_target', self.ticket, 'dpsql_row')} AS target"]
         return self._step(
             "cells",
-            f"SELECT {', '.join(parts)} FROM {self._input()} WHERE {self.ticket} IS NOT NULL AND {condition}",
+            f"SELECT {', '.join([*owners, *more])} FROM {self._input()} WHERE {self.ticket} IS NOT NULL AND {condition}",
             kept=True,
         )
+
+    @property
+    def _name_of_cell(self) -> str:
+        """The name of a cell's feature, as it is compared."""
+        return exact_text("dpsql_feature", self.zero)
 
     def _features(self) -> str:
         """Name the public features by their position."""
         listed = call("unnest", call("dpsql_features", self.ticket))
-        parts = (
-            f"{field('f', 'j')} AS j, {call('encode', field('f', 'name'))} AS name, {field('f', 'absent')} AS absent"
-        )
+        name = exact_text(field("f", "name"), self.zero)
+        parts = f"{field('f', 'j')} AS j, {name} AS name, {field('f', 'absent')} AS absent"
         return self._step("features", f"SELECT {parts} FROM (SELECT {listed} AS f)", kept=True)
 
     def _documents(self) -> list[str]:
         """One row per (unit, row id): of several targets the largest counts."""
         value = "NULL" if self.plan.layout.value is None else call("dpsql_value", self.ticket, "dpsql_value")
+        target = call("dpsql_target", self.ticket, "dpsql_row")
         targets = f"SELECT {self._document}, {call('max', 'target')} AS target FROM {self._name('cells')} GROUP BY ALL"
         return [
-            self._cells(f"{text_bytes('dpsql_feature')} AS name", f"{value} AS value"),
+            self._cells(f"{self._name_of_cell} AS name", f"{value} AS value", f"{target} AS target"),
             self._step("documents", self._capped_documents(targets), kept=True),
         ]
 
@@ -391,9 +395,13 @@ class Statement:
         ]
 
     def _feature_counts(self) -> list[str]:
-        """Hand long rows to the collector: the label of each row id, and which features it has."""
+        """Hand long rows to the collector: the labels of each row id, and the numbers of its features.
+
+        Both are lists with an element per cell, because few functions see single cells: labels are judged, and features
+        sampled, for all cells of many row ids at once.
+        """
         plan, cells = self.plan, self._name("cells")
-        name, features = text_bytes("dpsql_feature"), [self._features()]
+        name, features = self._name_of_cell, [self._features()]
         if plan.layout.value is not None:
             name = f"CASE WHEN {call('dpsql_present', self.ticket, 'dpsql_value')} THEN {name} END"
         if plan.draws_vocabulary:
@@ -409,9 +417,8 @@ class Statement:
                     kept=True,
                 ),
             ]
-        label = coalesce(f"{call('max', 'target')} FILTER (WHERE target <> 0)", "0")
         rows = (
-            f"SELECT {self._document}, {label} AS target, {call('list', 'j')} FILTER (WHERE j IS NOT NULL) AS js "
+            f"SELECT {self._document}, {call('list', 'label')} AS target, {call('list', 'j')} AS js "
             f"FROM {cells} LEFT JOIN {self._name('features')} USING (name) GROUP BY {self._document}"
         )
         rows = self._capped_documents(rows)
@@ -419,7 +426,8 @@ class Statement:
             parts = ("row",) if plan.layout.privacy_unit is None else ("unit", "row")
             rows = first_rows(rows, plan.most_rows, place(*map(self._owner, parts)))
         gathered = self._step("gathered", rows, kept=plan.passes > 1)
-        return [self._cells(f"{name} AS name"), *features, gathered, *self._passes()]
+        label = field("dpsql_row", plan.layout.target)
+        return [self._cells(f"{name} AS name", f"{label} AS label"), *features, gathered, *self._passes()]
 
     def _collected(self) -> list[str]:
         """Hand every row, with the key that decides its block, to the call's collector, once per pass."""
