@@ -138,7 +138,7 @@ class FeatureCountsCall(Call):
             known = positions.is_valid().to_numpy(zero_copy_only=False)
             lengths = np.add.reduceat(known, np.cumsum(lengths) - lengths, dtype=np.int64)
             positions = positions.drop_null()
-        collector.add_sparse(label, lengths, positions.to_numpy() - 1, batch)
+        collector.add_sparse(label, lengths, positions.to_numpy().astype(np.int64) - 1, batch)
 
     def counts(self, statistic: FeatureCounts) -> Counts:
         """Return the counts."""

@@ -26,18 +26,24 @@ def warm_up() -> None:
     compiled_kernels.start().join()
 
 
-def keep_features(
+def count_kept(
+    counts: NDArray[np.int64],
+    sides: NDArray[np.int64],
     lengths: NDArray[np.int64],
     positions: NDArray[np.int64],
     most: int,
     seeds: NDArray[np.uint64] | None,
     key: bytes,
     words: NDArray[np.uint64] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the features that count.
+) -> None:
+    """Count the features of rows that count.
 
     Parameters
     ----------
+    counts : ndarray of int64
+        For every feature of a row that counts, the place ``side + position`` is raised by 1.
+    sides : ndarray of int64, shape (rows,)
+        Of each row, >= 0, or -1 for a row that raises nothing.
     lengths : ndarray of int64, shape (rows,)
         Number of features of each row, repeats included.
     positions : ndarray of int64, shape (sum of lengths,)
@@ -49,18 +55,15 @@ def keep_features(
     key : bytes
         Secret, new for every call.
     words : ndarray of uint64, shape (features, 2), optional
-        What the hash reads of the feature at each position, different for all; by default the position, twice.
-
-    Returns
-    -------
-    rows, kept : ndarray of int64, shape (n,)
-        Row and position of each. Rows ascend; the positions of one row differ, and their order has no meaning.
+        What the hash reads of the feature at each position; by default the position, twice.
 
     Notes
     -----
     A row's features are ordered by ``mixed(words[position, 0] ^ mixed(seed ^ lanes[0]))``, of equal ones by the same
-    of the second word and lane, of equal ones by both words and at last by the position: a total order. The first
-    `most` of them count.
+    of the second word and lane, of equal ones by both words and at last by the position. This order is total, so the
+    first `most` different features are the same ones in whatever order they come and however they are repeated.
+
+    **Sensitivity**: a row raises at most `most` places, each by 1, and they follow from the row alone.
     """
     if seeds is None:
         if (lengths > most).any():
@@ -69,9 +72,7 @@ def keep_features(
     lanes = np.frombuffer(hashlib.blake2b(b"dpsql items", digest_size=16, key=key).digest(), dtype=np.uint64).copy()
     kernels = compiled_kernels(len(positions))
     if kernels is None:
-        return kept_features_numpy.keep_features(lengths, positions, most, seeds, lanes, words)
-    capacity = int(np.minimum(lengths, most).sum())
-    rows, kept = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int64)
+        kept_features_numpy.count_kept(counts, sides, lengths, positions, most, seeds, lanes, words)
+        return
     given = np.empty((0, 2), dtype=np.uint64) if words is None else words
-    count = kernels.keep_features(lengths, positions, most, seeds, lanes, given, rows, kept)
-    return rows[:count], kept[:count]
+    kernels.count_kept(counts, sides, lengths, positions, most, seeds, lanes, given)

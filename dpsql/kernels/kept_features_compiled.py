@@ -14,7 +14,6 @@ from dpsql.arrays import Longs
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-_SMALL = 40  # features of a row up to which they are sorted by insertion alone
 
 Words = NDArray[np.uint64]
 
@@ -51,29 +50,34 @@ def _tied_before(first: int, second: int, words: Words, seed: np.uint64) -> bool
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _sort(places: Words, items: Longs, words: Words, seed: np.uint64) -> None:
-    """Sort a row's features by their places, of equal ones by what else tells them apart; repeats stand together."""
-    if len(items) > _SMALL:  # what is left then is to sort those of equal places
-        order = np.argsort(places)
-        places[:] = places[order]
-        items[:] = items[order]
-    for k in range(1, len(items)):
-        place, item = places[k], items[k]
-        at = k
-        while at > 0 and (
-            place < places[at - 1] or (place == places[at - 1] and _tied_before(item, items[at - 1], words, seed))
-        ):
-            places[at] = places[at - 1]
-            items[at] = items[at - 1]
-            at -= 1
-        places[at] = place
-        items[at] = item
+    """Sort a row's features by their places, of equal ones by what else tells them apart; repeats stand together.
+
+    This is Shell's sort: most rows are short, and numba takes seconds to compile a sort of NumPy's.
+    """
+    gap = 1
+    while gap < len(items) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for k in range(gap, len(items)):
+            place, item = places[k], items[k]
+            at = k
+            while at >= gap:
+                below, other = places[at - gap], items[at - gap]
+                if below < place or (below == place and not _tied_before(item, other, words, seed)):
+                    break
+                places[at] = below
+                items[at] = other
+                at -= gap
+            places[at] = place
+            items[at] = item
+        gap //= 3
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def keep_features(
-    lengths: Longs, positions: Longs, most: int, seeds: Words, lanes: Words, words: Words, rows: Longs, kept: Longs
-) -> int:
-    """Fill in `rows` and `kept` and return how many there are; see `kept_features.keep_features`.
+def count_kept(
+    counts: Longs, sides: Longs, lengths: Longs, positions: Longs, most: int, seeds: Words, lanes: Words, words: Words
+) -> None:
+    """Count the features of rows that count; see `kept_features.count_kept`.
 
     `words` is empty where the positions stand for themselves.
     """
@@ -82,28 +86,26 @@ def keep_features(
         widest = max(widest, length)
     places, items = np.empty(widest, dtype=np.uint64), np.empty(widest, dtype=np.int64)
     start = 0
-    count = 0
     for row in range(len(lengths)):
-        length = lengths[row]
+        first, length = start, lengths[row]
+        start += length
+        if sides[row] < 0:
+            continue
         seed = _mixed(seeds[row] ^ lanes[0])
         for k in range(length):
-            item = positions[start + k]
+            item = positions[first + k]
             items[k] = item
             places[k] = _mixed(_word(words, item, 0) ^ seed)
         _sort(places[:length], items[:length], words, _mixed(seeds[row] ^ lanes[1]))
         left = most
         for k in range(length):
             if left > 0 and (k == 0 or items[k] != items[k - 1]):
-                rows[count] = row
-                kept[count] = items[k]
-                count += 1
+                counts[sides[row] + items[k]] += 1
                 left -= 1
-        start += length
-    return count
 
 
 def compile_all() -> None:
     """Compile every kernel for the types it meets."""
     one, word = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.uint64)
     lanes, words = np.zeros(2, dtype=np.uint64), np.zeros((1, 2), dtype=np.uint64)
-    keep_features(one + 1, one, 1, word, lanes, words, one.copy(), one.copy())
+    count_kept(one.copy(), one, one + 1, one, 1, word, lanes, words)

@@ -8,7 +8,23 @@ from numpy.typing import NDArray
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def keep_features(
+def count_kept(
+    counts: NDArray[np.int64],
+    sides: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    most: int,
+    seeds: NDArray[np.uint64],
+    lanes: NDArray[np.uint64],
+    words: NDArray[np.uint64] | None,
+) -> None:
+    """Count the features of rows that count; see `kept_features.count_kept`."""
+    rows, kept = _keep_features(lengths, positions, most, seeds, lanes, words)
+    side = sides[rows]
+    np.add.at(counts, (side + kept)[side >= 0], 1)
+
+
+def _keep_features(
     lengths: NDArray[np.int64],
     positions: NDArray[np.int64],
     most: int,
@@ -16,7 +32,7 @@ def keep_features(
     lanes: NDArray[np.uint64],
     words: NDArray[np.uint64] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row and the position of each feature that counts; see `kept_features.keep_features`."""
+    """Return the row and the position of each feature that counts."""
     rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
     width = int(positions.max(initial=0)) + 1
     cells = np.sort(rows * width + positions)

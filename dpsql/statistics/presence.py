@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.errors import InternalError
 from dpsql.kernels.identity import text_words
-from dpsql.kernels.kept_features import keep_features
+from dpsql.kernels.kept_features import count_kept
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.feature_counts import present_in
 
@@ -87,12 +87,9 @@ class FeatureCounts(Fold):
         if self.vocabulary is not None:
             lengths, positions = self.vocabulary.known(lengths, positions)
         words = None if self.vocabulary is None else self.vocabulary.released_words
-        rows, kept = keep_features(lengths, positions, self._most, batch.keys, batch.secret, words)
-        sides = np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
-        counting = target[rows] != 0
-        places = kept[counting] + np.where(target[rows[counting]] > 0, 0, self._width)
-        np.add.at(self._counts, places, 1)
-        self._counts[-2:] += sides
+        sides = np.where(target > 0, 0, np.where(target < 0, self._width, -1))
+        count_kept(self._counts, sides, lengths, positions, self._most, batch.keys, batch.secret, words)
+        self._counts[-2:] += np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
 
     def state(self) -> pa.RecordBatch:
         """Return the counts."""
@@ -173,9 +170,8 @@ class NameCounts(Fold):
         self, target: NDArray[np.float64], lengths: NDArray[np.int64], positions: NDArray[np.int64], batch: Batch
     ) -> None:
         """Count a batch of rows as `FeatureCounts.add_sparse` does, but regardless of their labels."""
-        words = self.vocabulary.words
-        _, kept = keep_features(lengths, positions, self.most, batch.keys, batch.secret, words)
-        np.add.at(self.counts, kept, 1)
+        sides, words = np.zeros(len(lengths), dtype=np.int64), self.vocabulary.words
+        count_kept(self.counts, sides, lengths, positions, self.most, batch.keys, batch.secret, words)
 
     def state(self) -> pa.RecordBatch:
         """Return the names seen, sorted as bytes, and their counts; the numbering of names has no fixed order."""

@@ -418,7 +418,7 @@ class Statement:
                 ),
             ]
         rows = (
-            f"SELECT {self._document}, {call('list', 'label')} AS target, {call('list', 'j')} AS js "
+            f"SELECT {self._document}, {call('list', 'label')} AS target, {call('list', cast('j', 'INTEGER'))} AS js "
             f"FROM {cells} LEFT JOIN {self._name('features')} USING (name) GROUP BY {self._document}"
         )
         rows = self._capped_documents(rows)

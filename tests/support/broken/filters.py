@@ -14,6 +14,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter_plan
 from dpsql.mechanisms import choices
@@ -315,12 +317,19 @@ def _threshold_of_one(noise: str, **options: Any) -> Any:
     return replace(right, threshold=right.threshold - rows + 1)
 
 
-_real_keep = presence.keep_features
+_real_count = presence.count_kept
 
 
-def _unlimited(lengths: Any, positions: Any, most: int, *rest: Any) -> Any:
+def _unlimited(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
     """As many features of a row as it has."""
-    return _real_keep(lengths, positions, 1000, *rest)
+    _real_count(counts, sides, lengths, positions, 1000, *rest)
+
+
+def _repeated(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
+    """Repeats of a feature in a row count, up to as many as features may."""
+    for row, stop in enumerate(np.cumsum(lengths)):
+        if sides[row] >= 0:
+            np.add.at(counts, sides[row] + positions[stop - lengths[row] : stop][:most], 1)
 
 
 BROKEN_FILTERS = {
@@ -363,5 +372,6 @@ BROKEN_FILTERS = {
         "the vocabulary is drawn with the noise for single rows",
         ((choices, "partition_selection", _of_one_row(keys.partition_selection)),),
     ),
-    "unlimited rows": Fault("a row counts for all its features", ((presence, "keep_features", _unlimited),)),
+    "unlimited rows": Fault("a row counts for all its features", ((presence, "count_kept", _unlimited),)),
+    "repeated features": Fault("a feature counts as often as a row repeats it", ((presence, "count_kept", _repeated),)),
 }
