@@ -27,7 +27,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
 from dpsql.errors import ParameterError, SourceError
-from dpsql.kernels.columns import is_boolean, is_vector, to_doubles
+from dpsql.kernels.columns import is_boolean, is_vector
 from dpsql.statistics.presence import FeatureCounts, NameCounts, label_of_cells
 
 # The most values that DuckDB keeps per row.

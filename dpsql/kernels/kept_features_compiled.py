@@ -41,10 +41,10 @@ def _tied_before(first: int, second: int, words: Words, seed: np.uint64) -> bool
     one = _mixed(_word(words, first, 1) ^ seed)
     other = _mixed(_word(words, second, 1) ^ seed)
     if one != other:
-        return one < other
+        return bool(one < other)
     for number in (0, 1):
         if _word(words, first, number) != _word(words, second, number):
-            return _word(words, first, number) < _word(words, second, number)
+            return bool(_word(words, first, number) < _word(words, second, number))
     return first < second
 
 

@@ -7,8 +7,9 @@ waits for its ticket.
 
 The contents of a source enter a statement in one place, `Statement._input`, and are used in only three ways:
 
-- *Identities* (privacy units, row ids, names of features, labels) become a number or bytes (`identity`) before anything
-  is joined, grouped, partitioned or hashed. Collations apply to neither.
+- *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before anything is joined,
+  grouped, partitioned or hashed, and names of features a text that is compared by its bytes (`exact_text`). Collations
+  apply to none of them.
 - *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash under a secret key
   of identities and contents.
 - *Values* are judged by dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not
@@ -258,7 +259,8 @@ class Statement:
         owners = [f"{number} AS {part}_number, {data} AS {part}_bytes" for part, (number, data) in columns]
         return self._step(
             "cells",
-            f"SELECT {', '.join([*owners, *more])} FROM {self._input()} WHERE {self.ticket} IS NOT NULL AND {condition}",
+            f"SELECT {', '.join((*owners, *more))} FROM {self._input()} "
+            f"WHERE {self.ticket} IS NOT NULL AND {condition}",
             kept=True,
         )
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter_plan
+from dpsql.kernels.kept_features import count_kept
 from dpsql.mechanisms import choices
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.statistics import feature_counts, presence
@@ -317,12 +318,9 @@ def _threshold_of_one(noise: str, **options: Any) -> Any:
     return replace(right, threshold=right.threshold - rows + 1)
 
 
-_real_count = presence.count_kept
-
-
 def _unlimited(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
     """As many features of a row as it has."""
-    _real_count(counts, sides, lengths, positions, 1000, *rest)
+    count_kept(counts, sides, lengths, positions, 1000, *rest)
 
 
 def _repeated(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
