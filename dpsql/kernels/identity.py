@@ -129,7 +129,7 @@ def row_contents(target: NDArray[np.float64], features: NDArray[np.float64], key
 
 def text_words(texts: Sequence[bytes], key: bytes) -> NDArray[np.uint64]:
     """Return a keyed 128-bit hash of every text, as two words, shape (texts, 2)."""
-    digests = b"".join(hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts)
+    digests = bytearray().join(hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts)
     return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
 
 

@@ -280,6 +280,24 @@ def test_names_are_compared_byte_by_byte(con: duckdb.DuckDBPyConnection, counted
     con.execute("SET default_collation = 'nocase'")
     run(con, "features := 'token', row_id := 'doc', names := ['ant', 'ANT', 'ánt', 'bee']")
     assert plain(counted[0]) == ([1, 0, 1, 0], [0] * 4, 4, 1)
+    con.execute("ALTER TABLE t ADD COLUMN v INTEGER DEFAULT 1")
+    run(con, "features := 'token', row_id := 'doc', value := 'v', names := ['ant', 'ANT', 'ánt', 'bee']")
+    assert plain(counted[1]) == plain(counted[0])
+
+
+@pytest.mark.parametrize("value", ["", ", value := 'v'"])
+def test_private_names_are_compared_byte_by_byte(con: duckdb.DuckDBPyConnection, value: str) -> None:
+    con.execute(
+        "CREATE TABLE t AS SELECT i AS doc, 1 AS label, 1 AS v, (['ant', 'Ant', 'ánt'])[1 + i % 3] COLLATE NOCASE AS token "
+        "FROM range(900) AS r(i)"
+    )
+    con.execute("SET default_collation = 'nocase'")
+    found = con.execute(
+        f"FROM dp_score_filter('t', target := 'label', features := 'token', row_id := 'doc', vocabulary := 'private'{value}, "
+        "score := 'total_count', method := 'laplace', threshold := 100, epsilon := 20, delta := 0.01, max_features_per_row := 1)"
+    ).fetchall()
+    assert {row[1] for row in found} == {"ant", "Ant", "ánt"}
+    assert all(abs(row[2] - 300) < 20 for row in found)
 
 
 def test_no_join_of_names_is_decided_by_statistics(con: duckdb.DuckDBPyConnection) -> None:

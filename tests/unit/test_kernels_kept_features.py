@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.kernels import kept_features
+from dpsql.kernels.identity import text_words
 from dpsql.kernels.kept_features import count_kept
 from dpsql.kernels.kept_features_numpy import first_by_key
 from dpsql.kernels.loading import Compiled
@@ -128,6 +129,18 @@ def test_rows_without_a_hash_of_their_identity(kernels: str) -> None:
     assert counts.tolist() == [1, 0, 1]
     with pytest.raises(ValueError, match="hash of their identity"):
         count_kept(counts, one - 1, 3 * one, np.array([0, 1, 2]), 2, None, KEY)
+
+
+def test_the_kernel_is_compiled_for_one_type_each() -> None:
+    """Whatever arrays come, so that no call waits for a compiler."""
+    fresh = Compiled("dpsql.kernels.kept_features_compiled", 1 << 62)
+    fresh.start().join()
+    assert fresh.kernels is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_features, "compiled_kernels", fresh)
+        for words in (None, RANDOM, text_words([b"a", b"b"], KEY)):
+            counted([(0, 1, [0, 1])], 1, words)
+    assert len(fresh.kernels.count_kept.signatures) == 1
 
 
 def test_ties_of_one_word_are_settled_by_the_other() -> None:
