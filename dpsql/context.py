@@ -268,7 +268,8 @@ class Context:
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
-        from dpsql.engines.duckdb.statements import release_sql, stored_sql
+        from dpsql.engines.duckdb.result_rows import stored_sql
+        from dpsql.engines.duckdb.statements import release_sql
 
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         features = arguments.get("features")

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.fold import Batch, Collector
+from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
 from dpsql.engines.duckdb.running import RunningCall, Statistic
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql, rows_sql, stored_sql
+from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
 from dpsql.errors import InternalError
 from dpsql.functions.registry import EXACT, function_of, plan_from_json
 from dpsql.functions.sis import SisCall
@@ -285,7 +286,7 @@ def vocabulary(session: Session) -> Callable[..., pa.Array]:
 
     def one(ticket: int, listed: pa.Array) -> int:
         def learn(running: RunningCall) -> int:
-            names = [] if listed.values is None else listed.values.field("name").to_pylist()
+            names = [] if listed.values is None else listed.values.field("name").cast(pa.binary()).to_pylist()
             if running.collecting is not None:
                 running.collecting.learn(names, running.key)
             return ticket

@@ -27,8 +27,8 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
 from dpsql.errors import ParameterError, SourceError
-from dpsql.kernels.columns import is_boolean, is_vector, to_doubles
-from dpsql.statistics.presence import FeatureCounts, NameCounts
+from dpsql.kernels.columns import is_boolean, is_vector
+from dpsql.statistics.presence import FeatureCounts, NameCounts, label_of_cells
 
 # The most values that DuckDB keeps per row.
 _MOST_PER_ROW = 999_999
@@ -130,10 +130,15 @@ class FeatureCountsCall(Call):
         if self.plan.layout.kind != "long":
             super().collect(collector, rows, batch)
             return
-        positions = rows.field(LONG_POSITIONS)
-        lengths = positions.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        target = to_doubles(rows.field(LONG_TARGET))
-        collector.add_sparse(target, lengths, positions.flatten().to_numpy(zero_copy_only=False) - 1, batch)
+        labels, features = rows.field(LONG_TARGET), rows.field(LONG_POSITIONS)
+        lengths = features.value_lengths().to_numpy().astype(np.int64)
+        label = label_of_cells(self.target.code(labels.flatten()), lengths)
+        positions = features.flatten()
+        if positions.null_count:  # cells of features that are not listed
+            known = positions.is_valid().to_numpy(zero_copy_only=False)
+            lengths = np.add.reduceat(known, np.cumsum(lengths) - lengths, dtype=np.int64)
+            positions = positions.drop_null()
+        collector.add_sparse(label, lengths, positions.to_numpy().astype(np.int64) - 1, batch)
 
     def counts(self, statistic: FeatureCounts) -> Counts:
         """Return the counts."""

@@ -37,7 +37,6 @@ from dpsql.kernels.columns import to_doubles
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 # The number of 32-bit multilinear hashes in the hash of a row's contents.
 _LANES = 4
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _Encoder = Callable[[int], bytes] | Callable[[str], bytes] | Callable[[bytes], bytes] | Callable[[Decimal], bytes]
 
 
@@ -130,61 +129,8 @@ def row_contents(target: NDArray[np.float64], features: NDArray[np.float64], key
 
 def text_words(texts: Sequence[bytes], key: bytes) -> NDArray[np.uint64]:
     """Return a keyed 128-bit hash of every text, as two words, shape (texts, 2)."""
-    digests = b"".join(hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts)
+    digests = bytearray().join(hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts)
     return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
-
-
-def first_by_key(
-    rows: NDArray[np.int64],
-    items: NDArray[np.uint64],
-    seeds: NDArray[np.uint64],
-    key: bytes,
-    most: int,
-) -> NDArray[np.bool_]:
-    """Return which items of each row come first in the row's own keyed order.
-
-    Parameters
-    ----------
-    rows : ndarray of int64, shape (n,)
-        Whose item it is, ascending.
-    items : ndarray of uint64, shape (n, 2)
-        What the items are, different ones within a row.
-    seeds : ndarray of uint64, shape (rows,)
-        Keyed hash of each row's identity.
-    key : bytes
-        Secret, new for every call.
-    most : int
-        >= 1.
-
-    Returns
-    -------
-    kept : ndarray of bool, shape (n,)
-        Of every row `most` items, or all that it has. It depends on the row's identity and items, and on the key.
-    """
-    lane = np.frombuffer(hashlib.blake2b(b"dpsql items", digest_size=16, key=key).digest(), dtype=np.uint64)
-    seed = seeds[rows]
-    places = [_mixed(items[:, number] ^ _mixed(seed ^ lane[number])) for number in (0, 1)]
-    # A total order: 128 bits of place, then the item itself. One word of row and place decides unless there are ties.
-    bits = np.uint64(int(rows.max(initial=0)).bit_length())
-    word = (places[0] >> bits) | (rows.astype(np.uint64) << (np.uint64(63) - bits) << np.uint64(1))
-    order = np.argsort(word)
-    if (word[order[1:]] == word[order[:-1]]).any():
-        order = np.lexsort((items[:, 1], items[:, 0], places[1], places[0], rows))
-    ordered = rows[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    lengths = np.diff(np.append(starts, len(ordered)))
-    rank = np.arange(len(ordered)) - np.repeat(starts, lengths)
-    kept = np.zeros(len(rows), dtype=np.bool_)
-    kept[order[rank < most]] = True
-    return kept
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return words mixed by the finaliser of splitmix64."""
-    words = words + _GOLDEN
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
 
 
 def _is_text(kind: pa.DataType) -> bool:

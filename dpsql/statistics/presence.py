@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.errors import InternalError
-from dpsql.kernels.identity import first_by_key, text_words
+from dpsql.kernels.identity import text_words
+from dpsql.kernels.kept_features import count_kept
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.feature_counts import present_in
 
@@ -86,12 +87,9 @@ class FeatureCounts(Fold):
         if self.vocabulary is not None:
             lengths, positions = self.vocabulary.known(lengths, positions)
         words = None if self.vocabulary is None else self.vocabulary.released_words
-        rows, kept = keep_features(lengths, positions, self._most, batch, words)
-        sides = np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
-        counting = target[rows] != 0
-        places = kept[counting] + np.where(target[rows[counting]] > 0, 0, self._width)
-        np.add.at(self._counts, places, 1)
-        self._counts[-2:] += sides
+        sides = np.where(target > 0, 0, np.where(target < 0, self._width, -1))
+        count_kept(self._counts, sides, lengths, positions, self._most, batch.keys, batch.secret, words)
+        self._counts[-2:] += np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
 
     def state(self) -> pa.RecordBatch:
         """Return the counts."""
@@ -172,8 +170,8 @@ class NameCounts(Fold):
         self, target: NDArray[np.float64], lengths: NDArray[np.int64], positions: NDArray[np.int64], batch: Batch
     ) -> None:
         """Count a batch of rows as `FeatureCounts.add_sparse` does, but regardless of their labels."""
-        _, kept = keep_features(lengths, positions, self.most, batch, self.vocabulary.words)
-        np.add.at(self.counts, kept, 1)
+        sides, words = np.zeros(len(lengths), dtype=np.int64), self.vocabulary.words
+        count_kept(self.counts, sides, lengths, positions, self.most, batch.keys, batch.secret, words)
 
     def state(self) -> pa.RecordBatch:
         """Return the names seen, sorted as bytes, and their counts; the numbering of names has no fixed order."""
@@ -188,43 +186,25 @@ class NameCounts(Fold):
         self.counts[found] += numbers(state, "rows")
 
 
-def keep_features(
-    lengths: NDArray[np.int64],
-    positions: NDArray[np.int64],
-    most: int,
-    batch: Batch,
-    words: NDArray[np.uint64] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the features that count: each once per row, and at most `most` per row, by the row's own keyed order.
+def label_of_cells(codes: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the label of every row whose cells have one each: of several the positive counts, and none loses to any.
 
     Parameters
     ----------
-    lengths, positions, batch
-        As for `FeatureCounts.add_sparse`.
-    most : int
-    words : ndarray of uint64, shape (features, 2), or None
-        Hashes of the names at the positions; None for public names.
+    codes : ndarray of float64, shape (sum of lengths,)
+        Above 0 for the positive level, below 0 for the negative one, 0 for neither.
+    lengths : ndarray of int64, shape (rows,)
+        Number of cells of each row, >= 1.
 
     Returns
     -------
-    rows, kept : ndarray of int64, shape (n,)
-        Row and position of each, rows ascending.
+    labels : ndarray of float64, shape (rows,)
+        1, -1 or 0.
     """
-    rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    width = int(positions.max(initial=0)) + 1
-    cells = np.sort(rows * width + positions)
-    cells = cells[np.diff(cells, prepend=-1) > 0]  # np.unique hashes, which takes longer
-    rows, kept = cells // width, cells % width
-    overfull = np.bincount(rows, minlength=len(lengths))[rows] > most
-    if overfull.any():
-        if batch.keys is None:
-            raise ValueError("long rows carry a hash of their identity")
-        items = kept[overfull]
-        known = np.stack([items, items], axis=1).astype(np.uint64) if words is None else words[items]
-        first = ~overfull
-        first[overfull] = first_by_key(rows[overfull], known, batch.keys, batch.secret, most)
-        rows, kept = rows[first], kept[first]
-    return rows, kept
+    if not len(lengths):
+        return np.zeros(0)
+    ranks = np.where(codes > 0, 2, np.where(codes < 0, 1, 0)).astype(np.int8)
+    return np.array([0.0, -1.0, 1.0])[np.maximum.reduceat(ranks, np.cumsum(lengths) - lengths)]
 
 
 def _sample(present: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:

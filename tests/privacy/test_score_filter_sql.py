@@ -37,6 +37,7 @@ DOCUMENTS = (
 FULL = "unnest(list_transform(range(0, 12, 3), lambda j: printf('w%02d', j)))"  # four words of both kinds
 WIDE_ROW = "unnest(list_transform(range(12), lambda j: printf('w%02d', j)))"
 REST = "unnest(list_transform(range(1, 12, 3), lambda j: printf('w%02d', j)))"  # four other words
+ECHO = "unnest(['w00', 'w00', 'w00', 'w00', 'w03'])"
 OWN = "unnest(list_transform(range(4), lambda j: 'own ' || j))"
 R, UNIT = 4, 3
 
@@ -52,6 +53,7 @@ TABLES = {
     "more negative": f"FROM documents UNION ALL {document(1000, 0)}",
     "longer": f"FROM documents UNION ALL {document(1000, 1, WIDE_ROW)}",
     "less": "FROM documents WHERE doc <> 1",
+    "echo": f"FROM documents UNION ALL {document(1000, 1, ECHO)}",
     "no label": f"FROM documents UNION ALL {document(1000, 5)}",
     "words of its own": f"FROM documents UNION ALL {document(1000, 1, OWN)}",
     "before": f"FROM documents UNION ALL {document(1000, 0)}",
@@ -69,6 +71,7 @@ PAIRS = {
         ("t", "more"),
         ("t", "more negative"),
         ("t", "longer"),
+        ("t", "echo"),
         ("less", "t"),
         ("t", "no label"),
         ("t", "words of its own"),
@@ -177,6 +180,7 @@ FAULTS: dict[str, tuple[str, str, str, bool, tuple[str, str]]] = {
     "all scores are monotone": ("svt", "difference_count", "add_remove", False, ("t", "more")),
     "row sensitivity": ("svt", "total_count", "add_remove", True, ("t", "unit")),
     "unlimited rows": ("laplace", "total_count", "add_remove", False, ("t", "longer")),
+    "repeated features": ("gaussian", "total_count", "add_remove", False, ("t", "echo")),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -9,11 +10,15 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb import running
+from dpsql.engines.duckdb.keys import exact_text
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
+from dpsql.kernels.kept_features import count_kept
 
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
 LONG = "features := 'token', row_id := 'doc', names := ['ant', 'bee', 'cat', 'dog', 'elk']"
@@ -212,6 +217,101 @@ def test_no_row_has_more_than_its_most(con: duckdb.DuckDBPyConnection, counted: 
     # A count is binomial with rows / 2 trials of 2/5, but for an event of one in a million.
     reach = 5.5 * math.sqrt(rows / 2 * 0.4 * 0.6)
     assert np.abs(np.concatenate([counts.positive, counts.negative]) - rows * 0.2).max() < reach
+
+
+def seed_of(session_key: bytes, identity: int | str) -> int:
+    """Return the keyed hash of an identity, by which a row's features are sampled."""
+    number, data = (identity, b"") if isinstance(identity, int) else (0, identity.encode())
+    digest = hashlib.md5(session_key + f"{number}:{len(data)}:".encode() + data).digest()
+    return int.from_bytes(digest, "little") >> 64
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("kind", ["INTEGER", "VARCHAR"])
+def test_random_rows_count_as_in_a_loop(
+    con: duckdb.DuckDBPyConnection, counted: list[Counts], monkeypatch: pytest.MonkeyPatch, kind: str, unit: bool
+) -> None:
+    """Repeats, rows without a name or an id, several labels, and more features than count, in two orders of the rows."""
+    monkeypatch.setattr(running.secrets, "token_bytes", lambda size: b"k" * size)
+    rng = np.random.default_rng(12)
+    names = [f"w{j}" for j in range(9)]
+    rows = [
+        (None if doc % 50 == 7 else doc, doc % 700, label, token)
+        for doc, label, token in zip(
+            rng.integers(0, 2500, 20_000).tolist(),
+            rng.choice([0, 1, 2], 20_000, p=[0.6, 0.1, 0.3]).tolist(),
+            rng.choice([*names, "rare", "W1", None], 20_000).tolist(),
+            strict=True,
+        )
+    ]
+    given: dict[Any, tuple[set[int], set[str]]] = {}
+    for doc, person, label, token in rows:
+        if doc is not None:
+            labels, tokens = given.setdefault((person if unit else None, doc), (set(), set()))
+            labels.add(label)
+            tokens |= {token} & set(names)
+    session_key = dpsql.install(con).sampling_key
+    counts, sizes = np.zeros(18, dtype=np.int64), [0, 0]
+    for (person, doc), (labels, tokens) in given.items():
+        side = 0 if 1 in labels else 1 if 0 in labels else None
+        if side is None:
+            continue
+        sizes[side] += 1
+        identity = person if unit else doc if kind == "INTEGER" else str(doc)
+        seeds = np.array([seed_of(session_key, identity)], dtype=np.uint64)
+        positions = np.array([names.index(token) for token in tokens], dtype=np.int64)
+        count_kept(counts, np.array([9 * side]), np.array([len(positions)]), positions, 3, seeds, b"k" * 16)
+    more = f"features := 'token', row_id := 'doc', names := {names!r}"
+    more += ", privacy_unit := 'person', max_rows_per_unit := 100" if unit else ""
+    for order in (np.arange(len(rows)), rng.permutation(len(rows))):
+        columns = dict(
+            zip(("doc", "person", "label", "token"), zip(*(rows[place] for place in order), strict=True), strict=True)
+        )
+        con.register("frame", pa.table({name: list(column) for name, column in columns.items()}))
+        con.execute(f"CREATE OR REPLACE TABLE t AS SELECT * REPLACE (doc::{kind} AS doc) FROM frame")
+        run(con, more, most=3)
+        assert plain(counted[-1]) == (counts[:9].tolist(), counts[9:].tolist(), sizes[0], sizes[1])
+
+
+def test_names_are_compared_byte_by_byte(con: duckdb.DuckDBPyConnection, counted: list[Counts]) -> None:
+    """Whatever collation the column and the session have."""
+    con.execute("CREATE TABLE t (doc INTEGER, label INTEGER, token VARCHAR COLLATE NOACCENT.NOCASE)")
+    con.execute("INSERT INTO t VALUES (0, 1, 'ant'), (1, 1, 'Ant'), (2, 1, 'ánt'), (3, 0, 'ant '), (4, 1, 'BEE')")
+    con.execute("SET default_collation = 'nocase'")
+    run(con, "features := 'token', row_id := 'doc', names := ['ant', 'ANT', 'ánt', 'bee']")
+    assert plain(counted[0]) == ([1, 0, 1, 0], [0] * 4, 4, 1)
+    con.execute("ALTER TABLE t ADD COLUMN v INTEGER DEFAULT 1")
+    run(con, "features := 'token', row_id := 'doc', value := 'v', names := ['ant', 'ANT', 'ánt', 'bee']")
+    assert plain(counted[1]) == plain(counted[0])
+
+
+@pytest.mark.parametrize("value", ["", ", value := 'v'"])
+def test_private_names_are_compared_byte_by_byte(con: duckdb.DuckDBPyConnection, value: str) -> None:
+    con.execute(
+        "CREATE TABLE t AS SELECT i AS doc, 1 AS label, 1 AS v, (['ant', 'Ant', 'ánt'])[1 + i % 3] COLLATE NOCASE AS token "
+        "FROM range(900) AS r(i)"
+    )
+    con.execute("SET default_collation = 'nocase'")
+    found = con.execute(
+        f"FROM dp_score_filter('t', target := 'label', features := 'token', row_id := 'doc', vocabulary := 'private'{value}, "
+        "score := 'total_count', method := 'laplace', threshold := 100, epsilon := 20, delta := 0.01, max_features_per_row := 1)"
+    ).fetchall()
+    assert {row[1] for row in found} == {"ant", "Ant", "ánt"}
+    assert all(abs(row[2] - 300) < 20 for row in found)
+
+
+def test_no_join_of_names_is_decided_by_statistics(con: duckdb.DuckDBPyConnection) -> None:
+    """Where no two texts are equal by minimum and maximum, DuckDB 2.0 joins with nothing instead."""
+    con.execute("CREATE TABLE t AS SELECT 'a' || i AS token FROM range(10) AS r(i)")
+    con.execute("CREATE TABLE v AS SELECT i AS j, 'z' || i AS token FROM range(10) AS r(i)")
+    joined = (
+        "EXPLAIN SELECT sum(j) FROM (SELECT {} AS name FROM t) LEFT JOIN (SELECT j, {} AS name FROM v) USING (name)"
+    )
+    con.create_function("zero", lambda: 0.0, [], "DOUBLE", side_effects=True)
+    mine = exact_text("token", "(SELECT zero())")
+    assert "EMPTY" not in con.execute(joined.format(mine, mine)).fetchall()[0][1].upper()
+    if duckdb.__version__ >= "2":
+        assert "EMPTY" in con.execute(joined.format("token", "token")).fetchall()[0][1].upper()
 
 
 def test_the_sample_is_another_one_in_every_call(con: duckdb.DuckDBPyConnection, counted: list[Counts]) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 import dpsql
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.statements import Statement, admit_sql, exact_sql, release_sql, rows_sql, stored_sql
+from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
+from dpsql.engines.duckdb.statements import Statement, admit_sql, exact_sql, release_sql
 from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 from dpsql.rendering import call
 
@@ -24,6 +25,7 @@ HARMLESS = {
     "BETWEEN",
     "CASE",
     "CAST",
+    "COLLATE",
     "COLUMN_REF",
     "COMPARISON",
     "CONJUNCTION",
@@ -239,15 +241,17 @@ SHADOWS = (
     '"case"(a, b)',
     '"cast"(a)',
     "try_cast(a)",
+    '"collate"(a, b)',
+    "c(a)",
 )
 
 
 def test_what_is_no_function() -> None:
-    """Comparisons, logic, CASE, CAST, COALESCE, IN, BETWEEN and IS NULL stay what they are, whatever macros there are."""
+    """Comparisons, logic, CASE, CAST, COLLATE, COALESCE, IN, BETWEEN and IS NULL stay what they are, whatever macros."""
     probe = (
         "SELECT coalesce(NULL, 1), 1 = 1, 1 < 2, 1 <> 1, true AND false, true OR false, NOT true, 1 IN (1, 2), "
         "2 BETWEEN 1 AND 3, NULL IS NULL, 1 IS NOT NULL, CASE WHEN true THEN 1 ELSE 2 END, CAST('1' AS BIGINT), "
-        "TRY_CAST('a' AS BIGINT), 'x'::VARCHAR, (SELECT 1), system.main.struct_pack(*COLUMNS(r.*)) FROM (SELECT 1 AS a) AS r"
+        "TRY_CAST('a' AS BIGINT), 'x'::VARCHAR, 'a' COLLATE C = 'A', (SELECT 1), system.main.struct_pack(*COLUMNS(r.*)) FROM (SELECT 1 AS a) AS r"
     )
     with duckdb.connect() as con:
         before = con.execute(probe).fetchall()

@@ -13,7 +13,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.keys import identity
-from dpsql.kernels.identity import first_by_key, has_identity, identity_bytes, is_name, row_contents, text_words
+from dpsql.kernels.identity import has_identity, identity_bytes, is_name, row_contents, text_words
 
 NAN = float("nan")
 
@@ -135,52 +135,6 @@ def test_contents_differ_wherever_rows_do() -> None:
     features = rng.integers(0, 2, (40, 3000)).astype(float)
     found = row_contents(np.zeros(3000), features, b"k" * 16).to_pylist()
     assert len(set(found)) == len({column.tobytes() for column in features.T})
-
-
-def _first(
-    rows: list[int], items: list[int], seeds: list[int], most: int, key: bytes = b"k" * 16
-) -> set[tuple[int, int]]:
-    words = np.array([[item, item + 1] for item in items], dtype=np.uint64)
-    kept = first_by_key(np.array(rows), words, np.array(seeds, dtype=np.uint64), key, most)
-    return {(row, item) for row, item, there in zip(rows, items, kept.tolist(), strict=True) if there}
-
-
-def test_what_a_row_keeps_follows_from_the_row_alone() -> None:
-    """Whatever other rows there are, whatever the order of its items, and wherever in the batch it stands."""
-    rng = np.random.default_rng(5)
-    for _ in range(50):
-        mine = rng.choice(1000, 12, replace=False).tolist()
-        alone = _first([0] * 12, mine, [77], 4)
-        assert len(alone) == 4
-        others = rng.choice(1000, 9, replace=False).tolist()
-        for order in (mine, mine[::-1]):
-            both = _first([0] * 9 + [1] * 12, others + order, [5, 77], 4)
-            assert {item for row, item in both if row == 1} == {item for _, item in alone}
-            assert sum(row == 0 for row, _ in both) == 4
-
-
-def test_ties_of_one_word_are_settled_by_the_other() -> None:
-    """Items that agree in their first word, whatever order they come in."""
-    seconds = list(range(20))
-    kept = set()
-    for order in (seconds, seconds[::-1], seconds[7:] + seconds[:7]):
-        words = np.array([[5, second] for second in order], dtype=np.uint64)
-        found = first_by_key(np.zeros(20, dtype=np.int64), words, np.array([1], dtype=np.uint64), b"k" * 16, 6)
-        assert found.sum() == 6
-        kept.add(frozenset(second for second, there in zip(order, found.tolist(), strict=True) if there))
-    assert len(kept) == 1
-
-
-def test_every_item_is_kept_as_often() -> None:
-    """Chi-square over 4,000 rows that keep 3 of 8 items: above 60 of 7 degrees with probability below 1e-9."""
-    counts = np.zeros(8)
-    rows = np.repeat(np.arange(4000), 8)
-    words = np.tile(np.arange(8, dtype=np.uint64), 4000)
-    seeds = np.random.default_rng().integers(0, 2**63, 4000).astype(np.uint64)
-    kept = first_by_key(rows, np.stack([words, words], axis=1), seeds, np.random.default_rng().bytes(16), 3)
-    np.add.at(counts, words[kept].astype(int), 1)
-    assert counts.sum() == 12000
-    assert ((counts - 1500) ** 2 / 1500).sum() < 60
 
 
 def test_words_of_texts() -> None:

@@ -7,8 +7,9 @@ waits for its ticket.
 
 The contents of a source enter a statement in one place, `Statement._input`, and are used in only three ways:
 
-- *Identities* (privacy units, row ids, names of features, labels) become a number or bytes (`identity`) before anything
-  is joined, grouped, partitioned or hashed. Collations apply to neither.
+- *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before anything is joined,
+  grouped, partitioned or hashed, and names of features a text that is compared by its bytes (`exact_text`). Collations
+  apply to none of them.
 - *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash under a secret key
   of identities and contents.
 - *Values* are judged by dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not
@@ -19,7 +20,6 @@ The contents of a source enter a statement in one place, `Statement._input`, and
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,13 +29,13 @@ from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.filtering import NAMED, absent_columns, kept
 from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps
-from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
+from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place, text_bytes
+from dpsql.engines.duckdb.result_rows import view_texts
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.released.shapes import KEYS
 from dpsql.rendering import call, cast, coalesce, double, element, field, identifier, plus, struct, text
 
 
@@ -56,41 +56,6 @@ def exact_sql(plan: Plan, function: str) -> str:
     rows = call(f"dpsql_{function}", statement.ticket, statement.statistic)
     entry = call("unnest", "entry")  # entry.* is a struct_extract that a caller's macro replaces
     return f"{statement.definitions()}\nSELECT {entry} FROM (SELECT {call('unnest', rows)} AS entry)"
-
-
-def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
-    """Return the statement that reads a named release back from the ledger; no table is touched.
-
-    `types` are the SQL types of the keys of its groups.
-    """
-    shape = FUNCTIONS[plan.function].shape.name
-    keys = "".join(f", NULL::{kind} AS key{number}" for number, kind in enumerate(types))
-    return f"SELECT {call(f'dpsql_stored_{shape}', text(plan.to_json()), view_texts(plan))} AS release{keys}"
-
-
-def view_texts(plan: Plan) -> str:
-    """Return the texts of all views, unless the source is known to be a table."""
-    if plan.placement is None or plan.placement.direct:
-        return "NULL"
-    rows = call("list", struct({"name": "view_name", "sql": "sql"}))
-    return f"(SELECT {rows} FROM {call('duckdb_views')} WHERE NOT internal)"
-
-
-def rows_sql(plan: Plan, release: str) -> str:
-    """Return the query that unpacks the result's rows from a release statement.
-
-    The keys of groups are columns of their own types, which the release statement shows as NULLs key0, key1, ….
-    """
-    entries = call("unnest", field("release", "entries"))
-    shape = FUNCTIONS[plan.function].shape
-    if not isinstance(plan, GroupedPlan) or not shape.has_keys:
-        return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
-    columns = [
-        f"{call('cast_to_type', element(field('entry', KEYS), number + 1), f'key{number}')} AS {identifier(name)}"
-        for number, name in enumerate(plan.key_columns)
-    ]
-    columns += [f"{field('entry', name)} AS {name}" for name in shape.columns if name != KEYS]
-    return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM ({release}))"
 
 
 def admit_sql(plan: Plan) -> str:
@@ -302,27 +267,32 @@ class Statement:
             columns.append(("unit", identity("dpsql_unit")))
         columns.append(("row", identity("dpsql_row_id")))
         owners = [f"{number} AS {part}_number, {data} AS {part}_bytes" for part, (number, data) in columns]
-        parts = [*owners, *more, f"{call('dpsql_target', self.ticket, 'dpsql_row')} AS target"]
         return self._step(
             "cells",
-            f"SELECT {', '.join(parts)} FROM {self._input()} WHERE {self.ticket} IS NOT NULL AND {condition}",
+            f"SELECT {', '.join((*owners, *more))} FROM {self._input()} "
+            f"WHERE {self.ticket} IS NOT NULL AND {condition}",
             kept=True,
         )
+
+    @property
+    def _name_of_cell(self) -> str:
+        """The name of a cell's feature, as it is compared."""
+        return exact_text("dpsql_feature", self.zero)
 
     def _features(self) -> str:
         """Name the public features by their position."""
         listed = call("unnest", call("dpsql_features", self.ticket))
-        parts = (
-            f"{field('f', 'j')} AS j, {call('encode', field('f', 'name'))} AS name, {field('f', 'absent')} AS absent"
-        )
+        name = exact_text(field("f", "name"), self.zero)
+        parts = f"{field('f', 'j')} AS j, {name} AS name, {field('f', 'absent')} AS absent"
         return self._step("features", f"SELECT {parts} FROM (SELECT {listed} AS f)", kept=True)
 
     def _documents(self) -> list[str]:
         """One row per (unit, row id): of several targets the largest counts."""
         value = "NULL" if self.plan.layout.value is None else call("dpsql_value", self.ticket, "dpsql_value")
+        target = call("dpsql_target", self.ticket, "dpsql_row")
         targets = f"SELECT {self._document}, {call('max', 'target')} AS target FROM {self._name('cells')} GROUP BY ALL"
         return [
-            self._cells(f"{text_bytes('dpsql_feature')} AS name", f"{value} AS value"),
+            self._cells(f"{self._name_of_cell} AS name", f"{value} AS value", f"{target} AS target"),
             self._step("documents", self._capped_documents(targets), kept=True),
         ]
 
@@ -444,9 +414,13 @@ class Statement:
         return list(GroupedSteps(self.plan, frame).steps())
 
     def _feature_counts(self) -> list[str]:
-        """Hand long rows to the collector: the label of each row id, and which features it has."""
+        """Hand long rows to the collector: the labels of each row id, and the numbers of its features.
+
+        Both are lists with an element per cell, because few functions see single cells: labels are judged, and features
+        sampled, for all cells of many row ids at once.
+        """
         plan, cells = self.plan, self._name("cells")
-        name, features = text_bytes("dpsql_feature"), [self._features()]
+        name, features = self._name_of_cell, [self._features()]
         if plan.layout.value is not None:
             name = f"CASE WHEN {call('dpsql_present', self.ticket, 'dpsql_value')} THEN {name} END"
         if plan.draws_vocabulary:
@@ -462,9 +436,8 @@ class Statement:
                     kept=True,
                 ),
             ]
-        label = coalesce(f"{call('max', 'target')} FILTER (WHERE target <> 0)", "0")
         rows = (
-            f"SELECT {self._document}, {label} AS target, {call('list', 'j')} FILTER (WHERE j IS NOT NULL) AS js "
+            f"SELECT {self._document}, {call('list', 'label')} AS target, {call('list', cast('j', 'INTEGER'))} AS js "
             f"FROM {cells} LEFT JOIN {self._name('features')} USING (name) GROUP BY {self._document}"
         )
         rows = self._capped_documents(rows)
@@ -472,7 +445,8 @@ class Statement:
             parts = ("row",) if plan.layout.privacy_unit is None else ("unit", "row")
             rows = first_rows(rows, plan.most_rows, place(*map(self._owner, parts)))
         gathered = self._step("gathered", rows, kept=plan.passes > 1)
-        return [self._cells(f"{name} AS name"), *features, gathered, *self._passes()]
+        label = field("dpsql_row", plan.layout.target)
+        return [self._cells(f"{name} AS name", f"{label} AS label"), *features, gathered, *self._passes()]
 
     def _collected(self) -> list[str]:
         """Hand every row, with the key that decides its block, to the call's collector, once per pass."""

@@ -14,8 +14,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter_plan
+from dpsql.kernels.kept_features import count_kept
 from dpsql.mechanisms import choices
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.key_limits import limits_by_row
@@ -292,12 +295,16 @@ def _limits_of_one_row(keys_per_row: int, rows: int) -> Any:
     return limits_by_row(keys_per_row)
 
 
-_real_keep = presence.keep_features
-
-
-def _unlimited(lengths: Any, positions: Any, most: int, *rest: Any) -> Any:
+def _unlimited(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
     """As many features of a row as it has."""
-    return _real_keep(lengths, positions, 1000, *rest)
+    count_kept(counts, sides, lengths, positions, 1000, *rest)
+
+
+def _repeated(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
+    """Repeats of a feature in a row count, up to as many as features may."""
+    for row, stop in enumerate(np.cumsum(lengths)):
+        if sides[row] >= 0:
+            np.add.at(counts, sides[row] + positions[stop - lengths[row] : stop][:most], 1)
 
 
 BROKEN_FILTERS = {
@@ -340,5 +347,6 @@ BROKEN_FILTERS = {
         "the vocabulary is drawn with the noise for single rows",
         ((choices, "limits_by_row", _limits_of_one_row),),
     ),
-    "unlimited rows": Fault("a row counts for all its features", ((presence, "keep_features", _unlimited),)),
+    "unlimited rows": Fault("a row counts for all its features", ((presence, "count_kept", _unlimited),)),
+    "repeated features": Fault("a feature counts as often as a row repeats it", ((presence, "count_kept", _repeated),)),
 }

@@ -1,0 +1,46 @@
+"""The SQL around a call's statement: how a stored release is read back, and how a release becomes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpsql.contract.plan import Plan
+from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.released.shapes import KEYS
+from dpsql.rendering import call, element, field, identifier, struct, text
+
+
+def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
+    """Return the statement that reads a named release back from the ledger; no table is touched.
+
+    `types` are the SQL types of the keys of its groups.
+    """
+    shape = FUNCTIONS[plan.function].shape.name
+    keys = "".join(f", NULL::{kind} AS key{number}" for number, kind in enumerate(types))
+    return f"SELECT {call(f'dpsql_stored_{shape}', text(plan.to_json()), view_texts(plan))} AS release{keys}"
+
+
+def view_texts(plan: Plan) -> str:
+    """Return the texts of all views, unless the source is known to be a table."""
+    if plan.placement is None or plan.placement.direct:
+        return "NULL"
+    rows = call("list", struct({"name": "view_name", "sql": "sql"}))
+    return f"(SELECT {rows} FROM {call('duckdb_views')} WHERE NOT internal)"
+
+
+def rows_sql(plan: Plan, release: str) -> str:
+    """Return the query that unpacks the result's rows from a release statement.
+
+    The keys of groups are columns of their own types, which the release statement shows as NULLs key0, key1, ….
+    """
+    entries = call("unnest", field("release", "entries"))
+    shape = FUNCTIONS[plan.function].shape
+    if not isinstance(plan, GroupedPlan) or not shape.has_keys:
+        return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
+    columns = [
+        f"{call('cast_to_type', element(field('entry', KEYS), number + 1), f'key{number}')} AS {identifier(name)}"
+        for number, name in enumerate(plan.key_columns)
+    ]
+    columns += [f"{field('entry', name)} AS {name}" for name in shape.columns if name != KEYS]
+    return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM ({release}))"
