@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.keys import exact_text, identity, place
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, concatenated, double, field, identifier, plus, struct, text
@@ -67,6 +68,23 @@ def label(column: str, number: str, data: str) -> str:
     """Return the text of a key, from its number and text alone; `column` gives the type."""
     is_integer = f"{call('typeof', column)} IN ({', '.join(map(text, _INTEGERS))})"
     return f"CASE WHEN {is_integer} THEN {cast(number, 'VARCHAR')} ELSE {data} END"
+
+
+def key_types(plan: Plan, probe: str) -> list[str]:
+    """Return the SQL types of the columns that a call groups by, as a list; nothing where it does not group."""
+    if not isinstance(plan, GroupedPlan) or not plan.by:
+        return []
+    keys = [field(field(probe, "dpsql_row"), f"k{number}") for number in range(len(plan.by))]
+    return [call("list_value", *(call("typeof", key) for key in keys))]
+
+
+def key_witnesses(plan: Plan, source: str) -> str:
+    """Return NULLs of the types of the keys of a call's result, as further columns key0, key1, …."""
+    if not isinstance(plan, GroupedPlan):
+        return ""
+    columns = [f"(SELECT {field('dpsql_row', f'k{number}')} FROM {source} LIMIT 0)" for number in range(len(plan.by))]
+    columns += ["NULL::BOOLEAN"] * (len(plan.key_columns) - len(columns))
+    return "".join(f", {column} AS key{number}" for number, column in enumerate(columns))
 
 
 class GroupedSteps:

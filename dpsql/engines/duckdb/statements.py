@@ -28,7 +28,7 @@ from dpsql.contract.condition import columns_of
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.filtering import NAMED, absent_columns, kept
-from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps
+from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps, key_types, key_witnesses
 from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place, text_bytes
 from dpsql.engines.duckdb.result_rows import view_texts
 from dpsql.functions.grouped import GroupedPlan
@@ -109,17 +109,7 @@ class Statement:
         """Return the whole statement of a release."""
         shape = FUNCTIONS[self.function].shape.name
         released = call(f"dpsql_release_{shape}", self.ticket, self.statistic)
-        return f"{self.definitions()}\nSELECT {released} AS release{self._key_witnesses()}"
-
-    def _key_witnesses(self) -> str:
-        """Return NULLs of the types of the keys, as columns key0, key1, …."""
-        if not isinstance(self.plan, GroupedPlan):
-            return ""
-        columns = [
-            f"(SELECT {field('dpsql_row', f'k{at}')} FROM {self._probe()} LIMIT 0)" for at in range(len(self.plan.by))
-        ]
-        columns += ["NULL::BOOLEAN"] * (len(self.plan.key_columns) - len(columns))
-        return "".join(f", {column} AS key{number}" for number, column in enumerate(columns))
+        return f"{self.definitions()}\nSELECT {released} AS release{key_witnesses(self.plan, self._probe())}"
 
     def _name(self, step: str) -> str:
         return f"__dpsql__{step}_{self._suffix}"
@@ -194,15 +184,8 @@ class Statement:
     def _gate(self) -> str:
         plan = text(self.plan.to_json())
         probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._probe()} LIMIT 0)"
-        given = [text(self.function), plan, probe, view_texts(self.plan), *self._key_types(probe)]
+        given = [text(self.function), plan, probe, view_texts(self.plan), *key_types(self.plan, probe)]
         return self._step("gate", f"SELECT {call('dpsql_gate', *given)} AS gate", kept=True)
-
-    def _key_types(self, probe: str) -> list[str]:
-        """Return the SQL types of the columns that the call groups by, as a list; nothing where it does not group."""
-        if not isinstance(self.plan, GroupedPlan) or not self.plan.by:
-            return []
-        keys = [field(field(probe, "dpsql_row"), f"k{number}") for number in range(len(self.plan.by))]
-        return [call("list_value", *(call("typeof", key) for key in keys))]
 
     # Which rows count, and in what block they are.
 
