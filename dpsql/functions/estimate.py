@@ -57,6 +57,12 @@ _ORDER = (
     "threshold_share",
     "curve",
     "max_rows_per_unit",
+    "max_groups_per_unit",
+    "max_rows_per_unit_group",
+    "noise",
+    "bins",
+    "n_bins",
+    "null_bin",
 )
 
 
@@ -107,7 +113,8 @@ def estimate(
     if n_rows is not None:
         rows = positive_integer("n_rows", n_rows, hint="Give a public number of rows.", most=MOST_ROWS)
     given = kind.arguments.stand_ins
-    if arguments.get("max_rows_per_unit") is not None:
+    limits = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
+    if any(arguments.get(limit) is not None for limit in limits):
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:
         given["row_id"] = "id"

@@ -21,6 +21,7 @@ from dpsql.functions.auc import AucCall, AucPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.confusion import ConfusionCall, ConfusionPlan
+from dpsql.functions.histogram import HistogramCall, HistogramPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 from dpsql.functions.logistic_regression import LogisticCall, LogisticPlan
@@ -39,6 +40,7 @@ from dpsql.released.shapes import (
     COEFFICIENTS,
     CONFUSION,
     FILTERED,
+    HISTOGRAM,
     INTERVAL,
     METRICS,
     QUANTILES,
@@ -84,6 +86,9 @@ FUNCTIONS: dict[str, Function] = {
     "dp_aggregate": Function(
         AggregatePlan, AggregateCall, AGGREGATED, "Release several aggregates of several columns as one."
     ),
+    "dp_histogram": Function(
+        HistogramPlan, HistogramCall, HISTOGRAM, "Count the values of a column privately between public edges."
+    ),
     "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by their cross product with the target."),
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),
     "dp_two_stage": Function(
@@ -116,6 +121,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
+HISTOGRAMS = tuple(name for name, function in FUNCTIONS.items() if function.shape is HISTOGRAM)
 CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
 # Functions that return the exact statistic of a private function; they are not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}

@@ -32,10 +32,16 @@ from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
 from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
-from dpsql.mechanisms.prefix_sums import PrefixStrategy, PrefixSums, laplace_scale, noisy_prefix_sums
+from dpsql.mechanisms.prefix_sums import (
+    PrefixStrategy,
+    PrefixSums,
+    gaussian_deviation,
+    laplace_scale,
+    noisy_prefix_sums,
+)
 from dpsql.mechanisms.smooth import smooth_area, smooth_medians
 from dpsql.mechanisms.tukey import tukey
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 
 # Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
 _WIDEST = 1 << 48
@@ -169,7 +175,7 @@ class SmoothNoise(Part):
 
 @dataclass(frozen=True)
 class CumulativeCounts(Part):
-    """Noisy prefix sums of two histograms; see `dpsql.mechanisms.prefix_sums`.
+    """Noisy prefix sums of some histograms; see `dpsql.mechanisms.prefix_sums`.
 
     Attributes
     ----------
@@ -196,6 +202,14 @@ class CumulativeCounts(Part):
     def laplace_scale(self, strategy: PrefixStrategy) -> Fraction:
         """Return the scale of Laplace noise."""
         return laplace_scale(strategy, self.epsilon, self.neighbours, self.max_rows_per_unit)
+
+    def deviation(self, strategy: PrefixStrategy) -> float:
+        """Return the standard deviation of the noise on every product, in rows."""
+        if self.mu is None:
+            found = laplace_deviation(self.laplace_scale(strategy))
+        else:
+            found = gaussian_deviation(strategy, self.mu, self.neighbours, self.max_rows_per_unit)
+        return found * 2.0**-strategy.bits
 
     @sampled
     def draw(self, counts: Longs, strategy: PrefixStrategy) -> PrefixSums:

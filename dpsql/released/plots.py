@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
     from dpsql.ledger.rows import BudgetRow
+    from dpsql.released.histogram import Histogram
 
 # Contrast with white and with a page of #121212 is at least 4 for ink, 3 for colours.
 INK, LINE, SECOND, GRID = "#757c87", "#2f80c8", "#c8742f", "#9aa1ab"
@@ -118,6 +120,8 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
             "precision_recall": partial(_precision_recall, result),
             "calibration": partial(_calibration, result),
         }
+    if function == "dp_histogram":
+        return {"histogram": partial(_histogram, result)}
     columns = rows[0].keys() if rows else ()
     if "score" in columns and rows[0]["score"] is not None:
         return {"scores": partial(_scores, result, rows)}
@@ -223,6 +227,38 @@ def _coefficients(rows: Rows, ax: Axes) -> None:
     _bars(ax, [row["term"] for row in shown], [row["coefficient"] for row in shown], known, "coefficient")
     if len(ranked) > len(shown):
         ax.set_title(f"largest {len(shown)} of {len(ranked)} coefficients")
+
+
+def _histogram(result: Histogram, ax: Axes) -> None:
+    """Draw the bins of the first group; a bin with an open end is as wide as its neighbour."""
+    from dpsql.released.histogram import histogram_counts
+
+    counts, last = histogram_counts(result), len(result["ends"]) - 1
+    count, low, high = (part[0, :last] for part in (counts.count, counts.count_lower, counts.count_upper))
+    ends = _closed(result["ends"])
+    reach = np.abs(np.stack([count - low, high - count]))
+    ax.bar(ends[:-1], count, np.diff(ends), align="edge", color=LINE, alpha=0.5, edgecolor=LINE, linewidth=0.5)
+    middles = (ends[:-1] + ends[1:]) / 2
+    covered = f"{result['confidence']:.0%} of the noise"
+    ax.errorbar(middles, count, yerr=reach, fmt="none", ecolor=INK, linewidth=0.8, label=covered)
+    ax.set(xlabel="value", ylabel="rows")
+    groups = len(counts.count)
+    if groups > 1:
+        ax.set_title(f"{_named(result, 0)} (first of {groups} groups)", parse_math=False)
+
+
+def _closed(ends: Sequence[float | None]) -> NDArray[np.float64]:
+    """Return the ends of bins, with numbers for open ends."""
+    known = [end for end in ends if end is not None]
+    first, last = (known[1] - known[0], known[-1] - known[-2]) if len(known) > 1 else (1.0, 1.0)
+    below = [known[0] - first] if ends[0] is None else []
+    above = [known[-1] + last] if ends[-1] is None else []
+    return np.array([*below, *known, *above])
+
+
+def _named(result: Histogram, group: int) -> str:
+    """Return the key of a group in words."""
+    return ", ".join("NULL" if column[group] is None else str(column[group]) for column in result["keys"])
 
 
 def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:

@@ -134,9 +134,25 @@ def _aggregated(result: Any, kind: pa.StructType) -> pa.StructArray:
 
 
 def _aggregated_rows(result: Any) -> Rows:
-    from dpsql.released.aggregates import keyed_rows
+    return _keyed(result, AGGREGATED)
 
-    return keyed_rows(result, AGGREGATED.arrow)
+
+def _keyed(result: Any, shape: Shape) -> Rows:
+    """Return rows with their keys by the names of the columns, as texts."""
+    found = []
+    for row in shape.entries(result).to_pylist():
+        found.append({**dict(zip(result["columns"], row.pop(KEYS), strict=True)), **row})
+    return found
+
+
+def _histogram(result: Any, kind: pa.StructType) -> pa.StructArray:
+    from dpsql.released.histogram import histogram_rows
+
+    return histogram_rows(result, kind)
+
+
+def _histogram_rows(result: Any) -> Rows:
+    return _keyed(result, HISTOGRAM)
 
 
 def key_types(result: Any) -> list[str]:
@@ -167,4 +183,6 @@ AGGREGATED = Shape(
     _aggregated_rows,
     table=_aggregated,
 )
-SHAPES = (AGGREGATED, RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)
+_BIN = ("lower", "upper", "count", "std_error", "count_lower", "count_upper", "cumulative", "cumulative_std_error")
+HISTOGRAM = Shape("histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE"), _histogram_rows, table=_histogram)
+SHAPES = (AGGREGATED, HISTOGRAM, RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)

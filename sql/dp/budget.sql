@@ -70,7 +70,8 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   cells := NULL, error_bound := NULL, score := NULL, threshold := NULL, max_features_per_row := NULL, n_max := NULL,
   cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL,
   regularization := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL, curve := NULL,
-  max_rows_per_unit := NULL
+  max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, noise := NULL, bins := NULL,
+  n_bins := NULL, null_bin := NULL
 ) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
     function,
@@ -86,4 +87,6 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
       false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
       vocabulary_share := vocabulary_share, regularization := regularization, thresholds := thresholds,
       n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve,
-      max_rows_per_unit := max_rows_per_unit))) AS entry);
+      max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
+      max_rows_per_unit_group := max_rows_per_unit_group, noise := noise, bins := bins, n_bins := n_bins,
+      null_bin := null_bin))) AS entry);
