@@ -102,7 +102,7 @@ def estimate(
         ``quantity``, ``value``, ``meaning``.
     """
     name = choice("function", function, tuple(FUNCTIONS))
-    kind = FUNCTIONS[name].plan
+    kind = FUNCTIONS[name].plan_of(arguments)
     for argument in arguments:
         if argument not in kind.arguments:
             raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")

@@ -27,13 +27,13 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import COLLECTED, GROUPED, Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
-from dpsql.functions.grouped_arguments import OTHER
+from dpsql.functions.grouped_arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import is_boolean, is_numeric
 from dpsql.statistics.aggregates import ValueBlock
 
 # SQL types whose values have one text each, whatever the settings of a session are.
-_KEY_TYPES = ("VARCHAR", "BOOLEAN", "DATE", "TIME", "UUID", "BLOB", "FLOAT", "DOUBLE", "TIMESTAMP")
+_KEY_TYPES: tuple[str, ...] = ("VARCHAR", "BOOLEAN", "DATE", "TIME", "UUID", "BLOB", "FLOAT", "DOUBLE", "TIMESTAMP")
 _KEY_TYPES += ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "HUGEINT", "UHUGEINT")
 _KEY_TYPES += tuple(f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG"))
 _KEY_TYPES += ("INTEGER", "UINTEGER")
@@ -106,10 +106,7 @@ class GroupedPlan(Plan):
                     "P066", f"{cls.function} takes public keys. Give keys := [...] from public knowledge."
                 )
         else:
-            limits = () if cls.divides_rows else ("max_groups_per_unit", "max_rows_per_unit_group")
-            for argument in ("keys", *limits):
-                if given.get(argument) is not None:
-                    raise ParameterError("P046", f"{argument} needs by. Name the columns to group by, or leave it out.")
+            refuse_without_by(given, (KEYS, *(() if cls.divides_rows else GROUP_LIMITS)))
             keys = PublicKeys(())
         other = bool(OTHER.read(given)) if "other" in cls.arguments else False
         if other and (keys is None or not by):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,6 +22,12 @@ from dpsql.functions.auc import AucCall, AucPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.confusion import ConfusionCall, ConfusionPlan
+from dpsql.functions.grouped_columns import (
+    GroupedBoundsCall,
+    GroupedBoundsPlan,
+    GroupedQuantileCall,
+    GroupedQuantilePlan,
+)
 from dpsql.functions.histogram import HistogramCall, HistogramPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
@@ -66,6 +73,8 @@ class Function:
         What it does, in one sentence.
     spends : bool
         Whether a call is charged. A function that is not charged returns exact numbers and is not private.
+    grouped : tuple of two types, or None
+        Plan and call of the form with `by`, of a function whose form without it reads rows in another way.
     """
 
     plan: type[Plan]
@@ -73,6 +82,15 @@ class Function:
     shape: Shape
     doc: str
     spends: bool = True
+    grouped: tuple[type[Plan], type[Call]] | None = None
+
+    def plan_of(self, arguments: Mapping[str, object]) -> type[Plan]:
+        """Return the class of the plan for some arguments, or for a plan's record."""
+        return self.grouped[0] if self.grouped is not None and arguments.get("by") else self.plan
+
+    def call_of(self, plan: Plan) -> type[Call]:
+        """Return the class of the call for a plan."""
+        return self.grouped[1] if self.grouped is not None and isinstance(plan, self.grouped[0]) else self.call
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -110,8 +128,20 @@ FUNCTIONS: dict[str, Function] = {
     "dp_logistic_regression": Function(
         LogisticPlan, LogisticCall, COEFFICIENTS, "Fit a logistic regression privately."
     ),
-    "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES, "Draw private quantiles of a column."),
-    "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL, "Draw private bounds that hold the bulk of a column."),
+    "dp_quantile": Function(
+        QuantilePlan,
+        QuantileCall,
+        QUANTILES,
+        "Draw private quantiles of a column.",
+        grouped=(GroupedQuantilePlan, GroupedQuantileCall),
+    ),
+    "dp_bounds": Function(
+        BoundsPlan,
+        BoundsCall,
+        INTERVAL,
+        "Draw private bounds that hold the bulk of a column.",
+        grouped=(GroupedBoundsPlan, GroupedBoundsCall),
+    ),
     "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS, "Measure predictions privately."),
     "dp_roc": Function(RocPlan, RocCall, ROC, "Release a ROC curve of scores privately."),
     "dp_auc": Function(AucPlan, AucCall, AREA, "Release the area under a ROC curve privately."),
@@ -137,5 +167,5 @@ def function_of(name: str) -> Function:
 def plan_from_json(text: str) -> Plan:
     """Return the plan that `Plan.to_json` wrote."""
     record = json.loads(text)
-    plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
+    plan: Plan = FUNCTIONS[record.pop("function")].plan_of(record).from_record(record)
     return plan

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
-from dpsql.kernels.cells import FINE_CELLS, MAGNITUDE_BITS, MAGNITUDE_START, ZERO_FINE, fine_edges, magnitude_cells
+from dpsql.kernels.cells import (
+    FINE_CELLS,
+    MAGNITUDE_BITS,
+    MAGNITUDE_START,
+    ZERO_FINE,
+    fine_edges,
+    magnitude_cells,
+    middle,
+)
 from dpsql.rendering import call, cast, double, plus
 
 
@@ -101,6 +109,13 @@ class EvenCells(ValueCells):
                 "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
             )
         self.edges = edges
+        self._ends = lower, upper
+
+    def middle(self, cell: int) -> float:
+        """Return the middle of a cell: rounded once, and in the cell."""
+        lower, upper = self._ends
+        start = lower if cell == 0 else float(self.edges[cell - 1])
+        return middle(start, upper if cell == len(self.edges) else float(self.edges[cell]))
 
     def sql(self, value: str) -> str:
         """Return the cell as SQL."""

@@ -76,8 +76,7 @@ class GridCounts:
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell, 0 <= cell < cells: rounded once, and in the cell."""
-        start, end = float(self.edges[cell]), float(self.edges[cell + 1])
-        return min(float((Fraction(start) + Fraction(end)) / 2), math.nextafter(end, start))
+        return middle(float(self.edges[cell]), float(self.edges[cell + 1]))
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -115,6 +114,11 @@ class GridCounts:
         exact = np.searchsorted(self.edges, values[wrong], side="right") - 1
         found[wrong] = np.minimum(exact, self.cells - 1)
         return found
+
+
+def middle(start: float, end: float) -> float:
+    """Return the middle of [start, end): rounded once, and in it."""
+    return min(float((Fraction(start) + Fraction(end)) / 2), math.nextafter(end, start))
 
 
 class MagnitudeCounts:

@@ -113,7 +113,13 @@ class SumWithNoise(LaplaceNoise):
 
 @dataclass(frozen=True)
 class LaplaceBounds(Part):
-    """An interval that holds the bulk of one column; see `dpsql.mechanisms.bounds.laplace_bounds`."""
+    """An interval that holds the bulk of one column; see `dpsql.mechanisms.bounds.laplace_bounds`.
+
+    Of several disjoint groups of rows there is one interval each, for the loss of one: a row is in one coarse and one
+    fine cell of one group, so the L1 sensitivity of all counts of all groups together is that of one group, also where
+    a replaced row leaves one group and enters another. `max_rows_per_unit` are then the rows of a privacy unit in all
+    groups together.
+    """
 
     epsilon: Fraction
     neighbours: str
@@ -128,6 +134,14 @@ class LaplaceBounds(Part):
     @sampled
     def draw(self, counts: Longs) -> tuple[float, float]:
         """Return the interval."""
+        return self._interval(counts)
+
+    @sampled
+    def draw_groups(self, counts: Longs) -> list[tuple[float, float]]:
+        """Return the interval of each group, from counts of shape (groups, cells)."""
+        return [self._interval(group) for group in counts]
+
+    def _interval(self, counts: Longs) -> tuple[float, float]:
         return laplace_bounds(
             counts,
             epsilon=self.epsilon,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.released.moments import Estimated, estimates
+from dpsql.released.results import Groups, groups_record
 from dpsql.statistics.aggregates import (
     Bernstein,
     Block,
@@ -46,12 +47,9 @@ class StoredBlock(TypedDict):
     part: list[list[int]] | None
 
 
-class Aggregated(TypedDict):
-    """Aggregates of groups: their keys by column, the SQL types of these, and a block for each target."""
+class Aggregated(Groups):
+    """Aggregates of groups: a block for each target."""
 
-    columns: list[str]
-    types: list[str]
-    keys: list[list[str | None]]
     aggregates: list[str]
     ddof: int
     confidence: float
@@ -98,11 +96,8 @@ def record_of(
         SQL type of each column of `by`; another key column is a BOOLEAN.
     """
     targets = asked.targets or (None,)
-    columns = list(asked.key_columns)
     return {
-        "columns": columns,
-        "types": [*types, *["BOOLEAN"] * (len(columns) - len(types))],
-        "keys": [list(column) for column in keys],
+        **groups_record(asked.key_columns, keys, types),
         "aggregates": list(asked.aggregates),
         "ddof": asked.ddof,
         "confidence": float(asked.confidence),

@@ -28,20 +28,18 @@ from dpsql.released.aggregates import StoredBlock, key_lists, restored_block, st
 from dpsql.released.curves import consistent
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.moments import estimates
+from dpsql.released.results import Groups, groups_record
 from dpsql.statistics.aggregates import COUNT, LAPLACE
 
 _BINS_AT_ONCE = 256
 
 
-class Histogram(TypedDict):
-    """A histogram per group: keys by column with their SQL types, the ends of the bins, and noisy numbers.
+class Histogram(Groups):
+    """A histogram per group: the ends of the bins, and noisy numbers.
 
     The numbers are a block of counts, or the noisy cumulative counts of a strategy.
     """
 
-    columns: list[str]
-    types: list[str]
-    keys: list[list[str | None]]
     ends: list[float | None]
     null_bin: bool
     confidence: float
@@ -98,11 +96,8 @@ class QuantileRow(TypedDict):
 
 def histogram_record(asked: Asked, keys: Sequence[Sequence[str | None]], types: Sequence[str]) -> dict[str, Json]:
     """Return what the ledger keeps of a histogram beside its numbers."""
-    columns = list(asked.key_columns)
     return {
-        "columns": columns,
-        "types": [*types, *["BOOLEAN"] * (len(columns) - len(types))],
-        "keys": [list(column) for column in keys],
+        **groups_record(asked.key_columns, keys, types),
         "ends": list(asked.ends),
         "null_bin": asked.null_bin,
         "confidence": float(asked.confidence),
@@ -127,9 +122,7 @@ def _of_block(result: Histogram) -> Counts:
     noisy = restored_block(result["block"])
     shape = (-1, result["bins"])
     found = estimates(noisy, [COUNT], confidence=result["confidence"])[COUNT]
-    count, error, low, high = (
-        part.reshape(shape) for part in (found.value, found.std_error, found.lower, found.upper)
-    )
+    count, error, low, high = (part.reshape(shape) for part in (found.value, found.std_error, found.lower, found.upper))
     terms = np.arange(1, result["bins"] + 1)
     return Counts(count, error, low, high, np.cumsum(count, axis=1), error * np.sqrt(terms))
 

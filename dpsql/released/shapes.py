@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpsql.released.results import Area, Curve, Filtered, Fitted
+from dpsql.released.results import Area, Curve, Filtered, Fitted, GroupedIntervals, GroupedQuantiles, Groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,13 +98,28 @@ def _coefficients(result: Fitted) -> Rows:
     return [{"term": term, "coefficient": value, "std_error": error} for term, value, error in columns]
 
 
-def _quantiles(result: Sequence[tuple[float, float]]) -> Rows:
-    return [{"quantile": quantile, "value": value} for quantile, value in result]
+def _quantiles(result: Sequence[tuple[float, float]] | GroupedQuantiles) -> Rows:
+    if not isinstance(result, Mapping):
+        return [{KEYS: [], "quantile": quantile, "value": value} for quantile, value in result]
+    groups = zip(_group_keys(result), result["values"], strict=True)
+    return [
+        {KEYS: key, "quantile": quantile, "value": value}
+        for key, values in groups
+        for quantile, value in zip(result["quantiles"], values, strict=True)
+    ]
 
 
-def _interval(result: tuple[float, float]) -> Rows:
+def _interval(result: tuple[float, float] | GroupedIntervals) -> Rows:
+    if isinstance(result, Mapping):
+        groups = zip(_group_keys(result), result["intervals"], strict=True)
+        return [{KEYS: key, "lower": lower, "upper": upper} for key, (lower, upper) in groups]
     lower, upper = result
-    return [{"lower": lower, "upper": upper}]
+    return [{KEYS: [], "lower": lower, "upper": upper}]
+
+
+def _group_keys(result: Groups) -> list[list[str | None]]:
+    """Return the keys of each group."""
+    return [list(key) for key in zip(*result["keys"], strict=True)]
 
 
 def _metrics(result: Sequence[Sequence[str | float | None]]) -> Rows:
@@ -168,8 +183,8 @@ FILTERED = Shape(
     lambda result: list(result["names"]),
 )
 COEFFICIENTS = Shape("coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients)
-QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
-INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
+QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
+INTERVAL = Shape("interval", {KEYS: "VARCHAR[]", "lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
 METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
 ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
 AREA = Shape("area", {"auc": "DOUBLE"}, _area)
