@@ -124,6 +124,11 @@ class Context:
         """Count the values of a column privately between public edges, in groups."""
         return self._release_of("dp_histogram", source, arguments)
 
+    @_releases("dp_crosstab")
+    def dp_crosstab(self, source: object, **arguments: object) -> Release:
+        """Count the combinations of columns privately, with margins that agree with the cells."""
+        return self._release_of("dp_crosstab", source, arguments)
+
     @_releases("dp_sis")
     def dp_sis(self, source: object, **arguments: object) -> Release:
         """Select k features privately by their cross product with the target."""

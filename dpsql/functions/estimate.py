@@ -63,6 +63,7 @@ _ORDER = (
     "bins",
     "n_bins",
     "null_bin",
+    "margins",
 )
 
 

@@ -22,6 +22,7 @@ from dpsql.functions.auc import AucCall, AucPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.confusion import ConfusionCall, ConfusionPlan
+from dpsql.functions.crosstab import CrosstabCall, CrosstabPlan
 from dpsql.functions.grouped_columns import (
     GroupedBoundsCall,
     GroupedBoundsPlan,
@@ -46,6 +47,7 @@ from dpsql.released.shapes import (
     AREA,
     COEFFICIENTS,
     CONFUSION,
+    CROSSTAB,
     FILTERED,
     HISTOGRAM,
     INTERVAL,
@@ -106,6 +108,9 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "dp_histogram": Function(
         HistogramPlan, HistogramCall, HISTOGRAM, "Count the values of a column privately between public edges."
+    ),
+    "dp_crosstab": Function(
+        CrosstabPlan, CrosstabCall, CROSSTAB, "Count the combinations of columns privately, with margins."
     ),
     "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by their cross product with the target."),
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),

@@ -210,7 +210,7 @@ class GroupedNoise(Part):
         whole = len(self.shares) == len(self.blocks) and sum(self.shares) == 1 and min(self.shares) > 0
         if not whole or (self.mu is None) != (self.delta is None):
             raise InternalError("I032", f"the shares of {self.name} are not those of its blocks. Report it.")
-        if self.mu is not None and sum(_moved(block, self.contribution) for block in self.blocks) > MOST_COORDINATES:
+        if self.mu is not None and sum(block.moved(self.contribution) for block in self.blocks) > MOST_COORDINATES:
             raise ParameterError("P038", "a privacy unit is in too many groups for Gaussian noise. Lower their number.")
 
     @property
@@ -273,7 +273,7 @@ def noise_choice(epsilon: Fraction, delta: Fraction | None, contribution: Contri
 
 def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction) -> Lattice:
     """Return the law of Laplace noise on a block that gets this much of epsilon."""
-    moved = _moved(block, contribution)
+    moved = block.moved(contribution)
     l1 = block.norm(contribution)
     # A row must stay a whole number on the lattice.
     for bits in range(block.unit.bit_length()):
@@ -289,7 +289,7 @@ def gaussian_lattice(block: Block, contribution: Contribution, squared_mu: Fract
     variance = sensitivity**2 / squared_mu
     coarser = max(0, math.isqrt(math.ceil(variance)).bit_length() - _WIDEST_BITS)
     if coarser:
-        moved = math.isqrt(_moved(block, contribution)) + 1
+        moved = math.isqrt(block.moved(contribution)) + 1
         variance = (Fraction(sensitivity, 1 << coarser) + moved) ** 2 / squared_mu
     return Lattice(GAUSSIAN, coarser - finer, variance)
 
@@ -303,11 +303,6 @@ def noisy_block(block: Block, lattice: Lattice, coordinates: Integers) -> NoisyB
         return NoisyBlock(block, lattice, rounded + noise, None)
     # The noisy integer on the fine lattice is coordinates * 2**-bits + noise; it is kept in two words.
     return NoisyBlock(block, lattice, coordinates + (noise >> -bits), noise & ((1 << -bits) - 1))
-
-
-def _moved(block: Block, contribution: Contribution) -> int:
-    """Return how many coordinates differ between neighbouring tables."""
-    return block.size * contribution.changed_groups
 
 
 def _row_part(block: Block, contribution: Contribution, squared_mu: Fraction) -> Fraction:

@@ -1,6 +1,6 @@
 """Released histograms: what the ledger keeps of them, their rows, and quantiles read off them. All of it is free.
 
-Counts are not clipped, so that sums over bins and groups are not biased; only the lower end of an interval is at least
+HistogramCounts are not clipped, so that sums over bins and groups are not biased; only the lower end of an interval is at least
 0. Cumulative counts are those of the same release. Without a strategy they are sums of bins; with one they are what it
 estimates best, and bins are their differences.
 """
@@ -51,7 +51,7 @@ class Histogram(Groups):
     sums: NotRequired[list[list[float]]]
 
 
-class Asked(Protocol):
+class AskedHistogram(Protocol):
     """What a plan asked for."""
 
     @property
@@ -72,7 +72,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class HistogramCounts:
     """Noisy counts of the bins of every group, each array of shape (groups, bins).
 
     The bin of missing values is the last one, if there is one; it has no cumulative count.
@@ -94,7 +94,9 @@ class QuantileRow(TypedDict):
     value: float | None
 
 
-def histogram_record(asked: Asked, keys: Sequence[Sequence[str | None]], types: Sequence[str]) -> dict[str, Json]:
+def histogram_record(
+    asked: AskedHistogram, keys: Sequence[Sequence[str | None]], types: Sequence[str]
+) -> dict[str, Json]:
     """Return what the ledger keeps of a histogram beside its numbers."""
     return {
         **groups_record(asked.key_columns, keys, types),
@@ -109,7 +111,7 @@ def curve_record(noisy: NoisyBlock, bins: int) -> dict[str, Json]:
     return {"bins": bins, "block": stored_block(None, noisy)}
 
 
-def histogram_counts(result: Histogram) -> Counts:
+def histogram_counts(result: Histogram) -> HistogramCounts:
     """Return the noisy counts of a stored histogram."""
     counts = _of_block(result) if "block" in result else _of_curve(result)
     if result["null_bin"]:
@@ -118,16 +120,16 @@ def histogram_counts(result: Histogram) -> Counts:
     return counts
 
 
-def _of_block(result: Histogram) -> Counts:
+def _of_block(result: Histogram) -> HistogramCounts:
     noisy = restored_block(result["block"])
     shape = (-1, result["bins"])
     found = estimates(noisy, [COUNT], confidence=result["confidence"])[COUNT]
     count, error, low, high = (part.reshape(shape) for part in (found.value, found.std_error, found.lower, found.upper))
     terms = np.arange(1, result["bins"] + 1)
-    return Counts(count, error, low, high, np.cumsum(count, axis=1), error * np.sqrt(terms))
+    return HistogramCounts(count, error, low, high, np.cumsum(count, axis=1), error * np.sqrt(terms))
 
 
-def _of_curve(result: Histogram) -> Counts:
+def _of_curve(result: Histogram) -> HistogramCounts:
     sums = np.array(result["sums"])
     strategy = prefix_strategy(sums.shape[1], name=result["curve"], noise=result["noise"])
     count = np.diff(sums, axis=1, prepend=0.0)
@@ -136,7 +138,7 @@ def _of_curve(result: Histogram) -> Counts:
     reach = error * _quantiles_of_bins(strategy, result["noise"], 1.0 - result["confidence"])
     ends = np.maximum(count - reach, 0.0), count + reach
     whole = np.ones_like(count)
-    return Counts(count, error * whole, *ends, sums, running * whole)
+    return HistogramCounts(count, error * whole, *ends, sums, running * whole)
 
 
 def _quantiles_of_bins(strategy: PrefixStrategy, noise: str, tail: float) -> Doubles:

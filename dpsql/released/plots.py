@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
     from dpsql.ledger.rows import BudgetRow
+    from dpsql.released.crosstab import Crosstab
     from dpsql.released.histogram import Histogram
 
 # Contrast with white and with a page of #121212 is at least 4 for ink, 3 for colours.
@@ -122,6 +123,8 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
         }
     if function == "dp_histogram":
         return {"histogram": partial(_histogram, result)}
+    if function == "dp_crosstab":
+        return {"heat_map": partial(_heat_map, result)} if [0, 1] in result["shown"] else {}
     columns = rows[0].keys() if rows else ()
     if "score" in columns and rows[0]["score"] is not None:
         return {"scores": partial(_scores, result, rows)}
@@ -245,6 +248,23 @@ def _histogram(result: Histogram, ax: Axes) -> None:
     groups = len(counts.count)
     if groups > 1:
         ax.set_title(f"{_named(result, 0)} (first of {groups} groups)", parse_math=False)
+
+
+def _heat_map(result: Crosstab, ax: Axes) -> None:
+    """Draw the table of the first two columns, with its numbers where there is room."""
+    from dpsql.released.crosstab import margins_of
+
+    [margin] = [one for one in margins_of(result) if one.axes == (0, 1)]
+    ax.imshow(margin.count, cmap="Blues", aspect="auto", alpha=0.8)
+    for axis, name, keys in zip((ax.yaxis, ax.xaxis), result["columns"], result["keys"], strict=False):
+        axis.set_ticks(range(len(keys)), ["NULL" if key is None else key[:24] for key in keys], parse_math=False)
+        axis.set_label_text(name, parse_math=False)
+    if margin.count.size <= _MOST_BARS:
+        middle = (margin.count.min() + margin.count.max()) / 2
+        for place, count in np.ndenumerate(margin.count):
+            color = "white" if count > middle else INK
+            ax.text(place[1], place[0], f"{count:.0f}", ha="center", va="center", size=7, color=color)
+    ax.set_title(f"rows, ± {margin.reach:.3g} ({result['confidence']:.0%} of the noise)")
 
 
 def _closed(ends: Sequence[float | None]) -> NDArray[np.float64]:

@@ -160,6 +160,12 @@ def _keyed(result: Any, shape: Shape) -> Rows:
     return found
 
 
+def _crosstab(result: Any) -> Rows:
+    from dpsql.released.crosstab import crosstab_rows
+
+    return crosstab_rows(result)
+
+
 def _histogram(result: Any, kind: pa.StructType) -> pa.StructArray:
     from dpsql.released.histogram import histogram_rows
 
@@ -200,4 +206,22 @@ AGGREGATED = Shape(
 )
 _BIN = ("lower", "upper", "count", "std_error", "count_lower", "count_upper", "cumulative", "cumulative_std_error")
 HISTOGRAM = Shape("histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE"), _histogram_rows, table=_histogram)
-SHAPES = (AGGREGATED, HISTOGRAM, RANKED, FILTERED, COEFFICIENTS, QUANTILES, INTERVAL, METRICS, ROC, AREA, CONFUSION)
+CROSSTAB = Shape(
+    "crosstab",
+    {KEYS: "VARCHAR[]", "margin": "VARCHAR"} | dict.fromkeys(("count", "std_error", "lower", "upper"), "DOUBLE"),
+    _crosstab,
+)
+SHAPES = (
+    AGGREGATED,
+    HISTOGRAM,
+    CROSSTAB,
+    RANKED,
+    FILTERED,
+    COEFFICIENTS,
+    QUANTILES,
+    INTERVAL,
+    METRICS,
+    ROC,
+    AREA,
+    CONFUSION,
+)
