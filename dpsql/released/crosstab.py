@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from statistics import NormalDist
-from typing import NamedTuple, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
 
@@ -57,7 +58,8 @@ class AskedCrosstab(Protocol):
         """Coverage of the intervals."""
 
 
-class Margin(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Margin:
     """One estimated marginal: its columns, its entries, and how far the noise moves each of them."""
 
     axes: Axes

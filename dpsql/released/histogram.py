@@ -1,6 +1,6 @@
 """Released histograms: what the ledger keeps of them, their rows, and quantiles read off them. All of it is free.
 
-HistogramCounts are not clipped, so that sums over bins and groups are not biased; only the lower end of an interval is at least
+Counts are not clipped, so that sums over bins and groups are not biased; only the lower end of an interval is at least
 0. Cumulative counts are those of the same release. Without a strategy they are sums of bins; with one they are what it
 estimates best, and bins are their differences.
 """
