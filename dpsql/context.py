@@ -50,7 +50,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Release])
 def _releases(function: str) -> Callable[[_Method], _Method]:
     """Return the decorator of a method that does what a SQL function does."""
     known = FUNCTIONS[function]
-    return takes(known.plan.arguments, [column.name for column in known.shape.arrow])
+    return takes(known.plan.arguments, [name for name in known.shape.columns if name != KEYS])
 
 
 class Context:
@@ -121,12 +121,12 @@ class Context:
 
     @_releases("dp_histogram")
     def dp_histogram(self, source: object, **arguments: object) -> Release:
-        """Count the values of a column privately between public edges, in groups."""
+        """Count the values of a column privately between public edges."""
         return self._release_of("dp_histogram", source, arguments)
 
     @_releases("dp_crosstab")
     def dp_crosstab(self, source: object, **arguments: object) -> Release:
-        """Count the combinations of columns privately, with margins that agree with the cells."""
+        """Count the combinations of columns privately, with margins."""
         return self._release_of("dp_crosstab", source, arguments)
 
     @_releases("dp_sis")

@@ -21,7 +21,7 @@ from dpsql.functions.score_histogram import (
     ScoreCall,
     ScorePlan,
 )
-from dpsql.functions.value_cells import EvenCells, ValueCells
+from dpsql.functions.value_cells import EvenCells, FormulaCells
 from dpsql.mechanisms.parts import SmoothNoise
 from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
@@ -47,7 +47,7 @@ class AucPlan(ScorePlan):
         return {**super()._own(given, layout), "grid": CELLS.read(given)}
 
     @cached_property
-    def cells(self) -> ValueCells:
+    def cells(self) -> FormulaCells:
         """Cells of equal width between the bounds."""
         return EvenCells(self.lower, self.upper, self.grid)
 

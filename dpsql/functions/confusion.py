@@ -26,7 +26,7 @@ from dpsql.functions.score_histogram import (
     Counted,
     ScoreCall,
 )
-from dpsql.functions.value_cells import CutCells, ValueCells
+from dpsql.functions.value_cells import CutCells, FormulaCells
 from dpsql.progress import Progress
 
 _MOST_THRESHOLDS = 100
@@ -66,7 +66,7 @@ class ConfusionPlan(CurvePlan):
         return {**own, "thresholds": _thresholds(given["thresholds"], lower, upper)}
 
     @cached_property
-    def cells(self) -> ValueCells:
+    def cells(self) -> FormulaCells:
         """Cells between the thresholds."""
         return CutCells(self.thresholds)
 

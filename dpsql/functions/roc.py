@@ -61,7 +61,7 @@ from dpsql.functions.score_histogram import (
     ScoreCall,
     ScorePlan,
 )
-from dpsql.functions.value_cells import EvenCells, ValueCells
+from dpsql.functions.value_cells import EvenCells, FormulaCells
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.parts import CumulativeCounts, SmoothNoise
 from dpsql.mechanisms.prefix_sums import (
@@ -260,7 +260,7 @@ class RocPlan(CurvePlan):
         }
 
     @cached_property
-    def cells(self) -> ValueCells:
+    def cells(self) -> FormulaCells:
         """Cells of equal width between the bounds."""
         return EvenCells(self.lower, self.upper, self.grid)
 

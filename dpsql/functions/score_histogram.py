@@ -23,7 +23,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.value_cells import ValueCells
+from dpsql.functions.value_cells import FormulaCells
 from dpsql.statistics.score_counts import ScoreCounts
 
 # Arguments that all functions of a label and a score share.
@@ -86,7 +86,7 @@ class ScorePlan(Plan):
 
     @property
     @abstractmethod
-    def cells(self) -> ValueCells:
+    def cells(self) -> FormulaCells:
         """The cells that scores are counted in."""
 
     @property

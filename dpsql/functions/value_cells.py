@@ -45,17 +45,29 @@ class ValueCells(ABC):
         return len(self.edges) + 1
 
     @abstractmethod
-    def sql(self, value: str) -> str:
-        """Return SQL for the cell of a number between the bounds."""
-
-    @abstractmethod
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells of numbers that are between the bounds, shape (rows,)."""
+
+    @abstractmethod
+    def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
+        """Return the query that turns the column `number` of another one into the column `cell`.
+
+        Numbers are clipped to the bounds; `missing` is the cell of NULL and NaN. They must be opaque to the planner,
+        which could decide the comparisons from a file's statistics.
+        """
+
+
+class FormulaCells(ValueCells):
+    """Cells that one SQL expression tells."""
+
+    @abstractmethod
+    def sql(self, value: str) -> str:
+        """Return SQL for the cell of a number between the bounds."""
 
     def clipped_sql(self, value: str, lower: float, upper: float, missing: str) -> str:
         """Return SQL for the cell of any number, clipped to the bounds; `missing` is the one of NULL and NaN.
 
-        The number must be opaque to the planner, which could decide the comparisons from a file's statistics.
+        The number must be opaque to the planner, as for `query`.
         """
         lowest, highest = self.of(np.array([lower, upper])).tolist()
         low, high = double(lower), double(upper)
@@ -64,8 +76,13 @@ class ValueCells(ABC):
             f"WHEN {value} > {high} AND NOT {call('isnan', value)} THEN {highest} ELSE {missing} END"
         )
 
+    def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
+        """Return the query that turns numbers into cells."""
+        cell = self.clipped_sql("number", lower, upper, missing)
+        return f"SELECT * EXCLUDE (number), {cell} AS cell FROM ({numbers})"
 
-class EvenCells(ValueCells):
+
+class EvenCells(FormulaCells):
     """Cells of equal width over [lower, upper].
 
     Parameters
@@ -130,7 +147,7 @@ class EvenCells(ValueCells):
         return np.minimum(positions, self._cells - 1).astype(np.int64)
 
 
-class CutCells(ValueCells):
+class CutCells(FormulaCells):
     """Cells between public cut points.
 
     Parameters
@@ -164,24 +181,32 @@ class BinCells(ValueCells):
     def __init__(self, edges: Sequence[float]) -> None:
         self.edges = np.array(edges, dtype=np.float64)
 
-    def sql(self, value: str) -> str:
-        """Return the bin as SQL: a search by halves, so that a row meets few of the comparisons."""
+    def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
+        """Return the query that turns numbers into bins: a search by halves, one step of it a projection.
 
-        def among(first: int, last: int) -> str:
-            if first == last:
-                return str(first)
-            middle = (first + last) // 2
-            below = f"{value} <= {double(self.edges[middle])}"
-            return f"CASE WHEN {below} THEN {among(first, middle)} ELSE {among(middle + 1, last)} END"
-
-        return among(0, len(self.edges))
+        A thousand edges take ten comparisons per row. Edges are filled up with infinity, which no number exceeds. After
+        some steps `cell` is the number of the part that a number is in, and the edge in its middle is compared next.
+        """
+        steps = len(self.edges).bit_length()
+        edges = np.append(self.edges, [math.inf] * ((1 << steps) - 1 - len(self.edges)))
+        clipped = call("least", call("greatest", "number", double(lower)), double(upper))
+        known = f"CASE WHEN NOT {call('isnan', 'number')} THEN {clipped} END"
+        found = f"SELECT * REPLACE ({known} AS number), 0 AS cell FROM ({numbers})"
+        for step in range(steps):
+            first = 1 << (steps - 1 - step)
+            listed = call("list_value", *(double(edge) for edge in edges[first - 1 :: 2 * first]))
+            above = f"number > {call('list_extract', listed, plus('cell', '1'))}"
+            deeper = plus(call("*", "cell", "2"), f"CASE WHEN {above} THEN 1 ELSE 0 END")
+            found = f"SELECT * REPLACE ({deeper} AS cell) FROM ({found})"
+        cell = f"CASE WHEN number IS NULL THEN {missing} ELSE cell END"
+        return f"SELECT * EXCLUDE (number) REPLACE ({cell} AS cell) FROM ({found})"
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the bins."""
         return np.searchsorted(self.edges, values, side="left").astype(np.int64)
 
 
-class MagnitudeCells(ValueCells):
+class MagnitudeCells(FormulaCells):
     """The universal cells on a logarithmic scale of `dpsql.kernels.cells.MagnitudeCounts`."""
 
     def __init__(self) -> None:
@@ -233,10 +258,11 @@ class DerivedKey:
         """Number of cells."""
         return self.cells.count + self.missing
 
-    def sql(self, value: str) -> str:
-        """Return the cell of an opaque number as SQL; NULL for a row in no group."""
+    def query(self, numbers: str) -> str:
+        """Return the query that turns the opaque column `number` of another one into `cell`; rows in none go."""
         missing = str(self.cells.count) if self.missing else "NULL"
-        return self.cells.clipped_sql(value, self.lower, self.upper, missing)
+        found = self.cells.query(numbers, self.lower, self.upper, missing)
+        return found if self.missing else f"SELECT * FROM ({found}) WHERE cell IS NOT NULL"
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells; -1 for a row in no group. NaN stands for NULL."""

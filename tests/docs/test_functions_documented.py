@@ -43,7 +43,12 @@ def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
     rows |= {argument.name for argument in FUNCTIONS[name].plan.arguments.values() if argument.table_only}
     if name == "dp_kendall":
         rows.add("blocks")  # rows are assigned by an id, and an aggregate has none
-    columns = {"dp_quantile": ["y"], "dp_bounds": ["y"], "dp_histogram": ["y"], "dp_regression_metrics": ["y", "p"]}.get(name, ["x", "y"])
+    columns = {
+        "dp_quantile": ["y"],
+        "dp_bounds": ["y"],
+        "dp_histogram": ["y"],
+        "dp_regression_metrics": ["y", "p"],
+    }.get(name, ["x", "y"])
     if "score" in FUNCTIONS[name].plan.arguments and "label" in FUNCTIONS[name].plan.arguments:
         rows, columns = rows | {"label", "score"}, ["y", "p"]
     aggregate = signature(name, "macro")

@@ -791,7 +791,12 @@ def grouped_counts() -> Iterator[Case]:
     read = "SELECT * FROM dp_histogram_quantile('h', quantiles := [0.1, 0.5])"
     yield Case("dp_histogram: by name, again, and its quantiles", (named, named, read), alone=True)
     keys = {"word": ["no", "yes"], "relapse": [True, False], "b": [1, 2, 3]}
-    two = {"rows": "word", "columns": "relapse", "keys": {name: keys[name] for name in ("word", "relapse")}, "epsilon": 1}
+    two = {
+        "rows": "word",
+        "columns": "relapse",
+        "keys": {name: keys[name] for name in ("word", "relapse")},
+        "epsilon": 1,
+    }
     three = {"by": ["word", "relapse", "b"], "keys": keys, "epsilon": 1}
     shapes: dict[str, dict[str, Any]] = {
         "two columns": two,
@@ -811,7 +816,19 @@ def grouped_counts() -> Iterator[Case]:
 
 def every_case() -> list[Case]:
     """Return all cases; their names tell them apart."""
-    parts = (selectors, filters, models, summaries, curves, views, budgets, estimates, exact_functions, refusals, grouped_counts)
+    parts = (
+        selectors,
+        filters,
+        models,
+        summaries,
+        curves,
+        views,
+        budgets,
+        estimates,
+        exact_functions,
+        refusals,
+        grouped_counts,
+    )
     cases = [case for part in parts for case in part()]
     names = [case.name for case in cases]
     doubled = {name for name in names if names.count(name) > 1}

@@ -208,9 +208,7 @@ class GroupedSteps:
             return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
         opaque = plus(f"TRY_CAST({field('dpsql_row', 'v0')} AS DOUBLE)", self.frame.zero)
         parts.append(f"{opaque} AS number")
-        numbers = f"SELECT {', '.join(parts)} FROM {self.frame.source()} WHERE {condition}"
-        cells = f"SELECT * EXCLUDE (number), {derived.sql('number')} AS cell FROM ({numbers})"
-        return f"SELECT * FROM ({cells}) WHERE cell IS NOT NULL"
+        return derived.query(f"SELECT {', '.join(parts)} FROM {self.frame.source()} WHERE {condition}")
 
     def _value(self, position: int) -> str:
         """Return the code of a target; NULL where it has no value."""
