@@ -64,6 +64,10 @@ class GroupedSums(Fold):
                     part[position, 0] = np.square(known[start : start + _MOST_AT_ONCE]).sum()
                     self.squares.add(part)
 
+    def add_counts(self, counts: Longs) -> None:
+        """Add numbers of rows, shape (G,), of groups without targets."""
+        self.rows += counts
+
     def add_groups(self, places: NDArray[np.intp], sums: GroupRecords) -> None:
         """Add the sums of some groups, at their positions; a position may occur more than once."""
         np.add.at(self.rows, places, sums.rows)

@@ -785,9 +785,69 @@ def refusals() -> Iterator[Case]:
         yield Case(f"refused: {name}", (table("dp_sis", given.pop("source", "people"), **given),))
 
 
+def grouped_counts() -> Iterator[Case]:
+    """Histograms, tables with margins, and quantiles and bounds of groups."""
+    words = {"by": "word", "keys": ["no", "yes", "never"]}
+    limits = {"privacy_unit": "person", "max_groups_per_unit": 2, "max_rows_per_unit_group": 2}
+    histogram = {"target": "y", "lower": 0, "upper": 10, "n_bins": 5, "epsilon": 2}
+    ways: dict[str, dict[str, Any]] = {
+        "even bins": {},
+        "edges": {"lower": None, "upper": None, "n_bins": None, "bins": [1, 2.5, 7]},
+        "groups": {**words, "other": True},
+        "tree": {"n_bins": 70, "curve": "tree", "null_bin": False},
+        "toeplitz": {"curve": "auto", "delta": 1e-6, "noise": "gaussian", **words},
+        "replace": {**REPLACE, **words},
+        "unit": {**limits, **words, "delta": 1e-6},
+    }
+    for name, way in ways.items():
+        given = {part: value for part, value in {**histogram, **way}.items() if value is not None}
+        for source in ("people", "odd") if name in ("edges", "unit") else ("people",):
+            yield Case(f"dp_histogram: {name}, {source}", (table("dp_histogram", source, **given),))
+    yield Case("dp_histogram: no rows", (table("dp_histogram", "nobody", **histogram),))
+    bare = {name: value for name, value in histogram.items() if name != "target"}
+    yield Case("dp_histogram: aggregate", (aggregate("dp_histogram", "y", "odd", **bare),))
+    named = table("dp_histogram", "people", **histogram, **words, release="h")
+    read = "SELECT * FROM dp_histogram_quantile('h', quantiles := [0.1, 0.5])"
+    yield Case("dp_histogram: by name, again, and its quantiles", (named, named, read), alone=True)
+    keys = {"word": ["no", "yes"], "relapse": [True, False], "b": [1, 2, 3]}
+    two = {
+        "rows": "word",
+        "columns": "relapse",
+        "keys": {name: keys[name] for name in ("word", "relapse")},
+        "epsilon": 1,
+    }
+    three = {"by": ["word", "relapse", "b"], "keys": keys, "epsilon": 1}
+    shapes: dict[str, dict[str, Any]] = {
+        "two columns": two,
+        "cells": {**two, "margins": False},
+        "gaussian": {**two, "delta": 1e-6, "noise": "gaussian"},
+        "three columns": {**three, "delta": 1e-6},
+        "unit, replace": {**three, **limits, **REPLACE, "noise": "laplace"},
+    }
+    for name, given in shapes.items():
+        yield Case(f"dp_crosstab: {name}", (table("dp_crosstab", "odd", **given),))
+    column = {"target": "y", "epsilon": 1, **words}
+    grid = {**column, "lower": 0, "upper": 10, "quantiles": [0.25, 0.5, 0.9], "cells": 64}
+    for name, more in (("groups", {}), *((f"groups, {one}", way) for one, way in _RELATIONS)):
+        yield Case(f"dp_quantile: {name}", (table("dp_quantile", "odd", **grid, **more),))
+        yield Case(f"dp_bounds: {name}", (table("dp_bounds", "odd", **column, **more, other=True),))
+
+
 def every_case() -> list[Case]:
     """Return all cases; their names tell them apart."""
-    parts = (selectors, filters, models, summaries, curves, views, budgets, estimates, exact_functions, refusals)
+    parts = (
+        selectors,
+        filters,
+        models,
+        summaries,
+        curves,
+        views,
+        budgets,
+        estimates,
+        exact_functions,
+        refusals,
+        grouped_counts,
+    )
     cases = [case for part in parts for case in part()]
     names = [case.name for case in cases]
     doubled = {name for name in names if names.count(name) > 1}

@@ -72,7 +72,11 @@ OWN: dict[str, dict[str, Any]] = {
     "dp_roc": {"label": "y", "score": "a"},
     "dp_auc": {"label": "y", "score": "a"},
     "dp_confusion": {"label": "y", "score": "a", "thresholds": [0.5]},
+    "dp_aggregate": {"aggregates": ["sum"]},
+    "dp_histogram": {"n_bins": 3},
+    "dp_crosstab": {"rows": "h", "columns": "i", "keys": {"h": ["p"], "i": ["q"]}},
 }
+GROUPS = {"by": "h", "keys": ["p", "q"]}
 
 
 # Macros of ours in the bodies of others.
@@ -82,7 +86,7 @@ OURS = ("exact_fixed_point", "exact_double", "dpsql_lineage", "dpsql_reads", "dp
 def plans() -> Iterator[tuple[str, Plan]]:
     """Plans of every function, for every kind of statement that it has."""
     for name in (*FUNCTIONS, *EXACT):
-        kind = function_of(name).plan
+        arguments = function_of(name).plan.arguments
         own = {**COLUMNS, **OWN.get(EXACT.get(name, name), {})}
         variants: list[dict[str, Any]] = [
             {},
@@ -100,15 +104,18 @@ def plans() -> Iterator[tuple[str, Plan]]:
             {"condition": CONDITION},
             {"condition": CONDITION, **UNIT},
             {"condition": CONDITION, **LONG},
+            GROUPS,
+            {**GROUPS, "other": True},
+            {**GROUPS, **UNIT},
             {"features": "word", "row_id": "doc", "vocabulary": "private", "delta": 1e-6, **UNIT},
             {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **UNIT},
             {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **LONG},
         ]
         found = 0
         for variant in variants:
-            given = {key: value for key, value in {**own, **variant}.items() if key in kind.arguments}
+            given = {key: value for key, value in {**own, **variant}.items() if key in arguments}
             try:
-                plan = kind.from_arguments("s.t", given)
+                plan = function_of(name).plan_of(given).from_arguments("s.t", given)
             except dpsql.ParameterError:
                 continue
             found += 1
@@ -121,8 +128,8 @@ def statements() -> Iterator[tuple[str, str]]:
         if name in EXACT:
             yield name, exact_sql(plan, name)
             continue
-        yield name, rows_sql(release_sql(plan, name))
-        yield f"{name}, stored", rows_sql(stored_sql(plan))
+        yield name, rows_sql(plan, release_sql(plan, name))
+        yield f"{name}, stored", rows_sql(plan, stored_sql(plan))
         yield f"{name}, aggregate", admit_sql(plan)
 
 

@@ -103,8 +103,8 @@ ENTRIES = (
     ),
     Code(
         "P032",
-        "`thresholds` is not a list of ascending numbers.",
-        "Give the thresholds in ascending order, each one once.",
+        "`thresholds` or `bins` is not a list of ascending numbers.",
+        "Give the numbers in ascending order, each one once.",
     ),
     Code(
         "P033",

@@ -171,9 +171,20 @@ class GroupedSteps:
         return [name for column in self._columns for name in (f"k{column}_number", f"k{column}_data")]
 
     @cached_property
-    def _groups(self) -> list[str]:
-        """Names of the columns that say which group a row is in: positions of public keys, or the keys themselves."""
+    def _keys(self) -> list[str]:
+        """Names of the columns that say which key a row has: positions of public keys, or the keys themselves."""
         return self._identities if self.plan.has_private_keys else [f"p{column}" for column in self._columns]
+
+    @cached_property
+    def _cell(self) -> list[str]:
+        """Name of the column of the derived key: the position of a row's cell."""
+        return [] if self.plan.derived is None else ["cell"]
+
+    @cached_property
+    def _groups(self) -> list[str]:
+        """Names of the columns that say in which group a unit's rows are counted."""
+        divided = self.plan.derived is not None and self.plan.derived.divides
+        return [*self._keys, *(self._cell if divided else [])]
 
     def _mapped(self, rows: str, *columns: str) -> str:
         """Return rows with the positions of their keys; those of unlisted keys are dropped, or all in one place."""
@@ -188,7 +199,7 @@ class GroupedSteps:
             parts.append(f"{found}.p AS p{column}")
         mapped = f"SELECT {', '.join((*columns, *parts))} FROM {rows} {' '.join(joins)}"
         if self.plan.lists_combinations:
-            positions = ", ".join(self._groups)
+            positions = ", ".join(self._keys)
             if self.plan.other:
                 listed = ", ".join(f"p{column}" for column in self._columns)
                 return self._pooled(
@@ -198,12 +209,12 @@ class GroupedSteps:
                     "known",
                 )
             return f"SELECT * FROM ({mapped}) SEMI JOIN {frame.name('combinations')} USING ({positions})"
-        return self._pooled(mapped, columns, *self._groups) if self.plan.other else mapped
+        return self._pooled(mapped, columns, *self._keys) if self.plan.other else mapped
 
     def _pooled(self, mapped: str, columns: tuple[str, ...], *known: str) -> str:
         """Return rows whose positions are all -1 where one of `known` is NULL."""
         listed = " AND ".join(f"{name} IS NOT NULL" for name in known)
-        positions = [f"CASE WHEN {listed} THEN {name} ELSE -1 END AS {name}" for name in self._groups]
+        positions = [f"CASE WHEN {listed} THEN {name} ELSE -1 END AS {name}" for name in self._keys]
         return f"SELECT {', '.join((*columns, *positions))} FROM ({mapped})"
 
     # Values.
@@ -227,7 +238,12 @@ class GroupedSteps:
             number, data = identity(field("dpsql_row", "d0"))
             parts += [f"{number} AS item_number", f"{data} AS item_data"]
             condition += f" AND {field('dpsql_row', 'd0')} IS NOT NULL"
-        return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
+        derived = self.plan.derived
+        if derived is None:
+            return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
+        opaque = plus(f"TRY_CAST({field('dpsql_row', 'v0')} AS DOUBLE)", self.frame.zero)
+        parts.append(f"{opaque} AS number")
+        return derived.query(f"SELECT {', '.join(parts)} FROM {self.frame.source()} WHERE {condition}")
 
     def _valued(self) -> str:
         """Return the rows with their values coded."""
@@ -269,13 +285,13 @@ class GroupedSteps:
         values = [f"q{position}" for position in range(len(self.plan.targets))]
         items = ["item_number", "item_data"] if self.plan.counts_items else []
         rows, unit = self.frame.name("valued"), ["unit_number", "unit_data"]
-        if self._groups and not self.plan.has_private_keys:
-            yield self.frame.step("mapped", self._mapped(rows, *unit, *items, *values))
+        if self._keys and not self.plan.has_private_keys:
+            yield self.frame.step("mapped", self._mapped(rows, *unit, *items, *values, *self._cell))
             rows = self.frame.name("mapped")
         if self._merged_first:
             yield self.frame.step("merged", self._merged(rows, [*unit, *self._groups, *items]))
             rows = self.frame.name("merged")
-        yield self.frame.step("kept", self._kept(rows, values, items))
+        yield self.frame.step("kept", self._kept(rows, [*values, *self._cell], items))
 
     @property
     def _merged_first(self) -> bool:
@@ -303,7 +319,7 @@ class GroupedSteps:
         groups = ", ".join(self._groups)
         owner = ", ".join(unit)
         in_group = f"{owner}, {groups}" if groups else owner
-        where = [(name, "''") for name in self._groups if name.startswith("p")]
+        where = [(name, "''") for name in self._groups if name not in self._identities]
         where += [(f"k{column}_number", f"k{column}_data") for column in self._columns if plan.has_private_keys]
         where = [(coalesce(number, "0"), call("encode", coalesce(data, text("NULL")))) for number, data in where]
         out = rows
@@ -314,9 +330,7 @@ class GroupedSteps:
             values = [*values, "copy"]
         parts = [part for value in values for part in (coalesce(cast(value, "VARCHAR"), "'-'"), "':'")]
         contents = call("encode", concatenated("''", *parts))
-        public = plan.public_keys
-        count = None if public is None or public.count is None else public.count + plan.other
-        if groups and (count is None or plan.groups < count):
+        if groups and (plan.group_count is None or plan.groups < plan.group_count):
             out = _ranked(out, "dense_rank", owner, place(unit, *where), self._groups, plan.groups)
         row = place(unit, *where, ("item_number", "item_data") if items else contents)
         if items or not plan.merges_units:
@@ -330,7 +344,8 @@ class GroupedSteps:
     def _summed(self, rows: str) -> str:
         """Return the exact sums of every group."""
         name = self.frame.name(rows)
-        by = self._groups if self._has_unit or self.plan.has_private_keys else self._identities
+        known = self._keys if self._has_unit or self.plan.has_private_keys else self._identities
+        by = [*known, *self._cell]
         parts = list(by)
         if self.plan.counts_items:
             pair = struct({"number": "item_number", "data": "item_data"})
@@ -369,10 +384,9 @@ class GroupedSteps:
         """Hand every group over, by the positions of its keys."""
         frame, rows = self.frame, self.frame.name("grouped")
         if self.plan.by and not self._has_unit:
-            sums = self._sums_columns()
-            yield frame.step("placed", self._mapped(rows, *sums))
+            yield frame.step("placed", self._mapped(rows, *self._sums_columns(), *self._cell))
             rows = frame.name("placed")
-        fields = {name: name for name in self._groups} | self._sums()
+        fields = {name: name for name in (*self._keys, *self._cell)} | self._sums()
         yield from self._collected(1, fields, rows, frame.ticket)
         yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name('parts1')}")
 
