@@ -19,7 +19,7 @@ from dpsql.contract.arguments import (
     Signature,
 )
 from dpsql.contract.contribution import Contribution
-from dpsql.contract.gaussian_profile import usable_mu
+from dpsql.contract.gaussian_profile import LARGEST_EPSILON, usable_mu
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -27,7 +27,7 @@ from dpsql.contract.parameters import Side, bounds_by_feature, fold
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
-from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
+from dpsql.functions.grouped_arguments import AUTO, BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
 from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, noise_choice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, block_for
@@ -203,6 +203,8 @@ class AggregatePlan(GroupedPlan):
     def noise_law(self) -> str:
         """The law of the noise: the one that was asked for, or that is smaller."""
         if self.delta is None or self.law == LAPLACE:
+            return LAPLACE
+        if self.law == AUTO and self.epsilon > LARGEST_EPSILON:
             return LAPLACE
         if self.law == GAUSSIAN:
             return GAUSSIAN

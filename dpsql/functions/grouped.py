@@ -73,6 +73,8 @@ class GroupedPlan(Plan):
     targets: tuple[str, ...]
 
     target_needs_bounds: ClassVar[bool] = False
+    # Columns of the result beside the keys.
+    result_columns: ClassVar[tuple[str, ...]] = ("target", "aggregate", "value", "std_error", "lower", "upper")
 
     @classmethod
     def _layout(cls, given: Mapping[str, object]) -> Layout:
@@ -108,6 +110,11 @@ class GroupedPlan(Plan):
             raise ParameterError(
                 "P045", "other is the group of unlisted keys. Give by and public keys, or leave it out."
             )
+        for name in by:
+            if fold(name) in (*cls.result_columns, *([OTHER_KEY] if other else [])):
+                raise ParameterError(
+                    "P044", f"by names {show(name)}, as another column of the result is called. Rename it in a view."
+                )
         bounded = cls._contribution(given, layout, keys, other=other)
         return {
             "by": by,

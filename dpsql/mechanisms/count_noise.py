@@ -43,6 +43,8 @@ from dpsql.noise.exact import exp_bounds
 _DIGITS = 60
 # From this variance on the bound by the continuous law is tight.
 _FINE_VARIANCE = 1 << 26
+# Its exponential is below 1e-2000.
+_LEAST_EXPONENT = -5000
 # Of the noise on counts of keys: in squares of the lattice's step.
 _LEAST_VARIANCE = 1 << 64
 
@@ -214,7 +216,9 @@ def gaussian_count_noise(squared_sensitivity: int, mu: Fraction) -> GaussianCoun
 
 
 def exponential(exponent: Fraction) -> tuple[Fraction, Fraction]:
-    """Enclose ``exp(exponent)`` for an exponent <= 0, within a share of 1e-58."""
+    """Enclose ``exp(exponent)`` for an exponent <= 0: within a share of 1e-58, or by 0 and 1e-2000 far below any delta."""
+    if exponent < _LEAST_EXPONENT:
+        return Fraction(0), Fraction(1, 10**2000)
     digits = _DIGITS + math.ceil(-exponent * Fraction(87, 200))  # 0.435 is above the logarithm to base 10 of e
     low, high = exp_bounds(exponent, digits)
     return Fraction(low, 10**digits), Fraction(high, 10**digits)

@@ -50,13 +50,14 @@ def key(column: str, zero: str) -> tuple[str, str]:
     """Return a key as a number and bytes: equal exactly when the keys are, and NULL where the key is.
 
     Integers are numbers. Everything else is the bytes of its text; floating numbers have a zero added, which the gate
-    gives, so that -0.0 is 0.0 and column statistics say nothing about them.
+    gives, so that -0.0 is 0.0 and column statistics say nothing about them. All NaN are one key, whatever their sign.
     """
     kind = call("typeof", column)
     is_integer = f"{kind} IN ({', '.join(map(text, _INTEGERS))})"
     is_float = f"{kind} IN ({', '.join(map(text, _FLOATS))})"
     number = f"CASE WHEN {is_integer} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
-    floating = call("encode", cast(plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero), "VARCHAR"))
+    opaque = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
+    floating = call("encode", f"CASE WHEN {call('isnan', opaque)} THEN 'nan' ELSE {cast(opaque, 'VARCHAR')} END")
     return number, f"CASE WHEN {is_integer} THEN ''::BLOB WHEN {is_float} THEN {floating} ELSE {text_bytes(column)} END"
 
 
@@ -113,13 +114,14 @@ class GroupedSteps:
         for column in self._columns:
             listed = call("unnest", call("dpsql_key_list", frame.ticket, str(column)))
             witness = f"SELECT {field('dpsql_row', f'k{column}')} AS witness FROM {frame.source()} LIMIT 0"
-            value = f"TRY({call('cast_to_type', field('f', 'text'), 'witness')})"
+            # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
+            texts = f"SELECT {field('f', 'p')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
+            value = f"TRY({call('cast_to_type', 'given', 'witness')})"
             number, data = key("value", frame.zero)
             yield frame.step(
                 f"listed{column}",
-                f"SELECT p, {number} AS number, {data} AS data, given AND value IS NULL AS wrong FROM "
-                f"(SELECT {field('f', 'p')} AS p, {field('f', 'text')} IS NOT NULL AS given, {value} AS value "
-                f"FROM (SELECT {listed} AS f) LEFT JOIN ({witness}) ON true)",
+                f"SELECT p, {number} AS number, {data} AS data, given IS NOT NULL AND value IS NULL AS wrong FROM "
+                f"(SELECT p, given, {value} AS value FROM ({texts}) LEFT JOIN ({witness}) ON true)",
                 kept=True,
             )
             one = struct({"p": "p", "number": "number", "data": "data", "wrong": "wrong"})
@@ -253,7 +255,8 @@ class GroupedSteps:
             low, high = block.limits
             moved = call("-", total, cast(text(str(round(middle * scale))), "HUGEINT"))
             clipped = call("least", call("greatest", moved, f"{low}::HUGEINT"), f"{high}::HUGEINT")
-            parts.append(f"{cast(clipped, 'BIGINT')} AS q{position}")
+            # least and greatest leave NULL out, which would make a bound of it.
+            parts.append(f"CASE WHEN {total} IS NOT NULL THEN {cast(clipped, 'BIGINT')} END AS q{position}")
         return f"SELECT {', '.join(parts)} FROM {rows} GROUP BY {', '.join(by)}"
 
     def _kept(self, rows: str, values: list[str], items: list[str]) -> str:
