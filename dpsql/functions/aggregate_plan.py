@@ -61,6 +61,10 @@ DISTINCT = Argument(
 )
 
 
+# Of bounds in absolute value.
+_LARGEST = 1e100
+
+
 def _aggregates(given: object) -> tuple[str, ...]:
     """Return the names of the aggregates."""
     hint = f"Give some of {', '.join(map(repr, AGGREGATES))}."
@@ -132,7 +136,8 @@ class AggregatePlan(GroupedPlan):
         bounds: Mapping[str, object] = {"lower": None, "upper": None}
         if aggregates != (COUNT,):
             bounds = feature_bounds(given)
-            bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True)
+            for pair in bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True):
+                _refuse_extremes(*pair)
         delta, law = DELTA.read(given), NOISE.read(given)
         if law == GAUSSIAN and delta is None:
             raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
@@ -272,6 +277,14 @@ class AggregatePlan(GroupedPlan):
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be."""
         return []
+
+
+def _refuse_extremes(lower: float, upper: float) -> None:
+    """Raise if squares of values, times any number of rows, would not be doubles: variances and errors hold them."""
+    if max(abs(lower), abs(upper)) > _LARGEST or upper - lower < 1 / _LARGEST:
+        raise ParameterError(
+            "P036", f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for squares. Rescale the column."
+        )
 
 
 def _merges(given: Mapping[str, object]) -> bool:

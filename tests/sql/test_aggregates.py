@@ -270,9 +270,12 @@ def test_private_keys(con: Any, by: str, unit: str) -> None:
 def test_an_empty_table_has_no_private_keys(con: Any) -> None:
     con.execute("CREATE OR REPLACE TEMP TABLE few AS FROM t WHERE false")
     for unit in ("", "privacy_unit := 'id', max_groups_per_unit := 1, max_rows_per_unit_group := 2,"):
-        sql = f"SELECT * FROM dp_count('few', by := 'h', keys := 'private', {unit} delta := 1e-6, epsilon := 1)"
-        assert con.execute(sql).fetchall() == []
-        assert [column[0] for column in con.description][0] == "h"
+        for name in ("count", "sum", "avg", "variance", "stddev"):
+            for noise in ("laplace", "gaussian"):
+                bounds = "" if name == "count" else "lower := 0, upper := 1,"
+                sql = f"FROM dp_{name}('few', target := 'y', {bounds} by := 'h', keys := 'private', {unit} delta := 1e-6, "
+                assert con.execute(f"{sql} noise := '{noise}', epsilon := 1)").fetchall() == []
+                assert [column[0] for column in con.description][0] == "h"
 
 
 # Where rows come from, and where the result goes.

@@ -87,8 +87,7 @@ class GroupedSteps:
         if not self.plan.has_private_keys:
             yield from self._public_keys()
         yield frame.step("valued", self._valued())
-        bounded = self._bounded()
-        yield from bounded
+        yield from self._bounded()
         last = "kept" if self._has_unit else "valued"
         yield frame.step("grouped", self._summed(last), kept=self.plan.has_private_keys)
         yield from self._private_passes() if self.plan.has_private_keys else self._public_pass()
