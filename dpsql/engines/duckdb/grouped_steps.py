@@ -253,7 +253,9 @@ class GroupedSteps:
             middle, scale = block.affine
             low, high = block.limits
             moved = call("-", total, cast(text(str(round(middle * scale))), "HUGEINT"))
-            clipped = call("least", call("greatest", moved, f"{low}::HUGEINT"), f"{high}::HUGEINT")
+            # Texts are cast, because the minus of a literal before a cast is a function that callers may replace.
+            ends = [cast(text(str(end)), "HUGEINT") for end in (low, high)]
+            clipped = call("least", call("greatest", moved, ends[0]), ends[1])
             # least and greatest leave NULL out, which would make a bound of it.
             parts.append(f"CASE WHEN {total} IS NOT NULL THEN {cast(clipped, 'BIGINT')} END AS q{position}")
         return f"SELECT {', '.join(parts)} FROM {rows} GROUP BY {', '.join(by)}"
