@@ -80,6 +80,8 @@ class GroupedPlan(Plan):
     takes_private_keys: ClassVar[bool] = True
     # Whether there are several groups without `by`, because a derived key divides the rows.
     divides_rows: ClassVar[bool] = False
+    # Columns of the result beside the keys.
+    result_columns: ClassVar[tuple[str, ...]] = ("target", "aggregate", "value", "std_error", "lower", "upper")
 
     @classmethod
     def _layout(cls, given: Mapping[str, object]) -> Layout:
@@ -120,6 +122,11 @@ class GroupedPlan(Plan):
             raise ParameterError(
                 "P045", "other is the group of unlisted keys. Give by and public keys, or leave it out."
             )
+        for name in by:
+            if fold(name) in (*cls.result_columns, *([OTHER_KEY] if other else [])):
+                raise ParameterError(
+                    "P044", f"by names {show(name)}, as another column of the result is called. Rename it in a view."
+                )
         bounded = cls._contribution(given, layout, keys, other=other)
         return {
             "by": by,

@@ -69,7 +69,8 @@ UNIT_VALUE = Argument(
     choices=("rows", "sum"),
     table_only=True,
 )
-NOISE = word("noise", "The law of the noise; 'auto' takes what is smaller.", ("auto", "laplace", "gaussian"), "auto")
+AUTO = "auto"
+NOISE = word("noise", "The law of the noise; 'auto' takes what is smaller.", (AUTO, "laplace", "gaussian"), AUTO)
 CONFIDENCE = Argument(
     "confidence",
     "Chance that an interval holds the exact answer over the rows that count, for each number by itself.",

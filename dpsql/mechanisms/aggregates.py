@@ -292,12 +292,12 @@ def gaussian_lattice(block: Block, contribution: Contribution, squared_mu: Fract
 
 def noisy_block(block: Block, lattice: Lattice, exact: Words) -> NoisyBlock:
     """Add noise to the exact integers of a block, shape (size, G). `GroupedNoise` has the guarantee."""
-    rounded = _on_lattice(exact, lattice.bits)
+    rounded = on_lattice(exact, lattice.bits)
     noise = lattice.draw(rounded.high.size).reshape(rounded.high.shape)
     return NoisyBlock(block, lattice, Words.of(rounded.high, rounded.low + noise, rounded.bits))
 
 
-def _on_lattice(exact: Words, bits: int) -> Words:
+def on_lattice(exact: Words, bits: int) -> Words:
     """Return the integers in units of ``2**bits``, rounded where these are larger than 1."""
     if bits <= 0:
         return Words(exact.high, exact.low << -bits, exact.bits - bits)
@@ -312,7 +312,7 @@ def expected_block(block: Block, lattice: Lattice, rows: int) -> NoisyBlock:
     number = np.array([rows], dtype=np.int64)
     squares = Words(number, 0, 2 * (block.one.bit_length() - 1))
     exact = block.words(Sums(number, np.zeros_like(number), squares))
-    return NoisyBlock(block, lattice, _on_lattice(exact, lattice.bits))
+    return NoisyBlock(block, lattice, on_lattice(exact, lattice.bits))
 
 
 def _row_part(block: Block, contribution: Contribution, squared_mu: Fraction) -> Fraction:

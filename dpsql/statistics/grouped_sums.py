@@ -174,11 +174,8 @@ class KeyedSums(KeptRows):
     def sums(self) -> list[Sums]:
         """Return the sums of each target in the order of the keys' numbers, after those of units and of all rows."""
         if not self._numbers:
-            nothing = np.zeros((self._targets, 0), dtype=np.int64)
-            return [
-                Sums(*(np.zeros(0, dtype=np.int64),) * 2),
-                *_sums(np.zeros(0, dtype=np.int64), nothing, nothing, None),
-            ]
+            none, nothing = np.zeros(0, dtype=np.int64), np.zeros((self._targets, 0), dtype=np.int64)
+            return [Sums(none, none), *_sums(none, nothing, nothing, (nothing, nothing))]
         order = np.argsort(np.concatenate(self._numbers), kind="stable")
 
         def joined(name: str) -> Longs:

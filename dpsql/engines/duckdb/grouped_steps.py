@@ -54,12 +54,14 @@ def key(column: str, zero: str) -> tuple[str, str]:
     """Return a key as a number and a text: equal exactly when the keys are, and one of them NULL where the key is.
 
     Integers are numbers. Everything else is its text under the collation C, which compares bytes. Both hang on the zero
-    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0.
+    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0. All NaN are
+    one key, whatever their sign.
     """
     kind = call("typeof", column)
     is_integer, is_float = (f"{kind} IN ({', '.join(map(text, kinds))})" for kinds in (_INTEGERS, _FLOATS))
     number = f"CASE WHEN {is_integer} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
-    floating = cast(plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero), "VARCHAR")
+    opaque = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
+    floating = f"CASE WHEN {call('isnan', opaque)} THEN 'nan' ELSE {cast(opaque, 'VARCHAR')} END"
     data = f"CASE WHEN {is_integer} THEN '' WHEN {is_float} THEN {floating} ELSE {exact_text(column, zero)} END"
     return number, f"({data}) COLLATE C"
 
@@ -108,8 +110,7 @@ class GroupedSteps:
             yield from self._public_keys()
         yield frame.step("opened", self._opened())
         yield frame.step("valued", self._valued())
-        bounded = self._bounded()
-        yield from bounded
+        yield from self._bounded()
         last = "kept" if self._has_unit else "valued"
         yield frame.step("grouped", self._summed(last), kept=self.plan.has_private_keys)
         yield from self._private_passes() if self.plan.has_private_keys else self._public_pass()
@@ -138,13 +139,14 @@ class GroupedSteps:
         for column in self._columns:
             listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
             witness = f"SELECT {field('dpsql_row', f'k{column}')} AS witness FROM {frame.probe()} LIMIT 0"
-            value = f"TRY({call('cast_to_type', field('f', 'text'), 'witness')})"
+            # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
+            texts = f"SELECT {field('f', 'p')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
+            value = f"TRY({call('cast_to_type', 'given', 'witness')})"
             number, data = key("value", frame.zero)
             yield frame.step(
                 f"listed{column}",
-                f"SELECT p, {number} AS number, {data} AS data, given AND value IS NULL AS wrong FROM "
-                f"(SELECT {field('f', 'p')} AS p, {field('f', 'text')} IS NOT NULL AS given, {value} AS value "
-                f"FROM (SELECT {listed} AS f) LEFT JOIN ({witness}) ON true)",
+                f"SELECT p, {number} AS number, {data} AS data, given IS NOT NULL AND value IS NULL AS wrong FROM "
+                f"(SELECT p, given, {value} AS value FROM ({texts}) LEFT JOIN ({witness}) ON true)",
                 kept=True,
             )
             one = struct({"p": "p", "number": "number", "data": "data", "wrong": "wrong"})
@@ -309,8 +311,11 @@ class GroupedSteps:
             middle, scale = block.affine
             low, high = block.limits
             moved = call("-", total, cast(text(str(round(middle * scale))), "HUGEINT"))
-            clipped = call("least", call("greatest", moved, f"{low}::HUGEINT"), f"{high}::HUGEINT")
-            parts.append(f"{cast(clipped, 'BIGINT')} AS q{position}")
+            # Texts are cast, because the minus of a literal before a cast is a function that callers may replace.
+            ends = [cast(text(str(end)), "HUGEINT") for end in (low, high)]
+            clipped = call("least", call("greatest", moved, ends[0]), ends[1])
+            # least and greatest leave NULL out, which would make a bound of it.
+            parts.append(f"CASE WHEN {total} IS NOT NULL THEN {cast(clipped, 'BIGINT')} END AS q{position}")
         return f"SELECT {', '.join(parts)} FROM {rows} GROUP BY {', '.join(by)}"
 
     def _kept(self, rows: str, values: list[str], items: list[str]) -> str:
