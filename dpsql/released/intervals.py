@@ -36,7 +36,7 @@ _CHUNK = 1 << 13
 # Of the failures of a variance's interval with Gaussian noise: those of the count.
 _COUNT_PART = 0.1
 # Distribution functions are inverted for tails down to this.
-_LEAST_TAIL = 1e-5
+_LEAST_TAIL = 1e-4
 
 
 def noise_quantile(noisy: NoisyBlock, weights: Doubles, tail: float) -> Doubles:
@@ -122,8 +122,8 @@ def combined_quantile(weights: Doubles, times: Doubles, tail: float) -> Doubles:
     -----
     The distribution function is inverted from the characteristic function, the product of ``1 / (1 + w**2 t**2)``, by
     the midpoint rule (Davies 1973). The rule's error is the probability of about 25 standard deviations, and what is
-    cut off is below 1e-6; for smaller tails the quantile is Chernoff's bound. Discrete noise is closer to 0 than Laplace
-    noise of its scale.
+    cut off is below 1e-6. For smaller tails than 1e-4 the quantile is Chernoff's bound. Discrete noise is closer to 0
+    than Laplace noise of its scale.
     """
     deviation = np.sqrt(2.0 * (times * weights**2).sum(axis=-1, keepdims=True))
     nodes = (np.arange(600) + 0.5) * 0.25
