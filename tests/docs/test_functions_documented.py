@@ -53,6 +53,9 @@ def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
     }.get(name, ["x", "y"])
     if "score" in FUNCTIONS[name].plan.arguments and "label" in FUNCTIONS[name].plan.arguments:
         rows, columns = rows | {"label", "score"}, ["y", "p"]
+    if "aggregates" in FUNCTIONS[name].plan.arguments or "confidence" in FUNCTIONS[name].plan.arguments:
+        columns = ["y"]
+    rows |= {argument.name for argument in FUNCTIONS[name].plan.arguments.values() if argument.table_only}
     aggregate = signature(name, "macro")
     assert aggregate[: len(columns)] == columns
     assert set(aggregate[len(columns) :]) == set(FUNCTIONS[name].plan.arguments) - rows

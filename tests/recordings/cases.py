@@ -556,6 +556,53 @@ def curves() -> Iterator[Case]:
     yield from _options_of("dp_confusion", "scored", given, ways)
 
 
+def aggregates() -> Iterator[Case]:
+    """Aggregates in groups: keys of each form, limits of a unit, both laws of noise."""
+    keys = {"by": ["word"], "keys": ["yes", "no", "none"]}
+    both = {"by": ["word", "relapse"], "keys": Sql("{'word': ['yes', 'no']}"), "other": True}
+    private: dict[str, Any] = {"by": ["word"], "keys": "private", "delta": 1e-6}
+    unit = {"privacy_unit": "person", "max_groups_per_unit": 2, "max_rows_per_unit_group": 1}
+    ways: dict[str, dict[str, Any]] = {
+        "all rows": {},
+        "public keys": keys,
+        "two columns": both,
+        "units": {**keys, **unit, "max_rows_per_unit": 2},
+        "units, replace": {**both, **unit, **REPLACE},
+        "Gaussian": {**keys, "delta": 1e-6, "noise": "gaussian"},
+        "private keys": private,
+        "private keys of units": {**private, **unit, "max_rows_per_unit_group": 2},
+        "private keys, Gaussian": {**private, **unit, "noise": "gaussian"},
+    }
+    for name, way in ways.items():
+        yield Case(f"dp_count: {name}", (table("dp_count", "people", epsilon=1, **way),))
+        for function in ("dp_sum", "dp_avg", "dp_variance", "dp_stddev"):
+            call = table(function, "people", target="y", lower=0, upper=8, epsilon=1, **way)
+            yield Case(f"{function}: {name}", (call,))
+        several = {"aggregates": ["count", "sum", "avg", "stddev"], "target": ["a", "y"], "lower": [0, -2], "upper": 8}
+        yield Case(f"dp_aggregate: {name}", (table("dp_aggregate", "odd", epsilon=1, **several, **way),))
+    summed = {"target": "y", "lower": -8, "upper": 8, "unit_value": "sum", "epsilon": 1}
+    owner = {"privacy_unit": "person", "max_groups_per_unit": 1}
+    yield Case("dp_sum: sums of units", (table("dp_sum", "people", **summed, **keys, **owner),))
+    for item in ("person", "id"):
+        call = table("dp_count", "people", distinct_of=item, epsilon=1, **keys, **unit)
+        yield Case(f"dp_count: different {item}", (call,))
+    yield Case(
+        "aggregates: no rows",
+        (
+            table("dp_stddev", "nobody", target="y", lower=0, upper=8, epsilon=1, **keys),
+            table("dp_stddev", "nobody", target="y", lower=0, upper=8, epsilon=1, **private),
+        ),
+    )
+    yield Case(
+        "aggregates: aggregate form",
+        (
+            "SELECT dp_count(y, epsilon := 1), dp_sum(y, lower := 0, upper := 8, epsilon := 1) FROM people",
+            "SELECT word, dp_aggregate(y, aggregates := ['avg', 'variance'], lower := 0, upper := 8, epsilon := 1) "
+            "FROM people GROUP BY word ORDER BY word",
+        ),
+    )
+
+
 def views() -> Iterator[Case]:
     """Releases with a name, and what may be read of them for nothing."""
     curve = table(
@@ -835,6 +882,7 @@ def grouped_counts() -> Iterator[Case]:
 
 def every_case() -> list[Case]:
     """Return all cases; their names tell them apart."""
+<<<<<<< HEAD
     parts = (
         selectors,
         filters,
@@ -848,6 +896,9 @@ def every_case() -> list[Case]:
         refusals,
         grouped_counts,
     )
+=======
+    parts = (selectors, filters, models, summaries, curves, aggregates, views, budgets, estimates, exact_functions, refusals)
+>>>>>>> proof
     cases = [case for part in parts for case in part()]
     names = [case.name for case in cases]
     doubled = {name for name in names if names.count(name) > 1}
