@@ -34,7 +34,7 @@ from dpsql.kernels.columns import is_boolean, is_numeric
 from dpsql.statistics.aggregates import ValueBlock
 
 # SQL types whose values have one text each, whatever the settings of a session are.
-_KEY_TYPES = ("VARCHAR", "BOOLEAN", "DATE", "TIME", "UUID", "BLOB", "FLOAT", "DOUBLE", "TIMESTAMP")
+_KEY_TYPES: tuple[str, ...] = ("VARCHAR", "BOOLEAN", "DATE", "TIME", "UUID", "BLOB", "FLOAT", "DOUBLE", "TIMESTAMP")
 _KEY_TYPES += ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "HUGEINT", "UHUGEINT")
 _KEY_TYPES += tuple(f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG"))
 _KEY_TYPES += ("INTEGER", "UINTEGER")

@@ -216,7 +216,7 @@ def gaussian_count_noise(squared_sensitivity: int, mu: Fraction) -> GaussianCoun
 
 
 def exponential(exponent: Fraction) -> tuple[Fraction, Fraction]:
-    """Enclose ``exp(exponent)`` for an exponent <= 0: within a share of 1e-58, or by 0 and 1e-2000 far below any delta."""
+    """Enclose ``exp(exponent)`` for an exponent <= 0: within a share of 1e-58, or by 0 and 1e-2000."""
     if exponent < _LEAST_EXPONENT:
         return Fraction(0), Fraction(1, 10**2000)
     digits = _DIGITS + math.ceil(-exponent * Fraction(87, 200))  # 0.435 is above the logarithm to base 10 of e

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Longs
+from dpsql.arrays import Integers, Longs
 from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
 from dpsql.kernels.wide_sums import WideSums
 from dpsql.statistics.aggregates import Sums
@@ -95,7 +95,7 @@ class GroupedSums(Fold):
         return _sums(self.rows, self.values, self.totals, None if self.squares is None else self.squares.total())
 
 
-def _sums(rows: Longs, values: Longs, totals: Longs, squares: NDArray[np.object_] | None) -> list[Sums]:
+def _sums(rows: Longs, values: Longs, totals: Longs, squares: Integers | None) -> list[Sums]:
     nothing = np.zeros_like(rows)
     found = [Sums(rows, nothing, None)]
     for position in range(len(values)):

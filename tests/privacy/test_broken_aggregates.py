@@ -49,7 +49,14 @@ def test_sums_that_move_too_far(con: Any, fault: Fault) -> None:
 
 
 def audited(
-    opened: list[Any], fault: Fault | None, sql: str, tables: tuple[str, str], *, epsilon: float, delta: float, runs: int
+    opened: list[Any],
+    fault: Fault | None,
+    sql: str,
+    tables: tuple[str, str],
+    *,
+    epsilon: float,
+    delta: float,
+    runs: int,
 ) -> AuditReport:
     with planted(*fault.patches) if fault else nullcontext():
         return audit_sql(

@@ -185,13 +185,19 @@ def test_equal_rows_are_one_another(con: Any) -> None:
     found = []
     with exact_sums() as seen:
         for shift in range(4):
-            load(con, [(*row[:2], shift * place, *row[3:4], float(place), f"{place}") for place, row in enumerate(rows)], rng)
+            load(
+                con,
+                [(*row[:2], shift * place, *row[3:4], float(place), f"{place}") for place, row in enumerate(rows)],
+                rng,
+            )
             run(con, seen, "dp_sum", given)
             found.append(seen[-1].groups)
     assert all(one == found[0] for one in found)
 
 
-@pytest.mark.parametrize(("groups", "each", "most"), [(5, 3, None), (5, 3, 12), (7, 4, 9), (1000, 1, 1000), (2, 60, 100)])
+@pytest.mark.parametrize(
+    ("groups", "each", "most"), [(5, 3, None), (5, 3, 12), (7, 4, 9), (1000, 1, 1000), (2, 60, 100)]
+)
 @pytest.mark.parametrize("keys", ["range(1000)", "'private', delta := 1e-3"])
 def test_a_unit_with_very_many_rows(con: Any, groups: int, each: int, most: int | None, keys: str) -> None:
     con.execute("CREATE TABLE t AS SELECT 1 AS unit, i % 1000 AS h, i % 17 AS x FROM range(100000) AS r(i)")

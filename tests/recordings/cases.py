@@ -815,7 +815,19 @@ def refusals() -> Iterator[Case]:
 
 def every_case() -> list[Case]:
     """Return all cases; their names tell them apart."""
-    parts = (selectors, filters, models, summaries, curves, aggregates, views, budgets, estimates, exact_functions, refusals)
+    parts = (
+        selectors,
+        filters,
+        models,
+        summaries,
+        curves,
+        aggregates,
+        views,
+        budgets,
+        estimates,
+        exact_functions,
+        refusals,
+    )
     cases = [case for part in parts for case in part()]
     names = [case.name for case in cases]
     doubled = {name for name in names if names.count(name) > 1}

@@ -136,7 +136,9 @@ def test_forms_of_keys(con: Any, form: str, unit: bool) -> None:
     columns = [name.strip(" '[]") for name in by.split(",")]
     listed = "" if keys is None else f"keys := {keys}, "
     owner = "privacy_unit := 'id', max_rows_per_unit := 1, " if unit else ""
-    sql = f"SELECT * FROM dp_aggregate('t', {ALL}, target := ['x', 'y'], lower := {{'x': -4, 'y': 0}}, upper := [4, 8], "
+    sql = (
+        f"SELECT * FROM dp_aggregate('t', {ALL}, target := ['x', 'y'], lower := {{'x': -4, 'y': 0}}, upper := [4, 8], "
+    )
     found = released(con, f"{sql} by := {by}, {listed} {owner} {HUGE})", len(columns))
     assert list(found) == ["x", "y"]
     for target, groups in found.items():
@@ -211,7 +213,9 @@ def test_bounds_without_zero(con: Any, mine: str) -> None:
     """A sum alone of bounds on either or one side of 0."""
     for lower, upper in ((-3, 2), (2, 16), (-16, -2), (0.5, 0.75)):
         sql = f"SELECT value FROM dp_{mine}('t', target := 'y', lower := {lower}, upper := {upper}, {HUGE})"
-        [(own,)] = con.execute(f"SELECT {mine}(least(greatest(y, {lower}), {upper})) FROM t WHERE y IS NOT NULL").fetchall()
+        [(own,)] = con.execute(
+            f"SELECT {mine}(least(greatest(y, {lower}), {upper})) FROM t WHERE y IS NOT NULL"
+        ).fetchall()
         assert con.execute(sql).fetchone()[0] == pytest.approx(own, rel=1e-5)
 
 
@@ -251,7 +255,9 @@ def test_sums_of_units(con: Any) -> None:
 def test_private_keys(con: Any, by: str, unit: str) -> None:
     """Every key that many rows have, with its own values; the order is that of the keys' type."""
     columns = [name.strip(" '[]") for name in by.split(",")]
-    sql = f"SELECT * FROM dp_aggregate('t', {ALL}, target := 'y', lower := 0, upper := 8, by := {by}, keys := 'private', "
+    sql = (
+        f"SELECT * FROM dp_aggregate('t', {ALL}, target := 'y', lower := 0, upper := 8, by := {by}, keys := 'private', "
+    )
     # Rows without a value count for no key.
     found = released(con, f"{sql} {unit} delta := 1e-6, noise := 'laplace', {HUGE})", len(columns))["y"]
     large = {key: own for key, own in reference(con, "y", columns).items() if own["count"] > 2}
@@ -275,14 +281,16 @@ def test_an_empty_table_has_no_private_keys(con: Any) -> None:
                 bounds = "" if name == "count" else "lower := 0, upper := 1,"
                 sql = f"FROM dp_{name}('few', target := 'y', {bounds} by := 'h', keys := 'private', {unit} delta := 1e-6, "
                 assert con.execute(f"{sql} noise := '{noise}', epsilon := 1)").fetchall() == []
-                assert [column[0] for column in con.description][0] == "h"
+                assert con.description[0][0] == "h"
 
 
 # Where rows come from, and where the result goes.
 
 
 def sources(con: Any, folder: Path) -> dict[str, str]:
-    con.execute("CREATE OR REPLACE VIEW v AS SELECT * FROM t WHERE id % 2 = 0 UNION ALL SELECT * FROM t WHERE id % 2 = 1")
+    con.execute(
+        "CREATE OR REPLACE VIEW v AS SELECT * FROM t WHERE id % 2 = 0 UNION ALL SELECT * FROM t WHERE id % 2 = 1"
+    )
     con.execute(f"COPY (SELECT * EXCLUDE (sex), sex::VARCHAR AS sex FROM t) TO '{folder}/t.parquet'")
     con.execute(f"COPY t TO '{folder}/t.csv'")
     con.register("arrow", con.sql("FROM t").to_arrow_table())
@@ -379,7 +387,9 @@ def test_python(con: Any) -> None:
         table = release.arrow() if hasattr(release, "arrow") else release.value
         found: dict[Any, Any] = {}
         for row in table.to_pylist():
-            found.setdefault(row["target"], {}).setdefault((row["h"], row["adult"]), {})[row["aggregate"]] = row["value"]
+            found.setdefault(row["target"], {}).setdefault((row["h"], row["adult"]), {})[row["aggregate"]] = row[
+                "value"
+            ]
         for target, groups in found.items():
             keys = [(h, a) for h in ("A", None) for a in (False, True)]
             agree(groups, reference(con, target, ["h", "adult"]), keys)

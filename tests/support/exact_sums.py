@@ -13,6 +13,7 @@ from dpsql.contract.contribution import Contribution
 from dpsql.functions import aggregate
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.released.aggregates import record_of
 from dpsql.statistics.aggregates import Block, Sums
 from support.broken.planting import planted
 
@@ -59,7 +60,12 @@ def distances(first: Seen, second: Seen) -> Iterator[tuple[int, int, int, int]]:
             for a, b in zip(before.get(group, nothing), after.get(group, nothing), strict=True)
         ]
         contribution = first.contribution
-        yield sum(map(abs, change)), block.norm(contribution), sum(c * c for c in change), block.squared_norm(contribution)
+        yield (
+            sum(map(abs, change)),
+            block.norm(contribution),
+            sum(c * c for c in change),
+            block.squared_norm(contribution),
+        )
 
 
 @contextmanager
@@ -81,7 +87,7 @@ def exact_sums() -> Iterator[list[Seen]]:
         seen.append(Seen(part.contribution, list(part.blocks), list(sums)))
         return np.arange(len(sums[0].n)), unchanged(part.noise, sums)
 
-    in_order, record_of = aggregate.ReleasedKeys.in_order, aggregate.record_of
+    in_order = aggregate.ReleasedKeys.in_order
 
     def ordered(collector: Any, columns: int) -> Any:
         order, labels = in_order(collector, columns)

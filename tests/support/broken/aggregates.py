@@ -14,6 +14,7 @@ from dpsql.functions import aggregate
 from dpsql.functions.aggregate import AggregateCall
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
 _ranked, _draw = grouped_steps._ranked, KeyedNoise.draw
@@ -54,9 +55,7 @@ def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
         labels = [[column[place] for place in chosen] for column in call.places.labels]
         given = sums[1:] if plan.targets else sums[:1]
         drawn = aggregate.draw_aggregates
-        return lambda: aggregate.record_of(
-            [noisy.taken(chosen) for noisy in drawn(plan, given)], plan, labels, call.types
-        )
+        return lambda: record_of([noisy.taken(chosen) for noisy in drawn(plan, given)], plan, labels, call.types)
 
     return prepare
 
