@@ -161,8 +161,8 @@ class AggregatePlan(GroupedPlan):
         if given.get("privacy_unit") is None:
             raise ParameterError(
                 "P046",
-                "distinct_of needs privacy_unit: without it the guarantee would hold for one row, and an item may have "
-                "many. Give the column of the id.",
+                "distinct_of needs privacy_unit: without it the guarantee would be for one row, and an item has many. "
+                "Give the column of the id.",
             )
         return parameters.text("distinct_of", given["distinct_of"], hint="Give the name of a column.")
 

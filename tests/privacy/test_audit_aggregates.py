@@ -20,9 +20,17 @@ ROW = f"{BASE} UNION ALL SELECT 9, 'b', 4.0"
 AVG = "dp_avg('t', target := 'x', lower := -4, upper := 4"
 CASES = {
     "count of rows": (f"dp_count('t', {KEYS}", (BASE, ROW), 0),
-    "count of rows, replace": (f"dp_count('t', {KEYS}, neighbours := 'replace'", (ROW, ROW.replace("'b', 4", "'a', 4")), 0),
+    "count of rows, replace": (
+        f"dp_count('t', {KEYS}, neighbours := 'replace'",
+        (ROW, ROW.replace("'b', 4", "'a', 4")),
+        0,
+    ),
     "count of units": (f"dp_count('t', {KEYS}, {UNIT}", (BASE, FULL), 0),
-    "different units": (f"dp_count('t', distinct_of := 'unit', {KEYS}, privacy_unit := 'unit', max_groups_per_unit := 2", (BASE, FULL), 0),
+    "different units": (
+        f"dp_count('t', distinct_of := 'unit', {KEYS}, privacy_unit := 'unit', max_groups_per_unit := 2",
+        (BASE, FULL),
+        0,
+    ),
     "mean": (f"{AVG}, {KEYS}, {UNIT}", (BASE, FULL), 0),
     "mean, replace": (f"{AVG}, {KEYS}, {UNIT}, neighbours := 'replace'", (FULL, OTHER), 0),
     "Gaussian mean": (f"{AVG}, {KEYS}, {UNIT}, delta := 0.01, noise := 'gaussian'", (BASE, FULL), 0.01),

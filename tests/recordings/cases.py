@@ -882,13 +882,13 @@ def grouped_counts() -> Iterator[Case]:
 
 def every_case() -> list[Case]:
     """Return all cases; their names tell them apart."""
-<<<<<<< HEAD
     parts = (
         selectors,
         filters,
         models,
         summaries,
         curves,
+        aggregates,
         views,
         budgets,
         estimates,
@@ -896,9 +896,6 @@ def every_case() -> list[Case]:
         refusals,
         grouped_counts,
     )
-=======
-    parts = (selectors, filters, models, summaries, curves, aggregates, views, budgets, estimates, exact_functions, refusals)
->>>>>>> proof
     cases = [case for part in parts for case in part()]
     names = [case.name for case in cases]
     doubled = {name for name in names if names.count(name) > 1}

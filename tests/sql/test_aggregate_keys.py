@@ -193,11 +193,8 @@ def test_several_private_columns_of_different_types(con: Any) -> None:
         "(i % 2) / 2 AS f FROM range(600) AS r(i)"
     )
     found = rows(con, f"SELECT a, d, f, round(value) FROM dp_count('t', by := ['a', 'd', 'f'], {PRIVATE})")
-    assert found == rows(
-        con,
-        "SELECT a, d, f, round(value) FROM dp_count('t', by := ['a', 'd', 'f'], "
-        f"{PRIVATE}) ORDER BY a NULLS LAST, d, f",
-    )
+    ordered = f"SELECT a, d, f FROM dp_count('t', by := ['a', 'd', 'f'], {PRIVATE}) ORDER BY a NULLS LAST, d, f"
+    assert [row[:3] for row in found] == rows(con, ordered)
     assert {row[:3] for row in found} == set(rows(con, "SELECT DISTINCT a, d, f FROM t"))
 
 

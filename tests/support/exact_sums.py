@@ -13,7 +13,6 @@ from dpsql.contract.contribution import Contribution
 from dpsql.functions import aggregate
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
-from dpsql.released.aggregates import record_of as stored_record
 from dpsql.statistics.aggregates import Block, Sums
 from support.broken.planting import planted
 
@@ -97,7 +96,7 @@ def exact_sums() -> Iterator[list[Seen]]:
     def recorded(noisy: Any, plan: Any, labels: Any, types: Any) -> Any:
         if not seen[-1].groups:
             seen[-1].name(labels)
-        return stored_record(noisy, plan, labels, types)
+        return record_of(noisy, plan, labels, types)
 
     class Released(aggregate.ReleasedKeys):
         in_order = ordered

@@ -12,7 +12,7 @@ from dpsql.engines.duckdb import grouped_steps
 from dpsql.engines.duckdb.grouped_steps import GroupedSteps
 from dpsql.functions import aggregate
 from dpsql.functions.aggregate import AggregateCall
-from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
@@ -62,8 +62,9 @@ def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def _exact_counts(part: KeyedNoise, sums: Sequence[Any]) -> tuple[Any, list[NoisyBlock]]:
     places, noisy = _draw(part, sums)
-    exact = noisy[0].block.coordinates(sums[0])[:, places]
-    return places, [NoisyBlock(noisy[0].block, noisy[0].lattice, exact, None), *noisy[1:]]
+    block, lattice = noisy[0].block, noisy[0].lattice
+    exact = on_lattice(block.words(sums[0]), lattice.bits).taken(places)
+    return places, [NoisyBlock(block, lattice, exact), *noisy[1:]]
 
 
 CAPPED_FIRST = Fault(
