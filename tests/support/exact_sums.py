@@ -13,6 +13,7 @@ from dpsql.contract.contribution import Contribution
 from dpsql.functions import aggregate
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.released.aggregates import record_of
 from dpsql.statistics.aggregates import Block, Sums
 from support.broken.planting import planted
 
