@@ -2,9 +2,9 @@
 
     python benchmarks/papers/aggregates.py [--draws 1000] [--calls 4] [--data DIR] [--out DIR] [--quick]
 
-Writes ``results.csv`` (an error per table, promise, question and contender), ``keys.csv`` (private keys found), ``sql.csv``
-(a few whole calls in SQL, beside the draws) and what `aggregates_report.py` makes of them: ``table.md``, ``errors.png``.
-README.md beside this file says what came out.
+Writes ``results.csv`` (an error per table, promise, question and contender), ``keys.csv`` (private keys found),
+``sql.csv`` (a few whole calls in SQL, beside the draws) and what `aggregates_report.py` makes of them: ``table.md`` and
+``errors.png``. README.md beside this file says what came out. Takes about five minutes.
 
 Every contender answers about the same rows, in which no unit exceeds its limits, under the same promise. Ours are drawn
 by what `dp_aggregate` itself calls; the others by their laws in `aggregates_peers.py`, which can be compared with the
@@ -55,30 +55,41 @@ DATA = HERE.parents[1].parent / "shared" / "data"
 EPSILON, DELTA = 1.0, 1e-6
 SEED = 20240607  # of the tables and of the others' noise; ours is drawn from the operating system
 OURS = "dpsql"
-SIZES = "dpsql, public sizes"
+SIZES, GAUSSIAN = "dpsql, public sizes", "dpsql, noise := 'gaussian'"
 Asked = tuple[str, ...]
-# Histograms are counts by bin: a line ("count",) of a table whose groups are bins. Crosstabs with their margins, and keys
-# alone, get lines of their own here when their functions are there.
+# Histograms are counts by bin: a line ("count",) of a table whose groups are bins. Crosstabs with their margins, and
+# keys without counts, get lines of their own when their functions are there.
 QUESTIONS: tuple[Asked, ...] = (("count",), ("sum",), ("count", "sum"), ("avg",), ("count", "avg"), ("variance",))
-_DATA_SQL = {
+HOSPITAL = "tables/diabetes130_hospital.parquet"
+# (file, columns k, u, x, what to keep, groups per person, bounds); rows are persons where there is no id.
+_REAL = {
     # A patient counts in at most two specialities, with one stay in each: the first by a hash.
     "hospital": (
-        "SELECT coalesce(medical_specialty, '?') AS k, patient_nbr AS u, time_in_hospital AS x FROM '{data}/tables/diabetes130_hospital.parquet' "
-        "QUALIFY row_number() OVER (PARTITION BY u, k ORDER BY hash(encounter_id)) = 1 AND dense_rank() OVER (PARTITION BY u ORDER BY hash(u, k), k) <= 2",
-        2, 1.0, 14.0,
+        HOSPITAL,
+        "coalesce(medical_specialty, '?') AS k, patient_nbr AS u, time_in_hospital AS x",
+        "QUALIFY row_number() OVER (PARTITION BY u, k ORDER BY hash(encounter_id)) = 1 "
+        "AND dense_rank() OVER (PARTITION BY u ORDER BY hash(u, k), k) <= 2",
+        *(2, 1.0, 14.0),
     ),
-    "adult": ("SELECT occupation AS k, row_number() OVER () AS u, hours_per_week AS x FROM '{data}/tables/adult.parquet'", 1, 0.0, 100.0),
-    "houses": ("SELECT zipcode::VARCHAR AS k, row_number() OVER () AS u, y AS x FROM '{data}/regression/house_sales.parquet'", 1, 0.0, 2e6),
-}  # fmt: skip
-_DIAGNOSES = (
-    "SELECT DISTINCT diag_1 AS k, patient_nbr AS u FROM '{data}/tables/diabetes130_hospital.parquet' "
-    "QUALIFY row_number() OVER (PARTITION BY u ORDER BY hash(u, k), k) <= 5"
-)
+    "adult": (
+        "tables/adult.parquet",
+        "occupation AS k, row_number() OVER () AS u, hours_per_week AS x",
+        "",
+        *(1, 0.0, 100.0),
+    ),
+    "houses": (
+        "regression/house_sales.parquet",
+        "zipcode::VARCHAR AS k, row_number() OVER () AS u, y AS x",
+        "",
+        *(1, 0.0, 2e6),
+    ),
+}
+_FIVE_DIAGNOSES = "QUALIFY dense_rank() OVER (PARTITION BY u ORDER BY hash(u, k), k) <= 5"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of units in groups with public keys; no unit has two rows in a group, or rows in more than `reach` groups."""
+    """Rows of units in groups with public keys; no unit has two rows in a group, or rows in over `reach` groups."""
 
     name: str
     keys: tuple[str, ...]
@@ -109,11 +120,11 @@ def synthetic(kind: str, reach: int) -> Table:
 
 def real(data: Path) -> Iterator[Table]:
     """Yield the real tables that are there."""
-    for name, (statement, reach, lower, upper) in _DATA_SQL.items():
-        if not Path(statement.format(data=data).split("'")[-2]).exists():
+    for name, (file, columns, kept, reach, lower, upper) in _REAL.items():
+        if not (data / file).exists():
             print(f"{name}: its table is not in {data}; skipped")
             continue
-        rows = duckdb.sql(statement.format(data=data)).fetchnumpy()
+        rows = duckdb.sql(f"SELECT {columns} FROM '{data / file}' {kept}").fetchnumpy()
         keys, groups = np.unique(np.asarray(rows["k"], dtype=str), return_inverse=True)
         units = np.asarray(rows["u"], dtype=np.int64)
         yield Table(name, tuple(keys.tolist()), groups, units, np.asarray(rows["x"], float), reach, lower, upper)
@@ -122,7 +133,8 @@ def real(data: Path) -> Iterator[Table]:
 def given(asked: Asked, promise: Promise, *, keys: object, bounds: tuple[float, float]) -> dict[str, object]:
     """Return the arguments of dp_aggregate."""
     found: dict[str, object] = {
-        "aggregates": list(asked), "by": ["k"], "keys": keys, "epsilon": promise.epsilon, "neighbours": promise.relation,
+        "aggregates": list(asked), "by": ["k"], "keys": keys,
+        "epsilon": promise.epsilon, "neighbours": promise.relation,
     }  # fmt: skip
     if asked != ("count",):
         found |= {"target": "x", "lower": bounds[0], "upper": bounds[1]}
@@ -133,10 +145,13 @@ def given(asked: Asked, promise: Promise, *, keys: object, bounds: tuple[float, 
     return found
 
 
-def plan_of(asked: Asked, promise: Promise, table: Table, *, bounds: tuple[float, float] | None = None) -> AggregatePlan:
+def plan_of(
+    asked: Asked, promise: Promise, table: Table, *, bounds: tuple[float, float] | None = None, noise: str = "auto"
+) -> AggregatePlan:
     """Return the plan of a question about a table."""
     bounds = bounds or (table.lower, table.upper)
-    return AggregatePlan.from_arguments("t", given(asked, promise, keys=list(table.keys), bounds=bounds))
+    arguments = given(asked, promise, keys=list(table.keys), bounds=bounds) | {"noise": noise}
+    return AggregatePlan.from_arguments("t", arguments)
 
 
 def sums_of(plan: AggregatePlan, groups: NDArray[np.intp], values: Doubles, count: int) -> Sums:
@@ -157,9 +172,11 @@ def copies(sums: Sums, count: int) -> Sums:
     return Sums(np.tile(sums.n, count), np.tile(sums.s1, count), None if sums.s2 is None else np.tile(sums.s2, count))
 
 
-def ours(asked: Asked, promise: Promise, table: Table, draws: int) -> dict[str, tuple[Doubles, Doubles]]:
+def ours(
+    asked: Asked, promise: Promise, table: Table, draws: int, noise: str = "auto"
+) -> dict[str, tuple[Doubles, Doubles]]:
     """Return values of shape (draws, G), and the standard deviation that a release states of itself, per group."""
-    plan = plan_of(asked, promise, table)
+    plan = plan_of(asked, promise, table, noise=noise)
     sums = sums_of(plan, table.groups, table.values, len(table.keys))
     (noisy,) = draw_once(draw_aggregates, plan, [copies(sums, draws)])
     found = {}
@@ -202,15 +219,19 @@ def contest(table: Table, promise: Promise, asked: Asked, draws: int) -> Iterato
         "groups per person": promise.groups, "asked": " ".join(asked), "draws": draws,
     }  # fmt: skip
     exact, random = table.exact, np.random.default_rng(SEED)
-    for name, (value, stated) in ours(asked, promise, table, draws).items():
-        yield head | {"aggregate": name, "contender": OURS} | measured(value, exact.truth(name), stated)
+    laws = {OURS: "auto"} | ({GAUSSIAN: "gaussian"} if promise.delta is not None else {})
+    for contender, noise in laws.items():
+        for name, (value, stated) in ours(asked, promise, table, draws, noise).items():
+            yield head | {"aggregate": name, "contender": contender} | measured(value, exact.truth(name), stated)
     for peer in PEERS:
         if not peer.offers(promise, asked):
             continue
         answers = peer.answer(promise, asked, exact, draws, random)
         for name in asked:
             theory = peer.theory(promise, asked, name, exact)
-            yield head | {"aggregate": name, "contender": peer.name} | measured(answers[name], exact.truth(name), theory)
+            yield (
+                head | {"aggregate": name, "contender": peer.name} | measured(answers[name], exact.truth(name), theory)
+            )
     if promise.relation == "replace" and asked in (("sum",), ("avg",)):
         drawn = ours_of_public_sizes(promise, table, asked[0], draws)
         yield head | {"aggregate": asked[0], "contender": SIZES} | measured(drawn[0], exact.truth(asked[0]), drawn[1])
@@ -247,8 +268,9 @@ def key_tables(data: Path, units: int) -> Iterator[tuple[str, int, NDArray[np.in
     """Yield a name, the keys of one unit, and the number of units of each key."""
     for reach in (1, 5, 20):
         yield "zipf", reach, zipf(units, reach)
-    if (data / "tables").exists():
-        rows = duckdb.sql(_DIAGNOSES.format(data=data)).fetchnumpy()
+    if (data / HOSPITAL).exists():
+        columns = "DISTINCT diag_1 AS k, patient_nbr AS u"
+        rows = duckdb.sql(f"SELECT {columns} FROM '{data / HOSPITAL}' {_FIVE_DIAGNOSES}").fetchnumpy()
         yield "diagnoses", 5, np.unique(np.asarray(rows["k"], dtype=str), return_counts=True)[1].astype(np.int64)
 
 
@@ -274,7 +296,13 @@ def find_keys(name: str, reach: int, counts: NDArray[np.int64], draws: int) -> I
     """Yield what each contender finds."""
     promise, random = Promise(EPSILON, DELTA, reach), np.random.default_rng(SEED)
     for asked in (("count",), ("count", "avg")):
-        head = {"table": name, "groups per person": reach, "keys": len(counts), "asked": " ".join(asked), "draws": draws}
+        head = {
+            "table": name,
+            "groups per person": reach,
+            "keys": len(counts),
+            "asked": " ".join(asked),
+            "draws": draws,
+        }
         yield head | {"contender": OURS} | our_keys(asked, promise, counts, draws)
         laws: dict[str, KeyLaw] = {
             "OpenDP": opendp_keys(promise, 1 / len(asked)),
@@ -306,8 +334,9 @@ def whole_calls(table: Table, promise: Promise, asked: Asked, calls: int) -> Ite
         truth = table.exact.truth(name)
         sql, law = (math.sqrt(np.mean((each - truth) ** 2)) for each in (np.array(found[name]), drawn))
         yield {
-            "table": table.name, "delta": promise.delta or 0, "groups per person": promise.groups, "asked": " ".join(asked),
-            "aggregate": name, "answers": calls * len(table.keys), "SQL": sql, "draws": law, "ratio": sql / law,
+            "table": table.name, "delta": promise.delta or 0, "groups per person": promise.groups,
+            "asked": " ".join(asked), "aggregate": name, "answers": calls * len(table.keys),
+            "SQL": sql, "draws": law, "ratio": sql / law,
         }  # fmt: skip
 
 
@@ -343,14 +372,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write(options.out / "results.csv", results)
     keys = [line for each in key_tables(data, units) for line in find_keys(*each, max(10, draws // 5))]
     write(options.out / "keys.csv", keys)
-    checked = [
-        (reach, delta, asked)
-        for reach, delta in ((1, None), (5, None), (20, DELTA))
-        for asked in (("count", "avg"), ("variance",))
-    ]
+    limits = ((1, None),) if options.quick else ((1, None), (5, None), (20, DELTA))
     whole = [
         line
-        for reach, delta, asked in (checked[:2] if options.quick else checked)
+        for reach, delta in limits
+        for asked in (("count", "avg"), ("variance",))
         for line in whole_calls(synthetic("uniform", reach), Promise(EPSILON, delta, reach), asked, calls)
     ]
     write(options.out / "sql.csv", whole)

@@ -83,7 +83,7 @@ class Exact:
 
 
 def rho_of(epsilon: float, delta: float) -> float:
-    """Return the largest rho whose zero-concentrated privacy implies (epsilon, delta), by Canonne, Kamath and Steinke."""
+    """Return the largest rho of zCDP that implies (epsilon, delta), by the bound of Canonne, Kamath and Steinke."""
     alphas = 1.0 + np.geomspace(1e-3, 1e5, 40_000)
 
     def implied(rho: float) -> float:
@@ -296,7 +296,7 @@ def _laplace_least(scale: float, chance: float) -> int:
 
 
 def opendp_keys(promise: Promise, share: float = 1.0) -> KeyLaw:
-    """OpenDP's Laplace threshold on the count, which gets a share of epsilon; delta is split among the keys of a unit."""
+    """OpenDP's Laplace threshold on the count, which gets a share of epsilon; delta is split among a unit's keys."""
     assert promise.delta is not None
     scale = promise.groups / (promise.epsilon * share)
     return KeyLaw("laplace", scale, _laplace_least(scale, promise.delta / promise.groups))

@@ -1,6 +1,6 @@
 """Table and picture of the study of aggregates, from the lines that `aggregates.py` wrote.
 
-    python benchmarks/papers/aggregates_report.py [DIR]
+python benchmarks/papers/aggregates_report.py [DIR]
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _errors(lines: list[Line]) -> str:
         cells = [f"{float(contenders[peer]['rms']):.4g}" if peer in contenders else "" for peer in peers]
         rows.append([
             *head, f"{float(contenders[OURS]['rms']):.4g}", *cells, best,
-            f"{ratio(contenders, 'rms'):.2f}", f"{ratio(contenders, 'theory'):.2f}", f"{ratio(contenders, 'median'):.2f}",
+            *(f"{ratio(contenders, measure):.2f}" for measure in ("rms", "theory", "median")),
         ])  # fmt: skip
     columns = [*HEAD, OURS, *peers, "best peer", "ratio", "ratio in theory", "ratio, median group"]
     return markdown(columns, rows)
@@ -72,9 +72,10 @@ def _keys(lines: list[Line]) -> str:
     rows = []
     for of, contenders in by_head(lines, head).items():
         for name, line in contenders.items():
-            cells = (line["least"], line["found"], line["rms"])
-            rows.append([*of, name, *(f"{float(cell):.4g}" for cell in cells)])
-    return markdown([*head, "contender", "least noisy count", "keys found", "error of a count"], rows)
+            cells = [f"{float(line[column]):.4g}" for column in ("least", "found", "rms")]
+            rows.append([*of, name, *cells, f"{float(contenders[OURS]['found']) / float(line['found']):.2f}"])
+    columns = ["contender", "least noisy count", "keys found", "error of a count", "dpsql's keys over these"]
+    return markdown([*head, *columns], rows)
 
 
 def _plain(lines: list[Line]) -> str:
@@ -88,7 +89,7 @@ def write_report(folder: Path) -> None:
         "# Private aggregates beside other libraries: tables\n\n"
         "Written by `benchmarks/papers/aggregates.py`; read `benchmarks/papers/README.md` first. epsilon is 1.\n\n"
         "## Root mean square errors of all groups\n\n"
-        "*ratio*: dpsql over the best peer, below 1 is better. *theory*: to first order in the noise, without clips.\n\n"
+        "*ratio*: dpsql over the best peer, below 1 is better. *theory*: to first order, without clips.\n\n"
         f"{_errors(results)}\n## Private keys at (1, 1e-6)\n\n{_keys(keys)}\n"
         f"## Whole calls in SQL beside draws\n\n{_plain(read(folder / 'sql.csv'))}\n"
         f"## The libraries beside their laws\n\n{_plain(read(folder / 'checks.csv'))}"
@@ -103,7 +104,7 @@ def write_report(folder: Path) -> None:
 
 
 def draw_ratios(path: Path, lines: list[Line]) -> None:
-    """Draw, per question, the errors of the others over ours; a bar to the right of 1 is worse than dpsql."""
+    """Draw, per question, the errors of the others over ours; a mark to the right of 1 is worse than dpsql."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -116,25 +117,31 @@ def draw_ratios(path: Path, lines: list[Line]) -> None:
         for head, contenders in by_head(lines, HEAD).items()
         if head[0] in ("uniform", "hospital", "houses") and head[1] == "add_remove" and len(head[4].split()) == 1
     }
-    shown = [("OpenDP", LINE, "o"), ("OpenDP, Gaussian", LINE, "x"), ("Tumult", SECOND, "o"), ("Tumult, Gaussian", SECOND, "x")]  # noqa: E501  # fmt: skip
-    figure, axis = pyplot.subplots(figsize=(3.4, 0.6 + 0.17 * len(found)))
-    labels = []
-    for place, (head, contenders) in enumerate(found.items()):
-        table, _, delta, reach, _, name = head
-        labels.append(f"{table}, {reach}{', δ' if float(delta) else ''}: {name}")
-        for peer, colour, marker in shown:
-            if peer in contenders:
-                times = float(contenders[peer]["rms"]) / float(contenders[OURS]["rms"])
-                axis.plot(times, place, marker, color=colour, markersize=3.5, label=peer if place == 0 or "G" in peer else None)
+    shown = [(f"{peer}{law}", colour, marker) for peer, colour in (("OpenDP", LINE), ("Tumult", SECOND))
+             for law, marker in (("", "o"), (", Gaussian", "x"))]  # fmt: skip
+    figure, axis = pyplot.subplots(figsize=(5.0, 0.8 + 0.16 * len(found)))
+    for peer, colour, marker in shown:
+        there = [place for place, contenders in enumerate(found.values()) if peer in contenders]
+        lines_of = [contenders for contenders in found.values() if peer in contenders]
+        times = [float(contenders[peer]["rms"]) / float(contenders[OURS]["rms"]) for contenders in lines_of]
+        axis.plot(times, there, marker, color=colour, markersize=4, label=peer, alpha=0.8)
     axis.axvline(1.0, color=INK, linewidth=0.8)
-    axis.set(xscale="log", xlabel="error over that of dpsql", yticks=range(len(labels)))
-    axis.set_yticklabels(labels, fontsize=6)
+    axis.set(xscale="log", xticks=[1, 2, 5, 10], yticks=range(len(found)))
+    axis.set_xticks([], minor=True)
+    axis.set_xticklabels(["1 ×", "2 ×", "5 ×", "10 ×"], fontsize=7)
+    axis.set_yticklabels([_said(*head) for head in found], fontsize=7)
+    axis.set_title("root mean square error over that of dpsql", fontsize=8, color=INK)
     axis.invert_yaxis()
-    axis.grid(axis="x", which="both", color=GRID, alpha=0.3, linewidth=0.5)
-    handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
-    axis.legend(handles.values(), handles.keys(), fontsize=6, frameon=False, loc="upper center", bbox_to_anchor=(0.3, -0.06), ncols=2)
+    axis.tick_params(colors=INK)
+    axis.grid(axis="x", color=GRID, alpha=0.4, linewidth=0.5)
+    axis.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper right")
     save(axis, path)
     pyplot.close(figure)
+
+
+def _said(table: str, relation: str, delta: str, reach: str, asked: str, name: str) -> str:
+    persons = "a group" if reach == "1" else f"{reach} groups"
+    return f"{table}, {persons}{', δ = 10⁻⁶' if float(delta) else ''}: {name}"
 
 
 if __name__ == "__main__":
