@@ -134,13 +134,13 @@ def draw_ratios(path: Path, lines: list[Line]) -> None:
     axis.invert_yaxis()
     axis.tick_params(colors=INK)
     axis.grid(axis="x", color=GRID, alpha=0.4, linewidth=0.5)
-    axis.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper right")
+    axis.legend(fontsize=7, frameon=False, labelcolor=INK, loc="lower right")
     save(axis, path)
     pyplot.close(figure)
 
 
 def _said(table: str, relation: str, delta: str, reach: str, asked: str, name: str) -> str:
-    persons = "a group" if reach == "1" else f"{reach} groups"
+    persons = "1 group" if reach == "1" else f"{reach} groups"
     return f"{table}, {persons}{', δ = 10⁻⁶' if float(delta) else ''}: {name}"
 
 
