@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpsql.engines.duckdb.keys import exact_text, identity, place
+from dpsql.engines.duckdb.keys import exact_text, identity, short_place
 from dpsql.functions.grouped import GroupedPlan
-from dpsql.rendering import call, cast, coalesce, concatenated, double, field, identifier, plus, struct, text
+from dpsql.rendering import call, cast, coalesce, double, field, identifier, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -23,6 +23,8 @@ _FLOATS = ("FLOAT", "DOUBLE")
 # The sum of a unit's values saturates far beyond any bounds; 2**47 rows fit into 128 bits.
 _WIDEST_VALUE = 2.0**80
 _HALF = 1 << 32
+# Times a number of rows below 2**43, smaller limits fit into 64 bits.
+_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -280,32 +282,30 @@ class GroupedSteps:
         return f"SELECT {', '.join(parts)} FROM {rows} GROUP BY {', '.join(by)}"
 
     def _kept(self, rows: str, values: list[str], items: list[str]) -> str:
-        """Return the rows of each unit that count: a sample that follows from the unit's own rows and a secret key."""
-        plan, unit = self.plan, ("unit_number", "unit_data")
-        groups = ", ".join(self._groups)
-        owner = ", ".join(unit)
-        in_group = f"{owner}, {groups}" if groups else owner
-        where = [(name, "''") for name in self._groups if name.startswith("p")]
-        where += [(f"k{column}_number", f"k{column}_data") for column in self._columns if plan.has_private_keys]
-        where = [(coalesce(number, "0"), call("encode", coalesce(data, text("NULL")))) for number, data in where]
-        out = rows
-        if values and not self._merged_first:
-            # Equal rows are told apart by a number, or a value that a unit has often would count as one.
-            alike = ", ".join((in_group, *values))
-            out = f"(SELECT *, {call('row_number')} OVER (PARTITION BY {alike}) AS copy FROM {rows})"
-            values = [*values, "copy"]
-        parts = [part for value in values for part in (coalesce(cast(value, "VARCHAR"), "'-'"), "':'")]
-        contents = call("encode", concatenated("''", *parts))
-        public = plan.public_keys
-        count = None if public is None or public.count is None else public.count + plan.other
-        if groups and (count is None or plan.groups < count):
-            out = _ranked(out, "dense_rank", owner, place(unit, *where), self._groups, plan.groups)
-        row = place(unit, *where, ("item_number", "item_data") if items else contents)
-        if items or not plan.merges_units:
-            out = _ranked(out, "row_number", in_group, row, items or values, plan.rows_per_group)
-        if plan.max_rows_per_unit < plan.groups * plan.rows_per_group:
-            out = _ranked(out, "row_number", owner, row, [*self._groups, *(items or values)], plan.max_rows_per_unit)
-        return f"SELECT * FROM {out}"
+        """Return the rows of each unit that count: a sample that follows from the unit's own rows and a secret key.
+
+        Limits that follow from the others are not enforced twice: a unit with m rows is in at most m groups, and has at
+        most m rows in each.
+        """
+        plan, groups, sorted_by = self.plan, self._groups, [*(items or values)]
+        unit, public = ["unit_number", "unit_data"], plan.public_keys
+        known = math.inf if public is None or public.count is None else public.count + plan.other
+        alone = plan.merges_units and not items  # a unit has one row in a group
+        in_group: float = 1 if alone else math.inf
+        conditions = []
+        if plan.groups < min(known, plan.max_rows_per_unit):
+            order = _order(["group_place", *groups])
+            conditions.append(f"{call('dense_rank')} OVER ({_partition(unit)} {order}) <= {plan.groups}")
+            rows = f"(SELECT *, {short_place(*unit, *groups)} AS group_place FROM {rows})"
+            known = plan.groups
+        if plan.rows_per_group < min(in_group, plan.max_rows_per_unit):
+            conditions.append(_sampled([*unit, *groups], sorted_by, plan.rows_per_group))
+            in_group = plan.rows_per_group
+        for condition in conditions:
+            rows = f"(SELECT * FROM {rows} QUALIFY {condition})"
+        if plan.max_rows_per_unit < known * in_group:
+            rows = f"(SELECT * FROM {rows} QUALIFY {_sampled(unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
+        return f"SELECT * FROM {rows}"
 
     # Sums.
 
@@ -421,13 +421,24 @@ def _keeps_limits(block: ValueBlock) -> bool:
     return block.limits[0] <= low and high <= block.limits[1]
 
 
-def _ranked(rows: str, rank: str, partition: str, where: str, ties: list[str], most: int) -> str:
-    """Return the rows that come first by a place; ties between places fall to the columns `ties`.
+def _partition(names: list[str]) -> str:
+    return f"PARTITION BY {', '.join(names)}"
 
-    The place is a column before it is compared: DuckDB 2.0 accepts nothing volatile in a window's order.
+
+def _order(names: list[str]) -> str:
+    return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
+
+
+def _sampled(owner: list[str], sorted_by: list[str], most: int) -> str:
+    """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
+
+    The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
+    sample with the same chance most / n, over the secret key: row i is, if ``i * most + start`` modulo n is below
+    `most`, where a keyed hash of the owner is the start.
     """
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in ("place", *ties))
-    return (
-        f"(SELECT * EXCLUDE (place) FROM (SELECT *, {where} AS place FROM {rows}) "
-        f"QUALIFY {call(rank)} OVER (PARTITION BY {partition} ORDER BY {order}) <= {most})"
-    )
+    window = f"{_partition(owner)} {_order(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
+    if most >= _LARGE:
+        position = cast(position, "HUGEINT")
+    start = cast(call(">>", short_place(*owner), "16"), "BIGINT")
+    return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"
