@@ -98,6 +98,8 @@ class GroupedPlan(Plan):
             if isinstance(stated.get(bound), (list, tuple)):
                 del stated[bound]
         super()._fill(given, stated, of_table=of_table)
+        public = read_keys(given["keys"], by) if by and given.get("keys") is not None else None
+        given["keys"] = given.get("keys") if public is None else public
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
@@ -256,6 +258,7 @@ class Places:
         else:
             positions = np.array(keys.rows, dtype=np.int64).reshape(-1, len(sizes)).T
         codes = self._code(positions, positions.shape[1])
+        self._all = keys.rows is None
         self._order = np.argsort(codes, kind="stable")
         self._codes = codes[self._order]
         self.count = len(codes) + other
@@ -276,9 +279,9 @@ class Places:
         """Return the groups of keys whose positions in the lists are given by column; all -1 for other keys."""
         if not positions:
             return np.zeros(count, dtype=np.intp)
-        found = self._order[
-            np.minimum(np.searchsorted(self._codes, self._code(positions, count)), len(self._codes) - 1)
-        ]
+        found = self._code(positions, count)
+        if not self._all:
+            found = self._order[np.minimum(np.searchsorted(self._codes, found), len(self._codes) - 1)]
         return np.where(positions[0] < 0, self.count - 1, found)
 
 

@@ -95,7 +95,7 @@ class GroupedSteps:
         bounded = self._bounded()
         yield from bounded
         last = "kept" if self._has_unit else "valued"
-        yield frame.step("grouped", self._summed(last), kept=self.plan.has_private_keys)
+        yield frame.step("grouped", self._summed(last))
         yield from self._private_passes() if self.plan.has_private_keys else self._public_pass()
 
     # Keys.
@@ -369,8 +369,8 @@ class GroupedSteps:
     def _private_passes(self) -> Iterator[str]:
         """Hand over the sums of every key by a number; then the labels of the keys that are released."""
         frame = self.frame
-        order = ", ".join(f"{name} ASC NULLS LAST" for name in self._identities)
-        numbered = f"SELECT *, {call('row_number')} OVER (ORDER BY {order}) AS j FROM {frame.name('grouped')}"
+        # Keys are numbered in arbitrary order; the numbers only stand for them and decide nothing.
+        numbered = f"SELECT *, {call('row_number')} OVER () AS j FROM {frame.name('grouped')}"
         yield frame.step("numbered", numbered, kept=True)
         yield from self._collected(1, {"j": "j"} | self._sums(), frame.name("numbered"), frame.ticket)
         batches = f"(SELECT {call('list', 's')} FROM {frame.name('parts1')})"
@@ -383,7 +383,7 @@ class GroupedSteps:
         for column in self._columns:
             labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
             value = call("cast_to_type", f"label{column}", f"witness{column}")
-            typed.append(f"TRY({value}) ASC NULLS LAST")
+            typed.append(f"TRY({value})")
             witnesses.append(f"{field('dpsql_row', f'k{column}')} AS witness{column}")
         known = f"SELECT {', '.join(witnesses)} FROM {frame.probe()} LIMIT 0"
         listed = ", ".join(f"{text} AS {name}" for name, text in labels.items())
@@ -391,7 +391,7 @@ class GroupedSteps:
             f"(SELECT *, {listed} FROM {frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) "
             f"LEFT JOIN ({known}) ON true)"
         )
-        rank = f"{call('row_number')} OVER (ORDER BY {', '.join((*typed, 'j ASC NULLS LAST'))})"
+        rank = f"{call('row_number')} OVER ({_order([*typed, *self._identities])})"
         yield frame.step("labelled", f"SELECT j, {', '.join(labels)}, {rank} AS rank FROM {rows}")
         fields = {name: name for name in ("j", "rank", *labels)}
         rows = frame.name("labelled")
