@@ -142,7 +142,8 @@ class GroupRecords:
 def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
     if rows.type.get_field_index(name) < 0:
         return np.broadcast_to(_ZERO, count)
-    return np.asarray(rows.field(name).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    # A copy: a view would keep the whole batch in memory.
+    return np.array(rows.field(name).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 class KeyedSums(KeptRows):
@@ -163,7 +164,7 @@ class KeyedSums(KeptRows):
 
     def add_groups(self, keys: Longs, sums: GroupRecords) -> None:
         """Take in the sums of some keys."""
-        self._numbers.append(keys)
+        self._numbers.append(keys.copy())
         self._parts.append(sums)
 
     def merge(self, other: KeyedSums) -> None:
