@@ -1,6 +1,6 @@
 """Grouped aggregates: whole calls, and their statistics beside the same integers in plain SQL.
 
-    python benchmarks/aggregates.py groups     # a count and two sums in 1000 groups; DuckDB's GROUP BY of equal integers
+    python benchmarks/aggregates.py groups     # a count and two sums in 1000 groups; DuckDB's GROUP BY
     python benchmarks/aggregates.py units      # the same of units with limits; DuckDB's QUALIFY by a hash
     python benchmarks/aggregates.py keys       # a whole call with 10**6 public groups
     python benchmarks/aggregates.py private    # a whole call with as many private keys as rows

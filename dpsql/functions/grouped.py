@@ -3,7 +3,8 @@
 Rows are bounded in this order, and each step looks at one privacy unit alone: rows without an id are dropped; keys are
 mapped to groups, and rows of unlisted keys are dropped (or are the group `other`); at most g groups of a unit count, at
 most r of its rows in each, and at most m rows in all (`dpsql.contract.contribution`). What is kept is a keyed sample,
-which does not depend on other units; limits on groups, or on rows of a group, that m implies are left to m. Every group with a public key is in the result, with noise, also if it is empty.
+which does not depend on other units; limits on groups, or on rows of a group, that m implies are left to m. Every group
+with a public key is in the result, with noise, also if it is empty.
 """
 
 from __future__ import annotations
