@@ -1,125 +1,194 @@
-"""Time and memory of one grouped query: count and mean of 50 groups, 10⁶ rows.
+"""Grouped aggregates: whole calls, and their statistics beside the same integers in plain SQL.
 
-    python benchmarks/aggregates.py [--rows 1000000] [--calls 5]
+    python benchmarks/aggregates.py groups     # a count and two sums in 1000 groups; DuckDB's GROUP BY
+    python benchmarks/aggregates.py units      # the same of units with limits; DuckDB's QUALIFY by a hash
+    python benchmarks/aggregates.py keys       # a whole call with 10**6 public groups
+    python benchmarks/aggregates.py private    # a whole call with as many private keys as rows
+    python benchmarks/aggregates.py calls      # whole calls of 10**5 rows
 
-Each contender runs in a process of its own: dpsql's dp_aggregate in DuckDB, with and without a privacy unit; DuckDB's
-own GROUP BY; and OpenDP's Context, if installed with the version of Polars that it reads, once with the sum and the
-count that a mean needs. Prints the first call, the median of the others, and the memory beyond imports and table.
+Options: --rows N, --repeats N, --database FILE (keeps the table of `groups` and `units`). CPU time is of all threads.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
-import numpy as np
+import duckdb
 
-GROUPS = 50
-KEYS = [f"h{number:02d}" for number in range(GROUPS)]
-CONTENDERS = ("dpsql", "dpsql, five groups per person", "DuckDB", "DuckDB, five groups per person", "OpenDP")
-# What DuckDB alone needs to bound rows in the same way, with its own hash.
-_BOUNDED = (
-    "SELECT k, u, x FROM t QUALIFY dense_rank() OVER (PARTITION BY u ORDER BY hash(k, u), k) <= 5 "
-    "AND row_number() OVER (PARTITION BY u, k ORDER BY hash(x)) <= 1"
-)
+import dpsql
+from dpsql.engines.duckdb.statements import statistic_sql
+from dpsql.functions.registry import FUNCTIONS
 
-
-def rows(count: int) -> dict[str, np.ndarray]:
-    """Return the columns of the table: a key, a person with five rows on average, and a value."""
-    random = np.random.default_rng(20240607)
-    keys = np.array(KEYS)[random.integers(0, GROUPS, count)]
-    return {"k": keys, "u": random.integers(0, count // 5, count), "x": random.uniform(0.0, 100.0, count)}
-
-
-def _in_duckdb(name: str, count: int) -> Callable[[], object]:
-    import pyarrow as pa
-
-    import dpsql
-
-    context = dpsql.Context()
-    context.connection.register("frame", pa.table(rows(count)))
-    context.connection.execute("CREATE TABLE t AS SELECT * FROM frame")
-    context.connection.unregister("frame")
-    if name.startswith("DuckDB"):
-        source = "t" if name == "DuckDB" else f"({_BOUNDED})"
-        return lambda: context.connection.execute(f"SELECT k, count(*), avg(x) FROM {source} GROUP BY k").fetchall()
-    arguments: dict[str, object] = {
-        "aggregates": ["count", "avg"],
-        "target": "x",
-        "lower": 0,
-        "upper": 100,
-        "epsilon": 1.0,
-    }
-    arguments |= {"by": ["k"], "keys": KEYS}
-    if name != "dpsql":
-        arguments |= {"privacy_unit": "u", "max_groups_per_unit": 5, "max_rows_per_unit_group": 1}
-    return lambda: context.dp_aggregate("t", **arguments).to_arrow()
+GROUPS = 1000
+BOUNDS = {"x": (0, 50), "y": (0, 10_000)}
+ASKED = {
+    "aggregates": ["count", "sum"],
+    "target": ["x", "y"],
+    "lower": [0, 0],
+    "upper": [50, 10_000],
+    "epsilon": 1,
+}
+KEYS = {"k": list(range(GROUPS)), "s": [f"group {number}" for number in range(GROUPS)]}
+LIMITS = {
+    "m": {"max_rows_per_unit": 5},
+    "g, r": {"max_groups_per_unit": 2, "max_rows_per_unit_group": 3},
+    "m, g, r": {"max_rows_per_unit": 5, "max_groups_per_unit": 2, "max_rows_per_unit_group": 3},
+}
 
 
-def _opendp(name: str, count: int) -> Callable[[], object]:
-    import opendp.prelude as dp
-    import polars as pl
-
-    dp.enable_features("contrib")
-    frame, keys = pl.DataFrame(rows(count)), pl.LazyFrame({"k": KEYS})
-    margin = dp.polars.Margin(by=["k"], max_length=count, max_groups=GROUPS)
-    x = pl.col("x").fill_nan(0.0).fill_null(0.0)
-
-    def call() -> object:
-        context = dp.Context.compositor(
-            data=frame.lazy(), privacy_unit=dp.unit_of(contributions=1), privacy_loss=dp.loss_of(epsilon=1.0),
-            split_evenly_over=1, margins=[margin],
-        )  # fmt: skip
-        query = context.query().group_by("k").agg(dp.len(signed=True), x.dp.sum((0.0, 100.0))).with_keys(keys)
-        return query.release().collect()
-
-    return call
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
-def measure(name: str, count: int, calls: int) -> dict[str, float]:
-    """Return seconds and MiB of one contender, in this process."""
-    call = (_opendp if name == "OpenDP" else _in_duckdb)(name, count)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    taken = []
-    for _ in range(calls + 1):
-        started = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - started)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {
-        "first": taken[0],
-        "median": statistics.median(taken[1:]),
-        "MiB": (after - before) / 1024,
-        "all": after / 1024,
-    }
+def race(contenders: dict[str, Callable[[], object]], repeats: int) -> None:
+    """Time the contenders in turn; print the median wall and CPU seconds of each, and ratios to the first."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, work in contenders.items():
+            wall, used = time.perf_counter(), cpu()
+            work()
+            times[name].append((time.perf_counter() - wall, cpu() - used))
+    medians = {name: [statistics.median(part) for part in zip(*found, strict=True)] for name, found in times.items()}
+    first = next(iter(medians.values()))
+    for name, (wall, used) in medians.items():
+        print(
+            f"  {name:36s} wall {wall:8.3f} s {wall / first[0]:5.2f}   CPU {used:8.3f} s {used / first[1]:5.2f}",
+            flush=True,
+        )
+
+
+def statement(**given: Any) -> str:
+    """Return the statement of a call's exact sums alone."""
+    return statistic_sql(FUNCTIONS["dp_aggregate"].plan.from_arguments("t", {**ASKED, **given}), "dp_aggregate")
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> Callable[[], object]:
+    return lambda: connection.execute(query).fetchall()
+
+
+def coded(key: str, *more: str) -> str:
+    """Return the rows of t with their values clipped and coded by hand."""
+    parts = [f"{key} AS key", *more]
+    for name, (low, high) in BOUNDS.items():
+        middle, scale = (low + high) / 2, 2**21 / (high - low)
+        code = f"floor(({name} - {middle!r}::DOUBLE) * {scale!r}::DOUBLE + 0.5::DOUBLE)::INTEGER"
+        parts.append(
+            f"CASE WHEN {name} BETWEEN {low}::DOUBLE AND {high}::DOUBLE THEN {code} "
+            f"WHEN {name} < {low}::DOUBLE THEN {-(2**20)} WHEN NOT isnan({name}) THEN {2**20} END AS q{name}"
+        )
+    return f"(SELECT {', '.join(parts)} FROM t)"
+
+
+def by_hand(rows: str) -> str:
+    return f"SELECT key, count(*), count(qx), sum(qx), count(qy), sum(qy) FROM {rows} GROUP BY key"
+
+
+def capped(
+    rows: str, max_rows_per_unit: int = 0, max_groups_per_unit: int = 0, max_rows_per_unit_group: int = 0
+) -> str:
+    """Return rows with the limits of their units, in the order of a hash."""
+    limits = (
+        ("dense_rank", "u", "hash(u, key), key", max_groups_per_unit),
+        ("row_number", "u, key", "hash(u, key, qx, qy)", max_rows_per_unit_group),
+        ("row_number", "u", "hash(u, key, qx, qy)", max_rows_per_unit),
+    )
+    for rank, owner, order, most in limits:
+        if most:
+            rows = f"(SELECT * FROM {rows} QUALIFY {rank}() OVER (PARTITION BY {owner} ORDER BY {order}) <= {most})"
+    return rows
+
+
+def table(context: dpsql.Context, rows: int) -> None:
+    """Make t: integer and text keys, units of ten rows on average, and two values, half of x beyond its bounds."""
+    context.connection.execute(
+        f"CREATE TABLE IF NOT EXISTS t AS SELECT (hash(i) % {GROUPS})::INTEGER AS k, "
+        f"'group ' || (hash(i) % {GROUPS}) AS s, (hash(i + 7) % {max(1, rows // 10)})::INTEGER AS u, "
+        "(hash(i * 3) % 10000) / 100.0::DOUBLE AS x, (hash(i * 5) % 100000)::DOUBLE / 7.0::DOUBLE AS y "
+        f"FROM range({rows}) AS r(i)"
+    )
+
+
+def groups(context: dpsql.Context, options: argparse.Namespace) -> None:
+    table(context, options.rows or 10_000_000)
+    for key, listed in KEYS.items():
+        print(f"keys of {'text' if key == 's' else 'integers'}")
+        contenders = {
+            "DuckDB: GROUP BY of the same integers": fetch(context.connection, by_hand(coded(key))),
+            "the exact sums of dp_aggregate": fetch(context.connection, statement(by=key, keys=listed)),
+        }
+        race(contenders, options.repeats)
+
+
+def units(context: dpsql.Context, options: argparse.Namespace) -> None:
+    table(context, options.rows or 10_000_000)
+    for key, listed in KEYS.items():
+        for name, limits in LIMITS.items():
+            print(f"keys of {'text' if key == 's' else 'integers'}, limits {name}")
+            ours = statement(by=key, keys=listed, privacy_unit="u", **limits)
+            contenders = {
+                "DuckDB: QUALIFY by a hash, GROUP BY": fetch(
+                    context.connection, by_hand(capped(coded(key, "u"), **limits))
+                ),
+                "the exact sums of dp_aggregate": fetch(context.connection, ours),
+            }
+            race(contenders, options.repeats)
+
+
+def keys(context: dpsql.Context, options: argparse.Namespace) -> None:
+    rows, count = options.rows or 10_000_000, 1_000_000
+    context.connection.execute(
+        f"CREATE TABLE t AS SELECT (hash(i) % {count})::INTEGER AS k, (hash(i * 3) % 10000) / 100.0::DOUBLE AS x "
+        f"FROM range({rows}) AS r(i)"
+    )
+    _whole(context, {"keys": list(range(count))})
+
+
+def private(context: dpsql.Context, options: argparse.Namespace) -> None:
+    rows = options.rows or 10_000_000
+    context.connection.execute(
+        f"CREATE TABLE t AS SELECT i AS k, (hash(i) % 10000) / 100.0::DOUBLE AS x FROM range({rows}) AS r(i)"
+    )
+    _whole(context, {"keys": "private", "delta": 1e-6})
+
+
+def _whole(context: dpsql.Context, given: dict[str, Any]) -> None:
+    """Time one whole call, and print the peak memory of the process."""
+    call = {"aggregates": ["count", "sum"], "target": "x", "lower": 0, "upper": 100, "epsilon": 1, "by": "k", **given}
+    race({"the whole call": lambda: context.dp_aggregate("t", **call)}, 1)
+    print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+def calls(context: dpsql.Context, options: argparse.Namespace) -> None:
+    table(context, options.rows or 100_000)
+    given = {**ASKED, "by": "k", "keys": KEYS["k"]}
+    unit = {"privacy_unit": "u", **LIMITS["m, g, r"]}
+    race(
+        {
+            "dp_count": lambda: context.dp_count("t", epsilon=1),
+            "dp_aggregate, 1000 groups": lambda: context.dp_aggregate("t", **given),
+            "dp_aggregate, 1000 groups, units": lambda: context.dp_aggregate("t", **given, **unit),
+            "dp_aggregate, private keys": lambda: context.dp_aggregate("t", **{**given, "keys": "private"}, delta=1e-6),
+        },
+        options.repeats,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--calls", type=int, default=5)
-    parser.add_argument("--only", choices=CONTENDERS, help="measure one contender here, and print JSON")
+    subjects = {"groups": groups, "units": units, "keys": keys, "private": private, "calls": calls}
+    parser.add_argument("subject", choices=subjects)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--database", default=":memory:")
     options = parser.parse_args()
-    if options.only:
-        print(json.dumps(measure(options.only, options.rows, options.calls)))
-        return
-    for name in CONTENDERS:
-        command = [sys.executable, __file__, "--rows", str(options.rows), "--calls", str(options.calls), "--only", name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"{name:32} not measured: {done.stderr.strip().splitlines()[-1][:90]}")
-            continue
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        print(
-            f"{name:32} first {found['first'] * 1e3:7.0f} ms, median {found['median'] * 1e3:7.0f} ms, "
-            f"memory +{found['MiB']:.0f} MiB (peak {found['all']:.0f})"
-        )
+    with dpsql.Context(options.database) as context:
+        subjects[options.subject](context, options)
 
 
 if __name__ == "__main__":

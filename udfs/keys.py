@@ -72,15 +72,12 @@ def check_keys(session: Session) -> Callable[..., pa.Array]:
                     "P067",
                     f"key {show(text)} is no {_type_name(kind)}, which {show(name)} holds. Give values of that type.",
                 )
-            seen: dict[tuple[object, object], int] = {}
-            pairs = zip(keys.field("number").to_pylist(), keys.field("data").to_pylist(), strict=True)
-            for place, pair in enumerate(pairs):
-                if seen.setdefault(pair, place) != place:
-                    first, again = show(texts[seen[pair]]), show(texts[place])
-                    raise ParameterError(
-                        "P044",
-                        f"keys {first} and {again} of {show(name)} are one {_type_name(kind)}. Give each one once.",
-                    )
+            twice = _first_twice(keys)
+            if twice is not None:
+                first, again = (show(texts[place]) for place in twice)
+                raise ParameterError(
+                    "P044", f"keys {first} and {again} of {show(name)} are one {_type_name(kind)}. Give each one once."
+                )
         return ticket
 
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
@@ -95,6 +92,18 @@ def _grouped(session: Session, ticket: int) -> GroupedCall:
     if not isinstance(call, GroupedCall):
         raise InternalError("I004", "an internal function was given a part of another call. Use the dp_ functions.")
     return call
+
+
+def _first_twice(keys: pa.StructArray) -> tuple[int, int] | None:
+    """Return the first place whose key stood before, after the place where it stood; None if every key stands once."""
+    numbers = keys.field("number").dictionary_encode("encode").indices.to_numpy()
+    data = keys.field("data").dictionary_encode("encode").indices.to_numpy()
+    order = np.lexsort((data, numbers))  # stable: equal keys stay in the order of their places
+    again = np.flatnonzero((np.diff(numbers[order]) == 0) & (np.diff(data[order]) == 0))
+    if not len(again):
+        return None
+    found = again[np.argmin(order[again + 1])]
+    return int(order[found]), int(order[found + 1])
 
 
 def released_keys(session: Session) -> Callable[..., pa.Array]:

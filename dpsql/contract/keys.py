@@ -99,7 +99,7 @@ def values_of(kind: str) -> tuple[str, ...] | None:
 
 
 def read_keys(given: object, by: Sequence[str]) -> PublicKeys | None:
-    """Return the public keys of the columns `by`; None for private keys.
+    """Return the public keys of the columns `by`; None for private keys. Keys that were read are returned as they are.
 
     Raises
     ------
@@ -107,6 +107,8 @@ def read_keys(given: object, by: Sequence[str]) -> PublicKeys | None:
         P065: a list is missing where only a list can say. P066: the keys have another form. P044: a key occurs twice.
         P068: there are too many groups.
     """
+    if isinstance(given, PublicKeys):
+        return given
     if isinstance(given, str):
         if given.strip().lower() == PRIVATE:
             return None
@@ -162,7 +164,11 @@ def _texts(column: str, given: object) -> tuple[Key, ...]:
     if items is None or not items:
         raise ParameterError("P066", f"keys of {show(column)} must be a list with at least one value. {_HINT}")
     refuse_many(len(items))
-    texts = tuple(map(key_text, items))
+    kinds = set(map(type, items))  # a million integers or texts are read at once
+    if kinds == {int} or (kinds == {str} and parameters.is_storable("".join(items))):
+        texts: tuple[Key, ...] = tuple(map(str, items))
+    else:
+        texts = tuple(map(key_text, items))
     if len(set(texts)) < len(texts):
         seen: set[Key] = set()
         for text in texts:

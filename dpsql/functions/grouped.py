@@ -3,7 +3,8 @@
 Rows are bounded in this order, and each step looks at one privacy unit alone: rows without an id are dropped; keys are
 mapped to groups, and rows of unlisted keys are dropped (or are the group `other`); at most g groups of a unit count, at
 most r of its rows in each, and at most m rows in all (`dpsql.contract.contribution`). What is kept is a keyed sample,
-which does not depend on other units. Every group with a public key is in the result, with noise, also if it is empty.
+which does not depend on other units; limits on groups, or on rows of a group, that m implies are left to m. Every group
+with a public key is in the result, with noise, also if it is empty.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class GroupedPlan(Plan):
             if isinstance(stated.get(bound), (list, tuple)):
                 del stated[bound]
         super()._fill(given, stated, of_table=of_table)
+        public = read_keys(given["keys"], by) if by and given.get("keys") is not None else None
+        given["keys"] = given.get("keys") if public is None else public
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
@@ -286,6 +289,7 @@ class Places:
         else:
             positions = np.array(keys.rows, dtype=np.int64).reshape(-1, len(sizes)).T
         codes = self._code(positions, positions.shape[1])
+        self._all = keys.rows is None
         self._order = np.argsort(codes, kind="stable")
         self._codes = codes[self._order]
         self.count = len(codes) + other
@@ -306,9 +310,9 @@ class Places:
         """Return the groups of keys whose positions in the lists are given by column; all -1 for other keys."""
         if not positions:
             return np.zeros(count, dtype=np.intp)
-        found = self._order[
-            np.minimum(np.searchsorted(self._codes, self._code(positions, count)), len(self._codes) - 1)
-        ]
+        found = self._code(positions, count)
+        if not self._all:
+            found = self._order[np.minimum(np.searchsorted(self._codes, found), len(self._codes) - 1)]
         return np.where(positions[0] < 0, self.count - 1, found)
 
 

@@ -35,7 +35,9 @@ class WideSums:
         for row in range(len(self.low)):
             np.add.at(self.low[row], places, low[row])
             np.add.at(self.high[row], places, high[row])
-        self._carry()
+        touched = np.unique(places)
+        self.high[:, touched] += self.low[:, touched] >> _LOW_BITS
+        self.low[:, touched] &= _MASK
 
     def _carry(self) -> None:
         self.high += self.low >> _LOW_BITS

@@ -14,6 +14,7 @@ from dpsql.statistics.aggregates import Sums, Words
 # Codes are below 2**21 in absolute value, so sums of this many squares fit into 62 bits.
 _MOST_AT_ONCE = 1 << 18
 _LOW_BITS = 32  # as of WideSums
+_ZERO = np.int64(0)
 
 
 class GroupedSums(Fold):
@@ -119,6 +120,8 @@ class GroupRecords:
     units, rows : ndarray of int64, shape (k,)
     values, totals, high, low : ndarray of int64, shape (T, k)
         A squared sum is ``high * 2**32 + low``.
+
+    What the engine did not hand over is 0, and takes no memory.
     """
 
     def __init__(self, units: Longs, rows: Longs, values: Longs, totals: Longs, high: Longs, low: Longs) -> None:
@@ -130,8 +133,9 @@ class GroupRecords:
         count = len(rows)
 
         def stacked(name: str) -> Longs:
-            found = [_column(rows, f"{name}{target}", count) for target in range(targets)]
-            return np.stack(found) if found else np.zeros((0, count), dtype=np.int64)
+            if all(rows.type.get_field_index(f"{name}{target}") < 0 for target in range(targets)):
+                return np.broadcast_to(_ZERO, (targets, count))
+            return np.stack([_column(rows, f"{name}{target}", count) for target in range(targets)])
 
         return cls(
             *(_column(rows, name, count) for name in ("units", "n")),
@@ -141,8 +145,9 @@ class GroupRecords:
 
 def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
     if rows.type.get_field_index(name) < 0:
-        return np.zeros(count, dtype=np.int64)
-    return np.asarray(rows.field(name).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+        return np.broadcast_to(_ZERO, count)
+    # A copy: a view would keep the whole batch in memory.
+    return np.array(rows.field(name).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 class KeyedSums(KeptRows):
@@ -163,7 +168,7 @@ class KeyedSums(KeptRows):
 
     def add_groups(self, keys: Longs, sums: GroupRecords) -> None:
         """Take in the sums of some keys."""
-        self._numbers.append(keys)
+        self._numbers.append(keys.copy())
         self._parts.append(sums)
 
     def merge(self, other: KeyedSums) -> None:
@@ -176,13 +181,18 @@ class KeyedSums(KeptRows):
         if not self._numbers:
             none, nothing = np.zeros(0, dtype=np.int64), np.zeros((self._targets, 0), dtype=np.int64)
             return [Sums(none, none), *_sums(none, nothing, nothing, (nothing, nothing))]
-        order = np.argsort(np.concatenate(self._numbers), kind="stable")
+        count = sum(map(len, self._numbers))
 
         def joined(name: str) -> Longs:
-            return np.concatenate([getattr(part, name) for part in self._parts], axis=-1)[..., order]
+            found = np.zeros((*getattr(self._parts[0], name).shape[:-1], count), dtype=np.int64)
+            for keys, part in zip(self._numbers, self._parts, strict=True):
+                given = getattr(part, name)
+                if given.strides[-1]:  # anything but zeros that stand for what was not handed over
+                    found[..., keys - 1] = given
+            return found
 
         squares = joined("high"), joined("low")
-        units = Sums(joined("units"), np.zeros(len(order), dtype=np.int64))
+        units = Sums(joined("units"), np.zeros(count, dtype=np.int64))
         return [units, *_sums(joined("rows"), joined("values"), joined("totals"), squares)]
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.keys import exact_text, identity, place
+from dpsql.engines.duckdb.keys import exact_text, identity, short_place
 from dpsql.functions.grouped import GroupedPlan
-from dpsql.rendering import call, cast, coalesce, concatenated, double, field, identifier, plus, struct, text
+from dpsql.rendering import call, cast, coalesce, double, field, identifier, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -24,6 +24,8 @@ _FLOATS = ("FLOAT", "DOUBLE")
 # The sum of a unit's values saturates far beyond any bounds; 2**47 rows fit into 128 bits.
 _WIDEST_VALUE = 2.0**80
 _HALF = 1 << 32
+# Times a number of rows below 2**43, smaller limits fit into 64 bits.
+_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class GroupedSteps:
         yield frame.step("valued", self._valued())
         yield from self._bounded()
         last = "kept" if self._has_unit else "valued"
-        yield frame.step("grouped", self._summed(last), kept=self.plan.has_private_keys)
+        yield frame.step("grouped", self._summed(last))
         yield from self._private_passes() if self.plan.has_private_keys else self._public_pass()
 
     # Keys.
@@ -319,30 +321,30 @@ class GroupedSteps:
         return f"SELECT {', '.join(parts)} FROM {rows} GROUP BY {', '.join(by)}"
 
     def _kept(self, rows: str, values: list[str], items: list[str]) -> str:
-        """Return the rows of each unit that count: a sample that follows from the unit's own rows and a secret key."""
-        plan, unit = self.plan, ("unit_number", "unit_data")
-        groups = ", ".join(self._groups)
-        owner = ", ".join(unit)
-        in_group = f"{owner}, {groups}" if groups else owner
-        where = [(name, "''") for name in self._groups if name not in self._identities]
-        where += [(f"k{column}_number", f"k{column}_data") for column in self._columns if plan.has_private_keys]
-        where = [(coalesce(number, "0"), call("encode", coalesce(data, text("NULL")))) for number, data in where]
-        out = rows
-        if values and not self._merged_first:
-            # Equal rows are told apart by a number, or a value that a unit has often would count as one.
-            alike = ", ".join((in_group, *values))
-            out = f"(SELECT *, {call('row_number')} OVER (PARTITION BY {alike}) AS copy FROM {rows})"
-            values = [*values, "copy"]
-        parts = [part for value in values for part in (coalesce(cast(value, "VARCHAR"), "'-'"), "':'")]
-        contents = call("encode", concatenated("''", *parts))
-        if groups and (plan.group_count is None or plan.groups < plan.group_count):
-            out = _ranked(out, "dense_rank", owner, place(unit, *where), self._groups, plan.groups)
-        row = place(unit, *where, ("item_number", "item_data") if items else contents)
-        if items or not plan.merges_units:
-            out = _ranked(out, "row_number", in_group, row, items or values, plan.rows_per_group)
-        if plan.max_rows_per_unit < plan.groups * plan.rows_per_group:
-            out = _ranked(out, "row_number", owner, row, [*self._groups, *(items or values)], plan.max_rows_per_unit)
-        return f"SELECT * FROM {out}"
+        """Return the rows of each unit that count: a sample that follows from the unit's own rows and a secret key.
+
+        Limits that follow from the others are not enforced twice: a unit with m rows is in at most m groups, and has at
+        most m rows in each.
+        """
+        plan, groups, sorted_by = self.plan, self._groups, [*(items or values)]
+        unit = ["unit_number", "unit_data"]
+        known: float = math.inf if plan.group_count is None else plan.group_count
+        alone = plan.merges_units and not items  # a unit has one row in a group
+        in_group: float = 1 if alone else math.inf
+        conditions = []
+        if plan.groups < min(known, plan.max_rows_per_unit):
+            order = _order(["group_place", *groups])
+            conditions.append(f"{call('dense_rank')} OVER ({_partition(unit)} {order}) <= {plan.groups}")
+            rows = f"(SELECT *, {short_place(*unit, *groups)} AS group_place FROM {rows})"
+            known = plan.groups
+        if plan.rows_per_group < min(in_group, plan.max_rows_per_unit):
+            conditions.append(_sampled([*unit, *groups], sorted_by, plan.rows_per_group))
+            in_group = plan.rows_per_group
+        for condition in conditions:
+            rows = f"(SELECT * FROM {rows} QUALIFY {condition})"
+        if plan.max_rows_per_unit < known * in_group:
+            rows = f"(SELECT * FROM {rows} QUALIFY {_sampled(unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
+        return f"SELECT * FROM {rows}"
 
     # Sums.
 
@@ -406,8 +408,8 @@ class GroupedSteps:
     def _private_passes(self) -> Iterator[str]:
         """Hand over the sums of every key by a number; then the labels of the keys that are released."""
         frame = self.frame
-        order = ", ".join(f"{name} ASC NULLS LAST" for name in self._identities)
-        numbered = f"SELECT *, {call('row_number')} OVER (ORDER BY {order}) AS j FROM {frame.name('grouped')}"
+        # Keys are numbered in arbitrary order; the numbers only stand for them and decide nothing.
+        numbered = f"SELECT *, {call('row_number')} OVER () AS j FROM {frame.name('grouped')}"
         yield frame.step("numbered", numbered, kept=True)
         yield from self._collected(1, {"j": "j"} | self._sums(), frame.name("numbered"), frame.ticket)
         batches = f"(SELECT {call('list', 's')} FROM {frame.name('parts1')})"
@@ -420,7 +422,7 @@ class GroupedSteps:
         for column in self._columns:
             labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
             value = call("cast_to_type", f"label{column}", f"witness{column}")
-            typed.append(f"TRY({value}) ASC NULLS LAST")
+            typed.append(f"TRY({value})")
             witnesses.append(f"{field('dpsql_row', f'k{column}')} AS witness{column}")
         known = f"SELECT {', '.join(witnesses)} FROM {frame.probe()} LIMIT 0"
         listed = ", ".join(f"{text} AS {name}" for name, text in labels.items())
@@ -428,7 +430,7 @@ class GroupedSteps:
             f"(SELECT *, {listed} FROM {frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) "
             f"LEFT JOIN ({known}) ON true)"
         )
-        rank = f"{call('row_number')} OVER (ORDER BY {', '.join((*typed, 'j ASC NULLS LAST'))})"
+        rank = f"{call('row_number')} OVER ({_order([*typed, *self._identities])})"
         yield frame.step("labelled", f"SELECT j, {', '.join(labels)}, {rank} AS rank FROM {rows}")
         fields = {name: name for name in ("j", "rank", *labels)}
         rows = frame.name("labelled")
@@ -458,13 +460,24 @@ def _keeps_limits(block: ValueBlock) -> bool:
     return block.limits[0] <= low and high <= block.limits[1]
 
 
-def _ranked(rows: str, rank: str, partition: str, where: str, ties: list[str], most: int) -> str:
-    """Return the rows that come first by a place; ties between places fall to the columns `ties`.
+def _partition(names: list[str]) -> str:
+    return f"PARTITION BY {', '.join(names)}"
 
-    The place is a column before it is compared: DuckDB 2.0 accepts nothing volatile in a window's order.
+
+def _order(names: list[str]) -> str:
+    return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
+
+
+def _sampled(owner: list[str], sorted_by: list[str], most: int) -> str:
+    """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
+
+    The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
+    sample with the same chance most / n, over the secret key: row i is, if ``i * most + start`` modulo n is below
+    `most`, where a keyed hash of the owner is the start.
     """
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in ("place", *ties))
-    return (
-        f"(SELECT * EXCLUDE (place) FROM (SELECT *, {where} AS place FROM {rows}) "
-        f"QUALIFY {call(rank)} OVER (PARTITION BY {partition} ORDER BY {order}) <= {most})"
-    )
+    window = f"{_partition(owner)} {_order(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
+    if most >= _LARGE:
+        position = cast(position, "HUGEINT")
+    start = cast(call(">>", short_place(*owner), "16"), "BIGINT")
+    return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"

@@ -63,6 +63,17 @@ def place(*parts: tuple[str, str] | str) -> str:
     return call("md5_number", concatenated(*out))
 
 
+def short_place(*columns: str) -> str:
+    """Return a 64-bit hash under the session's key, of columns that identities were made of.
+
+    It is fast, and no more than that: other values may have the same place, so ties must fall to the columns
+    themselves. The hash of several columns is hashed again, because it is a sum without carry of theirs.
+    """
+    if is_readable():
+        return f"keyed_hash({', '.join(columns)})"
+    return call("hash", call("hash", f"(SELECT {call('dpsql_sampling_key')})", *columns))
+
+
 def block_hash(*parts: tuple[str, str] | str) -> str:
     """Return the 64 bits of a place that decide a block."""
     return cast(call(">>", place(*parts), "64"), "UBIGINT")

@@ -17,24 +17,26 @@ from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
-_ranked, _draw = grouped_steps._ranked, KeyedNoise.draw
+_kept, _sampled, _draw = GroupedSteps._kept, grouped_steps._sampled, KeyedNoise.draw
+_NO_LIMIT = 1 << 19
 
 
-def _without(*ranks: str) -> Callable[..., str]:
-    """Return what bounds nothing by some ranks."""
+def _without(*limits: str) -> Callable[..., str]:
+    """Return what bounds nothing by some limits of the plan."""
 
-    def ranked(rows: str, rank: str, *others: Any) -> str:
-        return rows if rank in ranks else _ranked(rows, rank, *others)
+    def kept(steps: GroupedSteps, *given: Any) -> str:
+        looser: dict[str, Any] = dict.fromkeys((*limits, "max_rows_per_unit"), _NO_LIMIT)
+        return _kept(GroupedSteps(replace(steps.plan, **looser), steps.frame), *given)
 
-    return ranked
-
-
-def _over_all(rows: str, rank: str, partition: str, *others: Any) -> str:
-    return _ranked(rows, rank, "true", *others)
+    return kept
 
 
 def _by_accident(*_: Any) -> str:
-    return "system.main.random()"
+    return "CAST(system.main.random() * 4294967296 AS UBIGINT)"
+
+
+def _over_all(owner: list[str], sorted_by: list[str], most: int) -> str:
+    return _sampled(["true"], [*owner, *sorted_by], most)
 
 
 def _capped_first(steps: GroupedSteps) -> Iterator[str]:
@@ -74,23 +76,23 @@ CAPPED_FIRST = Fault(
 )
 OVER_ALL_ROWS = Fault(
     "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((grouped_steps, "_ranked", _over_all),),
+    ((grouped_steps, "_sampled", _over_all),),
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
-    ((grouped_steps, "place", _by_accident),),
+    ((grouped_steps, "short_place", _by_accident),),
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",
-    ((grouped_steps, "_ranked", _without("row_number")),),
+    ((GroupedSteps, "_kept", _without("rows_per_group")),),
 )
 ROWS_ALONE = Fault(
     "Rows of a unit in each group are bounded, and its groups are not.",
-    ((grouped_steps, "_ranked", _without("dense_rank")),),
+    ((GroupedSteps, "_kept", _without("groups")),),
 )
 ROWS_FOR_UNITS = Fault(
     "All rows of a unit count, and noise is drawn for what one row adds.",
-    ((grouped_steps, "_ranked", _without("row_number", "dense_rank")),),
+    ((GroupedSteps, "_kept", _without("groups", "rows_per_group")),),
 )
 NOT_EMPTY = Fault(
     "Public keys without rows are not in the result: one row makes a key appear, with any noise.",
