@@ -57,7 +57,9 @@ class GroupedSums(Fold):
             known = codes[~np.isnan(codes)].astype(np.int64)
             self.values[position, 0] += len(known)
             self.totals[position, 0] += known.sum()
-            for start in range(0, len(known), _MOST_AT_ONCE) if self.squares is not None else ():
+            if self.squares is None:
+                continue
+            for start in range(0, len(known), _MOST_AT_ONCE):
                 part = np.zeros_like(self.totals)
                 part[position, 0] = np.square(known[start : start + _MOST_AT_ONCE]).sum()
                 self.squares.add(part)
