@@ -19,6 +19,7 @@ UNIT = "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_grou
 # The unit of the second table alone has rows in many groups, and many rows in each.
 OTHERS = "SELECT 1 + i % 4 AS unit, ['a', 'b', 'c', 'd'][1 + i // 4] AS h FROM range(16) AS r(i)"
 MINE = "SELECT 9 AS unit, ['a', 'b', 'y', 'z'][1 + i % 4] AS h FROM range(40) AS r(i)"
+UNLISTED = "SELECT 9 AS unit, ['y', 'z'][1 + i % 2] AS h FROM range(40) AS r(i)"
 CALL = f"FROM dp_count('t', by := 'h', keys := ['a', 'b', 'c'], other := true, {UNIT}, epsilon := 1)"
 
 
@@ -30,11 +31,11 @@ def con() -> Iterator[Any]:
 
 
 def furthest(con: Any, fault: Fault | None) -> float:
-    """Return how much further than claimed the sums of neighbouring tables are apart, in 20 samples."""
+    """Return how much further than claimed the sums of neighbouring tables are apart, in 6 samples."""
     worst = 0.0
     with planted(*(fault.patches if fault else ())), exact_sums() as seen:
-        for _ in range(20):
-            for rows in (OTHERS, f"{OTHERS} UNION ALL {MINE}"):
+        for _ in range(6):
+            for rows in (OTHERS, f"{OTHERS} UNION ALL {UNLISTED if fault is broken.CAPPED_FIRST else MINE}"):
                 con.execute(f"CREATE OR REPLACE TABLE t AS {rows}")
                 con.execute(CALL).fetchall()
             for l1, most, l2, squared in distances(seen[-2], seen[-1]):
@@ -85,7 +86,7 @@ def test_results_that_tell_exact_counts(
     opened: list[Any], fault: Fault, sql: str, tables: tuple[str, str], delta: float
 ) -> None:
     epsilon = 0.1 if sql == PUBLIC else 1.0
-    report = audited(opened, fault, sql, tables, epsilon=epsilon, delta=delta, runs=100)
+    report = audited(opened, fault, sql, tables, epsilon=epsilon, delta=delta, runs=60)
     assert report.verdict == "violates", str(report)
-    right = audited(opened, None, sql, tables, epsilon=epsilon, delta=delta, runs=100)
+    right = audited(opened, None, sql, tables, epsilon=epsilon, delta=delta, runs=60)
     assert right.verdict != "violates", str(right)

@@ -29,10 +29,6 @@ def _without(*ranks: str) -> Callable[..., str]:
     return ranked
 
 
-def _over_all(rows: str, rank: str, partition: str, *others: Any) -> str:
-    return _ranked(rows, rank, "true", *others)
-
-
 def _by_accident(*_: Any) -> str:
     return "system.main.random()"
 
@@ -71,10 +67,6 @@ CAPPED_FIRST = Fault(
     "it has two rows in the group of other keys, and a squared norm of 4 instead of 2.",
     ((GroupedSteps, "_bounded", _capped_first),),
 )
-OVER_ALL_ROWS = Fault(
-    "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((grouped_steps, "_ranked", _over_all),),
-)
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
     ((grouped_steps, "place", _by_accident),),
@@ -107,4 +99,4 @@ EXACT_COUNTS = Fault(
     "Keys are chosen by noisy counts, and shown with exact ones.",
     ((KeyedNoise, "draw", _exact_counts),),
 )
-MOVES = (CAPPED_FIRST, OVER_ALL_ROWS, BY_ACCIDENT, GROUPS_ALONE, ROWS_ALONE, ROWS_FOR_UNITS)
+MOVES = (CAPPED_FIRST, BY_ACCIDENT, GROUPS_ALONE, ROWS_ALONE, ROWS_FOR_UNITS)
