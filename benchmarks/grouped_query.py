@@ -1,6 +1,6 @@
 """Time and memory of one grouped query: count and mean of 50 groups, 10⁶ rows.
 
-    python benchmarks/aggregates.py [--rows 1000000] [--calls 5]
+    python benchmarks/grouped_query.py [--rows 1000000] [--calls 5]
 
 Each contender runs in a process of its own: dpsql's dp_aggregate in DuckDB, with and without a privacy unit; DuckDB's
 own GROUP BY; and OpenDP's Context, if installed with the version of Polars that it reads, once with the sum and the

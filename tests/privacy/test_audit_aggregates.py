@@ -60,7 +60,7 @@ def audited(opened: list[Any], name: str, claimed: float, spent: float, runs: in
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_claimed_is_kept(opened: list[Any], name: str) -> None:
-    report = audited(opened, name, 1.0, 1.0, 300)
+    report = audited(opened, name, 1.0, 1.0, 200)
     assert report.verdict != "violates", str(report)
 
 
