@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpsql.released.results import Area, Curve, FeatureMoments, Filtered, Fitted
+from dpsql.released.results import Area, Curve, FeatureMoments, Filtered, Fitted, ScaledArea
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,8 +117,10 @@ def _roc(result: Curve) -> Rows:
     return roc_rows(result)
 
 
-def _area(result: Area) -> Rows:
-    return [{"auc": result["auc"]}]
+def _area(result: Area | ScaledArea) -> Rows:
+    from dpsql.released.auc import area_rows
+
+    return area_rows(result)
 
 
 def _confusion(result: Curve) -> Rows:
@@ -168,7 +170,9 @@ QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quant
 INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
 METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
 ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
-AREA = Shape("area", {"auc": "DOUBLE"}, _area)
+AREA = Shape(
+    "area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | {"verdict": "VARCHAR"}, _area
+)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 _RATES = ("accuracy", "precision", "recall", "f1")
 CONFUSION = Shape("confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion)
