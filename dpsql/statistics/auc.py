@@ -24,8 +24,7 @@ class, or the other way
 at most 1, as ``n0 (2 n - 1 - n0)`` is largest for n0 = n - 1 or n, where it is ``n (n - 1)``. For n < 2 it is plain.
 
 A row of neither class is in no pair and in neither count; n counts the others alone. So under replace n is not public:
-a label may become one of neither class. Coded midway between the classes instead, such a row would move T by up to
-``4/3`` in small tables, by almost 3/2 in large ones.
+a label may become one of neither class. Coded midway between the classes instead, such a row would move T by up to 3/2.
 
 *Units.* The rows of a unit are up to `steps` such steps: under replace, a row for a row, and the rest added or removed.
 

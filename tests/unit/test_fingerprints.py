@@ -142,7 +142,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "dp_auc",
-        {**SCORED, **UNIT, "row_id": "id", "cells": 128},
+        {**SCORED, **UNIT, "row_id": "id", "cells": 128, "method": "smooth"},
         "fe069daa904b2d8a1aaf9fb9ba1b1fccf581920589973d71feece48b8af5b2a5",
     ),
     (
