@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, OPTIONAL_DELTA, Signature, word
 from dpsql.contract.gaussian_profile import usable_mu
@@ -69,7 +69,12 @@ class AucPlan(ScorePlan):
         *SCORED,
         EPSILON,
         OPTIONAL_DELTA,
-        word("method", "What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.", METHODS, "scaled"),
+        word(
+            "method",
+            "What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.",
+            METHODS,
+            "scaled",
+        ),
         CELLS,
         *SCORE_BOUNDS,
         *COLUMN_PROTECTION,
@@ -106,9 +111,7 @@ class AucPlan(ScorePlan):
     @cached_property
     def scaled_part(self) -> ConcordanceNoise:
         """The part that draws the concordance and the counts."""
-        return ConcordanceNoise(
-            "area", self.epsilon, self.delta, self.mu, self.neighbours, self.max_rows_per_unit
-        )
+        return ConcordanceNoise("area", self.epsilon, self.delta, self.mu, self.neighbours, self.max_rows_per_unit)
 
     def check_drawable(self, count: int) -> None:
         """Raise when epsilon is too small for the noise or its constants."""
@@ -182,4 +185,9 @@ class AucCall(ScoreCall):
             smooth: SmoothNoise = plan.measurement["area"]
             return lambda: {"auc": float(smooth.draw_area(negative, positive)), "levels": levels}
         exact = Concordance.of(negative, positive)
-        return lambda: {**plan.stored(plan.scaled_part.draw(exact)), "levels": levels}
+
+        def draw() -> Json:
+            found: Any = plan.stored(plan.scaled_part.draw(exact))
+            return {**found, "levels": levels}
+
+        return draw

@@ -148,30 +148,29 @@ class ConcordanceNoise(Part):
     def deviations(self) -> tuple[float, float]:
         """Standard deviations of the noise on T and on each count."""
         if self.mu is None:
-            scaled, counted = (laplace_deviation(scale) for scale in self.scales)
-            return math.ldexp(scaled, -self.bits), counted
-        scaled, counted = (
-            _gaussian_deviation(square, mu) for square, mu in zip(self._squares, self.losses, strict=True)
-        )
-        return math.ldexp(scaled, -self.bits), counted
+            both = [laplace_deviation(scale) for scale in self.scales]
+        else:
+            both = [_gaussian_deviation(square, mu) for square, mu in zip(self._squares, self.losses, strict=True)]
+        return math.ldexp(both[0], -self.bits), both[1]
 
     def reaches(self, failure: Fraction) -> tuple[float, float]:
         """Return what the error of T, its rounding included, and that of a count exceed with that chance at most."""
+        rounding = math.ldexp(0.5, -self.bits)
         if self.mu is None:
             scaled, counted = (_laplace_reach(scale, failure) for scale in self.scales)
-            scaled = math.ldexp(scaled, -self.bits)
-        else:
-            # Of discrete noise that is so fine, as of the continuous one: to within a share of 2**-60.
-            normal = NormalDist().inv_cdf(1 - float(failure) / 2)
-            scaled, counted = (normal * deviation for deviation in self.deviations)
-        return scaled + math.ldexp(0.5, -self.bits), counted
+            return math.ldexp(scaled, -self.bits) + rounding, float(counted)
+        # Of discrete noise that is so fine, as of the continuous one: to within a share of 2**-60.
+        normal = NormalDist().inv_cdf(1 - float(failure) / 2)
+        return normal * self.deviations[0] + rounding, normal * self.deviations[1]
 
     @sampled
     def draw(self, exact: Concordance) -> NoisyConcordance:
         """Return the numbers with noise."""
         scaled, counts = [exact.scaled(self.bits)], [exact.positives, exact.negatives]
         if self.mu is None:
-            drawn = [_with_laplace(numbers, scale) for numbers, scale in zip((scaled, counts), self.scales, strict=True)]
+            drawn = [
+                _with_laplace(numbers, scale) for numbers, scale in zip((scaled, counts), self.scales, strict=True)
+            ]
         else:
             given = zip((scaled, counts), self._squares, self.losses, strict=True)
             drawn = [_with_gaussian(numbers, square, mu) for numbers, square, mu in given]

@@ -170,9 +170,7 @@ QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quant
 INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
 METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
 ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
-AREA = Shape(
-    "area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | {"verdict": "VARCHAR"}, _area
-)
+AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | {"verdict": "VARCHAR"}, _area)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 _RATES = ("accuracy", "precision", "recall", "f1")
 CONFUSION = Shape("confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion)

@@ -1,8 +1,8 @@
 """The scaled concordance of a score with a label, from which the area under the ROC curve follows, and two counts.
 
-With n1 positive and n0 negative rows, ``n = n1 + n0``, let S be the pairs of one row of each class in which the positive
-row has the larger score, less those in which it has the smaller one; a tie counts 0. The *concordance* is ``T = S / (n -
-1)``, and 0 if n < 2. Then::
+There are n1 positive and n0 negative rows, ``n = n1 + n0``. S is the number of pairs of one row of each class in which
+the positive row has the larger score, less the number of those in which it has the smaller one; a tie counts 0. The
+*concordance* is ``T = S / (n - 1)``, and 0 if n < 2. Then::
 
     area = 1/2 + T (n - 1) / (2 n1 n0)
 

@@ -115,8 +115,9 @@ def test_rows(connection: Any, name: str, relation: Relation) -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", [
-    "recursive", "recursive, gaussian", "smooth_medians", "auc", "auc, gaussian", "auc, smooth", "confusion"])
+@pytest.mark.parametrize(
+    "name", ["recursive", "recursive, gaussian", "smooth_medians", "auc", "auc, gaussian", "auc, smooth", "confusion"]
+)
 def test_units(connection: Any, name: str, relation: Relation) -> None:
     """All rows of a privacy unit, of which three count."""
     sql = call(name, neighbours=relation, **UNIT)

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -190,7 +190,7 @@ def concordance_of(table: Table) -> Concordance:
     return Concordance.of(*counts)
 
 
-@lru_cache(maxsize=None)
+@cache
 def numbers_of(table: Table) -> tuple[int, int, int]:
     exact = concordance_of(table)
     return exact.scaled(BITS), exact.positives, exact.negatives

@@ -158,7 +158,9 @@ def test_standard_error(more: dict[str, Any]) -> None:
     assert areas.mean() == pytest.approx(0.9, abs=5 * errors.mean() / 40)
     estimate = {name: value for name, value, _ in plan.noise(0, 1000)}["auc_std_error"]
     even = Concordance(500 * 500, 500, 500)
-    assert estimate == pytest.approx(area_rows(plan.stored(NoisyConcordance(even.balance / 999, 500, 500)))[0]["std_error"])
+    assert estimate == pytest.approx(
+        area_rows(plan.stored(NoisyConcordance(even.balance / 999, 500, 500)))[0]["std_error"]
+    )
 
 
 def test_a_part_is_drawn_once() -> None:

@@ -146,6 +146,11 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
         "fe069daa904b2d8a1aaf9fb9ba1b1fccf581920589973d71feece48b8af5b2a5",
     ),
     (
+        "dp_auc",
+        {**SCORED, "delta": 1e-6},
+        "9b63aee6fdfc979d0f60c6731eacd4ee4c70dfa2d8faa5ce948a22d1583306f9",
+    ),
+    (
         "dp_confusion",
         {**SCORED, "thresholds": [0.5, 0.9], "curve": "tree"},
         "a3da1b2c38c8eea945f2bfa3ce2d654959a0f41e5af76ea8532b5384927397ff",

@@ -202,16 +202,12 @@ def middle_label_concordance(rows: Sequence[tuple[bool | None, int]]) -> tuple[F
     - **Counter-example**: shares of 3/5 and 2/5 under add_remove, at most 3 rows: loss 1.3 epsilon.
     """
     codes = [{None: 0, False: -1, True: 1}[label] for label, _ in rows]
-    signs = [
-        _sign(codes[i] - codes[j]) * _sign(rows[i][1] - rows[j][1]) for j in range(len(rows)) for i in range(j)
-    ]
+    signs = [_sign(codes[i] - codes[j]) * _sign(rows[i][1] - rows[j][1]) for j in range(len(rows)) for i in range(j)]
     scaled = Fraction(sum(signs), len(rows) - 1) if len(rows) > 1 else Fraction(0)
     return scaled, codes.count(1), codes.count(-1)
 
 
-def noisy_divisor_law(
-    rows: Labelled, *, epsilon: Fraction, reach: int
-) -> dict[tuple[int, int, int], float]:
+def noisy_divisor_law(rows: Labelled, *, epsilon: Fraction, reach: int) -> dict[tuple[int, int, int], float]:
     """Return the law of a concordance that is divided by the noisy number of rows less one, and of both counts.
 
     Parameters

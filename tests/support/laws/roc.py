@@ -225,7 +225,9 @@ def concordance(rows: Labelled) -> Fraction:
 def concordance_scales(epsilon: float, neighbours: str, max_rows_per_unit: int = 1) -> tuple[float, float]:
     """Return the scales of Laplace noise on the concordance and on each count."""
     m = max_rows_per_unit
-    return (m / (0.6 * epsilon), m / (0.4 * epsilon)) if neighbours == "add_remove" else (2 * m / epsilon, 4 * m / epsilon)
+    return (
+        (m / (0.6 * epsilon), m / (0.4 * epsilon)) if neighbours == "add_remove" else (2 * m / epsilon, 4 * m / epsilon)
+    )
 
 
 def concordance_deviations(mu: float, neighbours: str, max_rows_per_unit: int = 1) -> tuple[float, float]:
