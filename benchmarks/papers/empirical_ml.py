@@ -697,7 +697,8 @@ def in_sql(fold: Fold) -> list[str]:
         "dp_predict_class('model', list(token)) AS class FROM test GROUP BY doc_id",
         "SELECT round(avg((class = label::VARCHAR)::INT), 3) FROM predicted",
         "SELECT count(*) FROM dp_roc('predicted', label := 'label', score := 'p', epsilon := 1)",
-        "SELECT round(auc, 3) FROM dp_auc('predicted', label := 'label', score := 'p', epsilon := 1, method := 'smooth')",
+        "SELECT round(auc, 3) FROM dp_auc('predicted', label := 'label', score := 'p', epsilon := 1, "
+        "method := 'smooth')",
     ]
     return [f"{text};  -- {connection.execute(text).fetchall()[0][0]}" for text in statements]
 

@@ -16,8 +16,8 @@ replace     Gaussian  1                2 m / mu           433/500           sqrt
 *Added or removed.* T moves by at most m, and the counts by at most m together. Losses are at most ``.6 + .4`` of
 epsilon, squared distances at most ``.64 + .36`` of ``mu**2``.
 
-*Replaced.* No step of one row spends more than a share 1/m: of epsilon as follows, and of ``mu**2 / m**2`` with squares.
-Distances of steps add up at most, and a unit is at most m of them.
+*Replaced.* A step of one row spends at most ``epsilon / m``, or moves the numbers by at most ``mu / m`` standard
+deviations. A unit is at most m steps, whose distances add up at most.
 
 ==========================  =========================  ===============================
 step                        of epsilon / m             of ``mu**2 / m**2``
@@ -27,7 +27,6 @@ to the other class          1/2 + 1/4 + 1/4 = 1        ``1/4 + (433/500)**2 <= 1
 to or from no class,        1/2 + 1/4 = 3/4            ``1/4 + (433/500)**2 / 2 < 1``
 added or removed
 ==========================  =========================  ===============================
-
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 With x positive and y negative rows the area is ``1/2 + T h(x, y)``, ``h = (x + y - 1) / (2 x y) = (1/x + 1/y - 1/(x y))
 / 2``, which falls in x and in y from 1 on. T and both counts are within their reach but for a chance of 5 % together;
-so the ends of the area over that box are an exact interval. It is about these rows and accounts for noise alone, not for
-the sampling of the rows. With no row in a class T is 0 and the area 1/2.
+so the ends of the area over that box are an exact interval. It is about these rows: it accounts for noise, not for the
+sampling of the rows. With no row in a class T is 0 and the area 1/2.
 
 ==============  ====================================================
 verdict         meaning
