@@ -23,7 +23,7 @@ from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
-from dpsql.rendering import call, cast, coalesce, element, identifier, struct
+from dpsql.rendering import call, cast, coalesce, double, element, identifier, struct
 from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Release])
 def _releases(function: str) -> Callable[[_Method], _Method]:
     """Return the decorator of a method that does what a SQL function does."""
     known = FUNCTIONS[function]
-    return takes(known.plan.arguments, [column.name for column in known.shape.arrow])
+    return takes(known.plan.arguments, [name for name in known.shape.columns if name != KEYS])
 
 
 class Context:
@@ -118,6 +118,16 @@ class Context:
     def dp_aggregate(self, source: object, **arguments: object) -> Release:
         """Release several aggregates of several columns as one, in groups."""
         return self._release_of("dp_aggregate", source, arguments)
+
+    @_releases("dp_histogram")
+    def dp_histogram(self, source: object, **arguments: object) -> Release:
+        """Count the values of a column privately between public edges."""
+        return self._release_of("dp_histogram", source, arguments)
+
+    @_releases("dp_crosstab")
+    def dp_crosstab(self, source: object, **arguments: object) -> Release:
+        """Count the combinations of columns privately, with margins."""
+        return self._release_of("dp_crosstab", source, arguments)
 
     @_releases("dp_sis")
     def dp_sis(self, source: object, **arguments: object) -> Release:
@@ -217,11 +227,20 @@ class Context:
         """Return ``lower``, ``upper``, ``mean_score``, ``positive_rate``, ``rows`` of a released ROC curve, free."""
         return self._curve("dp_calibration", release, dataset)
 
-    def _curve(self, view: str, release: str | int | Release, dataset: str | None) -> pa.Table:
+    def dp_histogram_quantile(
+        self, release: str | int | Release, quantiles: object = 0.5, dataset: str | None = None
+    ) -> pa.Table:
+        """Return ``keys``, ``quantile``, ``value`` of a released histogram; costs nothing."""
+        from dpsql.released.histogram import read_quantiles
+
+        asked = call("list_value", *map(double, read_quantiles(quantiles)))
+        return self._curve("dp_histogram_quantile", release, dataset, asked)
+
+    def _curve(self, view: str, release: str | int | Release, dataset: str | None, *more: str) -> pa.Table:
         key = release.ledger_id if isinstance(release, Release) else release
         named = key if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
         of = "NULL" if dataset is None else literal(dataset)
-        return self.sql(f"SELECT * FROM {view}({named}, dataset := {of})")
+        return self.sql(f"SELECT * FROM {view}({', '.join((str(named), *more))}, dataset := {of})")
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
@@ -308,9 +327,10 @@ class Context:
         if not shape.has_keys:
             return rows
         result = self._stored(function, sequence)
+        kinds = key_types(result)
         keys = [
             f"{cast(element(KEYS, number + 1), kind)} AS {identifier(name)}"
-            for number, (name, kind) in enumerate(zip(result["columns"], result["types"], strict=True))
+            for number, (name, kind) in enumerate(zip(result["columns"] if kinds else (), kinds, strict=True))
         ]
         columns = [*keys, *(name for name in shape.columns if name != KEYS)]
         cursor = self.connection.cursor()

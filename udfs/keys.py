@@ -11,8 +11,8 @@ import pyarrow as pa
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.session import Session
-from dpsql.errors import ParameterError
-from dpsql.functions.aggregate import AggregateCall
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped import GroupedCall
 from dpsql.kernels.columns import single_chunk
 from dpsql.statistics.grouped_sums import Labels
 
@@ -23,7 +23,7 @@ def learn_keys(session: Session) -> Callable[..., pa.Array]:
     def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         for ticket, listed in zip(tickets, rows, strict=True):
             running = session.running(ticket.as_py(), private=True)
-            call = running.call_as(AggregateCall)
+            call = _grouped(session, ticket.as_py())
             found = keys_of_rows(listed.as_py() or (), len(call.plan.by))
             refuse_many(found.count)
             running.learn(replace(call, listed=found))
@@ -39,7 +39,7 @@ def key_list(session: Session) -> Callable[..., pa.Array]:
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
         out = []
         for ticket, column in zip(tickets, columns, strict=True):
-            call = session.running(ticket.as_py()).call_as(AggregateCall)
+            call = _grouped(session, ticket.as_py())
             texts = pa.array(call.keys.lists[column.as_py()] or (), type=pa.string())
             out.append(pa.StructArray.from_arrays([pa.array(np.arange(len(texts))), texts], fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
@@ -52,7 +52,7 @@ def key_rows(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket) → which combinations of keys are groups, as positions."""
 
     def run(tickets: pa.Array) -> pa.Array:
-        rows = [session.running(ticket.as_py()).call_as(AggregateCall).keys.rows or () for ticket in tickets]
+        rows = [_grouped(session, ticket.as_py()).keys.rows or () for ticket in tickets]
         return pa.array([list(map(list, one)) for one in rows], type=pa.list_(pa.list_(pa.int64())))
 
     return run
@@ -62,7 +62,7 @@ def check_keys(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, per column the list of its cast keys) → the ticket, unless a key is wrong or stands twice."""
 
     def one(ticket: int, columns: pa.Array) -> int:
-        call = session.running(ticket).call_as(AggregateCall)
+        call = _grouped(session, ticket)
         for position, (name, kind) in enumerate(zip(call.plan.by, call.types, strict=True)):
             texts, keys = call.keys.lists[position] or (), columns[position].values
             wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
@@ -88,6 +88,13 @@ def check_keys(session: Session) -> Callable[..., pa.Array]:
         return pa.array(checked, type=pa.int64())
 
     return run
+
+
+def _grouped(session: Session, ticket: int) -> GroupedCall:
+    call = session.running(ticket).call
+    if not isinstance(call, GroupedCall):
+        raise InternalError("I004", "an internal function was given a part of another call. Use the dp_ functions.")
+    return call
 
 
 def released_keys(session: Session) -> Callable[..., pa.Array]:

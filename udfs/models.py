@@ -14,6 +14,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
 from dpsql.released import curves as roc
+from dpsql.released.histogram import QuantileRow, histogram_quantiles
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.released.results import Curve
 from dpsql.udfs.spec import UdfSpec
@@ -82,6 +83,13 @@ def curve(view: Callable[[Curve], _Rows], session: Session) -> Callable[..., _Ro
     return lambda key, dataset: session.past.curve(key, dataset, view)
 
 
+def histogram_quantile(session: Session) -> Callable[..., list[QuantileRow]]:
+    """Bind (release, quantiles, dataset) → quantiles that a released histogram tells."""
+    return lambda key, quantiles, dataset: session.past.histogram(
+        key, dataset, partial(histogram_quantiles, quantiles=quantiles)
+    )
+
+
 SPECS = (
     UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
     UdfSpec("dpsql_predict", predict, "DOUBLE", pure=True),
@@ -97,6 +105,12 @@ SPECS = (
         "dpsql_calibration",
         partial(curve, roc.calibration),
         struct_list(dict.fromkeys(("lower", "upper", "mean_score", "positive_rate", "rows"), "DOUBLE")),
+        native=True,
+    ),
+    UdfSpec(
+        "dpsql_histogram_quantile",
+        histogram_quantile,
+        struct_list({"keys": "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"}),
         native=True,
     ),
 )

@@ -105,7 +105,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         if private:
             checked = session.gate(checked, _texts(views))
         spelled = () if types is None else types[0].as_py()
-        call = function_of(function).call.resolve(checked, kinds["dpsql_row"], others, spelled)
+        call = function_of(function).call_of(checked).resolve(checked, kinds["dpsql_row"], others, spelled)
         if private:
             session.check(checked)
         ticket = session.open_call(call, function)

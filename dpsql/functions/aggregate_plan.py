@@ -19,7 +19,7 @@ from dpsql.contract.arguments import (
     Signature,
 )
 from dpsql.contract.contribution import Contribution
-from dpsql.contract.gaussian_profile import usable_mu
+from dpsql.contract.gaussian_profile import LARGEST_EPSILON, usable_mu
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -27,7 +27,7 @@ from dpsql.contract.parameters import Side, bounds_by_feature, fold
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
-from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
+from dpsql.functions.grouped_arguments import AUTO, BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
 from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, expected_block, noise_choice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.released.moments import estimates
@@ -60,6 +60,10 @@ DISTINCT = Argument(
     names_column=True,
     table_only=True,
 )
+
+
+# Of bounds in absolute value.
+_LARGEST = 1e100
 
 
 def _aggregates(given: object) -> tuple[str, ...]:
@@ -133,7 +137,8 @@ class AggregatePlan(GroupedPlan):
         bounds: Mapping[str, object] = {"lower": None, "upper": None}
         if aggregates != (COUNT,):
             bounds = feature_bounds(given)
-            bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True)
+            for pair in bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True):
+                _refuse_extremes(*pair)
         delta, law = DELTA.read(given), NOISE.read(given)
         if law == GAUSSIAN and delta is None:
             raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
@@ -156,8 +161,8 @@ class AggregatePlan(GroupedPlan):
         if given.get("privacy_unit") is None:
             raise ParameterError(
                 "P046",
-                "distinct_of needs privacy_unit: without it the guarantee would hold for one row, and an item may have "
-                "many. Give the column of the id.",
+                "distinct_of needs privacy_unit: without it the guarantee would be for one row, and an item has many. "
+                "Give the column of the id.",
             )
         return parameters.text("distinct_of", given["distinct_of"], hint="Give the name of a column.")
 
@@ -204,6 +209,8 @@ class AggregatePlan(GroupedPlan):
     def noise_law(self) -> str:
         """The law of the noise: the one that was asked for, or that is smaller."""
         if self.delta is None or self.law == LAPLACE:
+            return LAPLACE
+        if self.law == AUTO and self.epsilon > LARGEST_EPSILON:
             return LAPLACE
         if self.law == GAUSSIAN:
             return GAUSSIAN
@@ -286,6 +293,14 @@ class AggregatePlan(GroupedPlan):
                     meaning += f" of {rows} rows, half of them at each bound"
                 out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
         return out
+
+
+def _refuse_extremes(lower: float, upper: float) -> None:
+    """Raise if squares of values, times any number of rows, would not be doubles: variances and errors hold them."""
+    if max(abs(lower), abs(upper)) > _LARGEST or upper - lower < 1 / _LARGEST:
+        raise ParameterError(
+            "P036", f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for squares. Rescale the column."
+        )
 
 
 def _merges(given: Mapping[str, object]) -> bool:

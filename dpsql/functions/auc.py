@@ -30,11 +30,10 @@ from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
     Counted,
-    EvenCells,
     ScoreCall,
-    ScoreCells,
     ScorePlan,
 )
+from dpsql.functions.value_cells import EvenCells, FormulaCells
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
 from dpsql.mechanisms.parts import SmoothNoise
 from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, step_epsilon
@@ -88,7 +87,7 @@ class AucPlan(ScorePlan):
         return {**super()._own(given, layout), **own, "grid": CELLS.read(given)}
 
     @cached_property
-    def cells(self) -> ScoreCells:
+    def cells(self) -> FormulaCells:
         """Cells of equal width between the bounds."""
         return EvenCells(self.lower, self.upper, self.grid)
 

@@ -9,14 +9,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
-from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, TARGET, Signature, share
+from dpsql.contract.arguments import EPSILON, TARGET, Signature, share
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
-from dpsql.functions.column import ColumnPlan
+from dpsql.functions.column import GROUPED_COLUMN, ColumnPlan
 from dpsql.kernels.cells import COARSE_CELLS
 from dpsql.mechanisms.parts import LaplaceBounds
 from dpsql.progress import Progress
@@ -45,7 +45,7 @@ class BoundsPlan(ColumnPlan):
             0.001,
             hint="0.001 is the usual value.",
         ),
-        *COLUMN_PROTECTION,
+        *GROUPED_COLUMN,
     )
 
     @classmethod
@@ -70,11 +70,16 @@ class BoundsPlan(ColumnPlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be."""
-        rows = float(self.scale) * math.log(COARSE_CELLS / self.failure)
-        out: list[Quantity] = [("threshold", rows, "rows that a magnitude must hold to be inside the interval")]
-        if n_rows is not None:
-            out.append(("threshold_share", rows / n_rows, "that as a share of the rows"))
-        return out
+        return bounds_noise(self.scale, self.failure, n_rows)
+
+
+def bounds_noise(scale: Fraction, failure: Fraction, n_rows: int | None) -> list[Quantity]:
+    """Return how many rows a magnitude needs to be seen, for noise of this scale on a count."""
+    rows = float(scale) * math.log(COARSE_CELLS / failure)
+    out: list[Quantity] = [("threshold", rows, "rows that a magnitude must hold to be inside the interval")]
+    if n_rows is not None:
+        out.append(("threshold_share", rows / n_rows, "that as a share of the rows"))
+    return out
 
 
 class BoundsCall(Call):

@@ -1,4 +1,7 @@
-"""The plan that functions of one column share: the column is the target, and there are no features."""
+"""The plan that functions of one column share: the column is the target, and there are no features.
+
+With `by` they have another plan, and read counts of groups that SQL adds up (`dpsql.functions.grouped_columns`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dpsql.contract.arguments import ROW_ID
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import NOT_STATED, Plan
+from dpsql.functions.grouped_arguments import BUDGET, GROUP_LIMITS, GROUPS, KEYS, OTHER, UNIT, refuse_without_by
+
+# Arguments about groups, of functions of one column that take `by`.
+COLUMN_GROUPS = (KEYS, OTHER, *GROUP_LIMITS)
+GROUPED_COLUMN = (*GROUPS, *UNIT, ROW_ID, *BUDGET)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,4 +29,5 @@ class ColumnPlan(Plan):
     @classmethod
     def _layout(cls, given: Mapping[str, object]) -> Layout:
         """Return the layout of a table with a target and no features."""
+        refuse_without_by(given, COLUMN_GROUPS)
         return replace(Layout.from_arguments({**given, "features": None}), features=())

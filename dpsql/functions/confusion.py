@@ -24,10 +24,9 @@ from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
     Counted,
-    CutCells,
     ScoreCall,
-    ScoreCells,
 )
+from dpsql.functions.value_cells import CutCells, FormulaCells
 from dpsql.progress import Progress
 
 _MOST_THRESHOLDS = 100
@@ -67,7 +66,7 @@ class ConfusionPlan(CurvePlan):
         return {**own, "thresholds": _thresholds(given["thresholds"], lower, upper)}
 
     @cached_property
-    def cells(self) -> ScoreCells:
+    def cells(self) -> FormulaCells:
         """Cells between the thresholds."""
         return CutCells(self.thresholds)
 

@@ -65,6 +65,10 @@ _ORDER = (
     "ddof",
     "confidence",
     "max_rows_per_unit",
+    "bins",
+    "n_bins",
+    "null_bin",
+    "margins",
 )
 _PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
 
@@ -105,7 +109,7 @@ def estimate(
         ``quantity``, ``value``, ``meaning``.
     """
     name = choice("function", function, tuple(FUNCTIONS))
-    kind = FUNCTIONS[name].plan
+    kind = FUNCTIONS[name].plan_of(arguments)
     for argument in arguments:
         if argument not in kind.arguments:
             raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")

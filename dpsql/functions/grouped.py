@@ -27,9 +27,8 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import COLLECTED, GROUPED, Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
-from dpsql.functions.grouped_arguments import (
-    OTHER,
-)
+from dpsql.functions.grouped_arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
+from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import is_boolean, is_numeric
 from dpsql.statistics.aggregates import ValueBlock
 
@@ -77,6 +76,12 @@ class GroupedPlan(Plan):
     targets: tuple[str, ...]
 
     target_needs_bounds: ClassVar[bool] = False
+    # Whether keys may be drawn from the rows.
+    takes_private_keys: ClassVar[bool] = True
+    # Whether there are several groups without `by`, because a derived key divides the rows.
+    divides_rows: ClassVar[bool] = False
+    # Columns of the result beside the keys.
+    result_columns: ClassVar[tuple[str, ...]] = ("target", "aggregate", "value", "std_error", "lower", "upper")
 
     @classmethod
     def _layout(cls, given: Mapping[str, object]) -> Layout:
@@ -105,16 +110,23 @@ class GroupedPlan(Plan):
         keys = None
         if by:
             keys = read_keys(given.get("keys"), by)
+            if keys is None and not cls.takes_private_keys:
+                raise ParameterError(
+                    "P066", f"{cls.function} takes public keys. Give keys := [...] from public knowledge."
+                )
         else:
-            for argument in ("keys", "max_groups_per_unit", "max_rows_per_unit_group"):
-                if given.get(argument) is not None:
-                    raise ParameterError("P046", f"{argument} needs by. Name the columns to group by, or leave it out.")
+            refuse_without_by(given, (KEYS, *(() if cls.divides_rows else GROUP_LIMITS)))
             keys = PublicKeys(())
         other = bool(OTHER.read(given)) if "other" in cls.arguments else False
         if other and (keys is None or not by):
             raise ParameterError(
                 "P045", "other is the group of unlisted keys. Give by and public keys, or leave it out."
             )
+        for name in by:
+            if fold(name) in (*cls.result_columns, *([OTHER_KEY] if other else [])):
+                raise ParameterError(
+                    "P044", f"by names {show(name)}, as another column of the result is called. Rename it in a view."
+                )
         bounded = cls._contribution(given, layout, keys, other=other)
         return {
             "by": by,
@@ -145,8 +157,13 @@ class GroupedPlan(Plan):
                 "P009",
                 "privacy_unit needs a limit: max_rows_per_unit, or max_groups_per_unit with max_rows_per_unit_group.",
             )
-        count = None if keys is None or keys.count is None else keys.count + other
+        count = cls._group_count(given, keys, other=other)
         return Contribution.of("add_remove", rows, groups, each, key_count=count)
+
+    @classmethod
+    def _group_count(cls, given: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
+        """Return the number of groups that a privacy unit may be in; None if it is not known before the types."""
+        return None if keys is None or keys.count is None else keys.count + other
 
     @classmethod
     def _rows_per_unit(cls, given: Mapping[str, object], layout: Layout) -> int:
@@ -174,6 +191,19 @@ class GroupedPlan(Plan):
     def merges_units(self) -> bool:
         """Whether the rows of one unit in one group are one row, with the sum of their values."""
         return False
+
+    @property
+    def derived(self) -> DerivedKey | None:
+        """A further key that follows from the column v0 of the row; None for none."""
+        return None
+
+    @property
+    def group_count(self) -> int | None:
+        """Number of groups that a privacy unit may be in; None if keys are private, or a type lists them."""
+        keys, derived = self.public_keys, self.derived
+        if keys is None or keys.count is None:
+            return None
+        return (keys.count + self.other) * (derived.count if derived is not None and derived.divides else 1)
 
     @property
     def contribution(self) -> Contribution:
@@ -320,11 +350,16 @@ class GroupedCall(Call):
         kinds = {field.name: field.type for field in row} if pa.types.is_struct(row) else {}
         if not plan.source:
             refuse_lossless(row)
-            kinds = {f"t{number}": kinds[name] for number, name in enumerate(plan.targets)}
+            kinds = {part: kinds[name] for part, name in (plan.row_columns or {}).items()}
         check_ids(plan.layout, others)
         for number, name in enumerate(plan.targets):
             kind = require(kinds.get(f"t{number}"), "target", name)
             if plan.target_blocks[number] is not None and not (is_numeric(kind) or is_boolean(kind)):
+                raise SourceError("S003", f"target {show(name)} is neither numeric nor boolean. Cast it in a view.")
+        if plan.derived is not None:
+            name = (plan.row_columns or {})["v0"]
+            kind = require(kinds.get("v0"), "target", name)
+            if not (is_numeric(kind) or is_boolean(kind)):
                 raise SourceError("S003", f"target {show(name)} is neither numeric nor boolean. Cast it in a view.")
         for number, (name, spelled) in enumerate(zip(plan.by, types, strict=True)):
             require(kinds.get(f"k{number}"), "by", name)

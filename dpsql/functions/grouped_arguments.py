@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from dpsql.contract import parameters
@@ -16,6 +17,7 @@ from dpsql.contract.arguments import (
     integer,
     word,
 )
+from dpsql.errors import ParameterError
 
 
 def _ddof(given: object) -> int:
@@ -67,7 +69,8 @@ UNIT_VALUE = Argument(
     choices=("rows", "sum"),
     table_only=True,
 )
-NOISE = word("noise", "The law of the noise; 'auto' takes what is smaller.", ("auto", "laplace", "gaussian"), "auto")
+AUTO = "auto"
+NOISE = word("noise", "The law of the noise; 'auto' takes what is smaller.", (AUTO, "laplace", "gaussian"), AUTO)
 CONFIDENCE = Argument(
     "confidence",
     "Chance that an interval holds the exact answer over the rows that count, for each number by itself.",
@@ -81,12 +84,19 @@ DDOF = Argument(
     1,
     check=_ddof,
 )
+GROUP_LIMITS = (MAX_GROUPS_PER_UNIT, MAX_ROWS_PER_UNIT_GROUP)
 GROUPS = (BY, KEYS, OTHER)
 UNIT = (
     NEIGHBOUR_RELATION,
     PRIVACY_UNIT,
     MAX_ROWS_PER_UNIT,
-    MAX_GROUPS_PER_UNIT,
-    MAX_ROWS_PER_UNIT_GROUP,
+    *GROUP_LIMITS,
 )
 BUDGET = (DATASET, RELEASE, CONDITION)
+
+
+def refuse_without_by(given: Mapping[str, object], arguments: Iterable[Argument]) -> None:
+    """Raise if an argument about groups is given where there are none."""
+    for argument in arguments:
+        if given.get(argument.name) not in (None, argument.default):
+            raise ParameterError("P046", f"{argument.name} needs by. Name the columns to group by, or leave it out.")

@@ -13,7 +13,6 @@ from typing import ClassVar
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     COLUMN_BOUNDS,
-    COLUMN_PROTECTION,
     EPSILON,
     REQUIRED,
     TARGET,
@@ -28,7 +27,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.column import ColumnPlan
+from dpsql.functions.column import GROUPED_COLUMN, ColumnPlan
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
@@ -87,15 +86,12 @@ class QuantilePlan(ColumnPlan):
             hint="1024 is the usual value.",
             most=_MOST_CELLS,
         ),
-        *COLUMN_PROTECTION,
+        *GROUPED_COLUMN,
     )
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        bounds = feature_bounds(given)
-        if not all(isinstance(side, float) for side in bounds.values()):
-            raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
-        return {**bounds, **cls._read(given, "cells", "quantiles")}
+        return read_grid(given)
 
     @cached_property
     def levels(self) -> int:
@@ -110,19 +106,34 @@ class QuantilePlan(ColumnPlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, as the error of a quantile in ranks (rows)."""
-        # A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
         spread = rank_utility_range(
             Fraction(self.quantiles[len(self.quantiles) // 2]),
             self.neighbours,
             whole=True,
             max_rows_per_unit=self.max_rows_per_unit,
         )
-        candidates = self.cells * parts_of_a_cell(self.cells, len(self.quantiles))
-        ranks = math.log(20 * candidates) * float(spread * self.levels / self.epsilon)
+        ranks = rank_error(self.cells, len(self.quantiles), spread, self.epsilon)
         out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
         return out
+
+
+def read_grid(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the checked quantiles, and the bounds and number of the cells."""
+    bounds = feature_bounds(given)
+    if not all(isinstance(side, float) for side in bounds.values()):
+        raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
+    return {**bounds, **{name: QuantilePlan.arguments[name].read(given) for name in ("cells", "quantiles")}}
+
+
+def rank_error(cells: int, count: int, spread: Fraction, epsilon: Fraction) -> float:
+    """Return the ranks by which the first of `count` quantiles drawn is off in 5 % of calls.
+
+    A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
+    """
+    candidates = cells * parts_of_a_cell(cells, count)
+    return math.log(20 * candidates) * float(spread * halving_levels(count) / epsilon)
 
 
 class QuantileCall(Call):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,6 +24,14 @@ from dpsql.functions.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.confusion import ConfusionCall, ConfusionPlan
 from dpsql.functions.correlation import CorrelationCall, CorrelationPlan
 from dpsql.functions.covariance import CovarianceCall, CovariancePlan
+from dpsql.functions.crosstab import CrosstabCall, CrosstabPlan
+from dpsql.functions.grouped_columns import (
+    GroupedBoundsCall,
+    GroupedBoundsPlan,
+    GroupedQuantileCall,
+    GroupedQuantilePlan,
+)
+from dpsql.functions.histogram import HistogramCall, HistogramPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 from dpsql.functions.logistic_regression import LogisticCall, LogisticPlan
@@ -42,7 +51,9 @@ from dpsql.released.shapes import (
     CONFUSION,
     CORRELATION,
     COVARIANCE,
+    CROSSTAB,
     FILTERED,
+    HISTOGRAM,
     INTERVAL,
     METRICS,
     QUANTILES,
@@ -68,6 +79,8 @@ class Function:
         What it does, in one sentence.
     spends : bool
         Whether a call is charged. A function that is not charged returns exact numbers and is not private.
+    grouped : tuple of two types, or None
+        Plan and call of the form with `by`, of a function whose form without it reads rows in another way.
     """
 
     plan: type[Plan]
@@ -75,6 +88,15 @@ class Function:
     shape: Shape
     doc: str
     spends: bool = True
+    grouped: tuple[type[Plan], type[Call]] | None = None
+
+    def plan_of(self, arguments: Mapping[str, object]) -> type[Plan]:
+        """Return the class of the plan for some arguments, or for a plan's record."""
+        return self.grouped[0] if self.grouped is not None and arguments.get("by") else self.plan
+
+    def call_of(self, plan: Plan) -> type[Call]:
+        """Return the class of the call for a plan."""
+        return self.grouped[1] if self.grouped is not None and isinstance(plan, self.grouped[0]) else self.call
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -87,6 +109,12 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "dp_aggregate": Function(
         AggregatePlan, AggregateCall, AGGREGATED, "Release several aggregates of several columns as one."
+    ),
+    "dp_histogram": Function(
+        HistogramPlan, HistogramCall, HISTOGRAM, "Count the values of a column privately between public edges."
+    ),
+    "dp_crosstab": Function(
+        CrosstabPlan, CrosstabCall, CROSSTAB, "Count the combinations of columns privately, with margins."
     ),
     "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by their cross product with the target."),
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),
@@ -109,8 +137,20 @@ FUNCTIONS: dict[str, Function] = {
     "dp_logistic_regression": Function(
         LogisticPlan, LogisticCall, COEFFICIENTS, "Fit a logistic regression privately."
     ),
-    "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES, "Draw private quantiles of a column."),
-    "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL, "Draw private bounds that hold the bulk of a column."),
+    "dp_quantile": Function(
+        QuantilePlan,
+        QuantileCall,
+        QUANTILES,
+        "Draw private quantiles of a column.",
+        grouped=(GroupedQuantilePlan, GroupedQuantileCall),
+    ),
+    "dp_bounds": Function(
+        BoundsPlan,
+        BoundsCall,
+        INTERVAL,
+        "Draw private bounds that hold the bulk of a column.",
+        grouped=(GroupedBoundsPlan, GroupedBoundsCall),
+    ),
     "dp_covariance": Function(
         CovariancePlan, CovarianceCall, COVARIANCE, "Release the covariance matrix of columns privately."
     ),
@@ -126,6 +166,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
+HISTOGRAMS = tuple(name for name, function in FUNCTIONS.items() if function.shape is HISTOGRAM)
 CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
 # Functions that return the exact statistic of a private function; they are not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
@@ -141,5 +182,5 @@ def function_of(name: str) -> Function:
 def plan_from_json(text: str) -> Plan:
     """Return the plan that `Plan.to_json` wrote."""
     record = json.loads(text)
-    plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
+    plan: Plan = FUNCTIONS[record.pop("function")].plan_of(record).from_record(record)
     return plan

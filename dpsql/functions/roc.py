@@ -58,22 +58,19 @@ from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
     SCORED,
     Counted,
-    EvenCells,
     ScoreCall,
-    ScoreCells,
     ScorePlan,
 )
+from dpsql.functions.value_cells import EvenCells, FormulaCells
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.parts import CumulativeCounts, SmoothNoise
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
     PrefixStrategy,
-    gaussian_deviation,
     prefix_strategy,
 )
 from dpsql.mechanisms.quantile import halving_levels
 from dpsql.mechanisms.smooth import cauchy_scale, default_beta, step_epsilon
-from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.released.curves import RocCounts
 
@@ -162,12 +159,7 @@ class CurvePlan(ScorePlan):
     def count_noise(self, cells: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the cumulative counts of `cells` cells would be."""
         strategy = self.strategy(cells)
-        unit = (self.neighbours, self.max_rows_per_unit)
-        if self.mu is None:
-            deviation = laplace_deviation(self.count_part.laplace_scale(strategy))
-        else:
-            deviation = gaussian_deviation(strategy, self.mu, *unit)
-        rows = deviation * 2.0**-strategy.bits * math.sqrt(float(strategy.unit_variances.mean()))
+        rows = self.count_part.deviation(strategy) * math.sqrt(float(strategy.unit_variances.mean()))
         meaning = "standard deviation of the noise on the rows of a level from a threshold on"
         out: list[Quantity] = [("count_std_error", rows, meaning)]
         if n_rows is not None:
@@ -268,7 +260,7 @@ class RocPlan(CurvePlan):
         }
 
     @cached_property
-    def cells(self) -> ScoreCells:
+    def cells(self) -> FormulaCells:
         """Cells of equal width between the bounds."""
         return EvenCells(self.lower, self.upper, self.grid)
 

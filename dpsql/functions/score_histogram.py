@@ -7,9 +7,8 @@ counts the rows given to it. Both use the same cell edges as doubles, so their c
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar
@@ -24,7 +23,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.rendering import call, cast, double, plus
+from dpsql.functions.value_cells import FormulaCells
 from dpsql.statistics.score_counts import ScoreCounts
 
 # Arguments that all functions of a label and a score share.
@@ -53,109 +52,6 @@ SCORE_BOUNDS = (
     Argument("upper", "Public upper bound of the score, one number. Scores are clipped to it.", 1),
     CLASSES,
 )
-
-
-class ScoreCells(ABC):
-    """A public partition of the scores into cells, in ascending order.
-
-    Attributes
-    ----------
-    edges : ndarray of float64, shape (count - 1,)
-        Ascending: a score is in cell i or above exactly when ``score >= edges[i - 1]``.
-    """
-
-    edges: NDArray[np.float64]
-
-    @property
-    def count(self) -> int:
-        """Number of cells."""
-        return len(self.edges) + 1
-
-    @abstractmethod
-    def sql(self, score: str) -> str:
-        """Return SQL for the cell of a score between the bounds; the largest scores may get the number `count`."""
-
-    @abstractmethod
-    def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the cells of scores that are between the bounds, shape (rows,)."""
-
-
-class EvenCells(ScoreCells):
-    """Cells of equal width over [lower, upper].
-
-    Parameters
-    ----------
-    lower, upper : float
-        lower < upper.
-    cells : int
-        >= 1.
-
-    Raises
-    ------
-    ParameterError
-        P036: the cells are finer than doubles are.
-    """
-
-    def __init__(self, lower: float, upper: float, cells: int) -> None:
-        # Halved if the width would overflow.
-        self._unit = 1.0 if math.isfinite(upper - lower) else 0.5
-        self._start, width = lower * self._unit, upper * self._unit - lower * self._unit
-        if width <= 0 or not math.isfinite(cells / width):
-            raise ParameterError(
-                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
-            )
-        self._per_unit, self._cells = cells / width, cells
-        wanted = np.arange(1, cells)
-        edges = np.clip((self._start + width * (wanted / cells)) / self._unit, lower, upper)
-        # Find the smallest double of each cell; rounding may put the first guess a few doubles off.
-        for _ in range(64):
-            low = self.of(edges) < wanted
-            if not low.any():
-                break
-            edges[low] = np.nextafter(edges[low], np.inf)
-        for _ in range(64):
-            below = np.nextafter(edges, -np.inf)
-            high = (self.of(np.maximum(below, lower)) >= wanted) & (below >= lower)
-            if not high.any():
-                break
-            edges[high] = below[high]
-        if (self.of(edges) != wanted).any():
-            raise ParameterError(
-                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
-            )
-        self.edges = edges
-
-    def sql(self, score: str) -> str:
-        """Return the cell as SQL."""
-        scaled = score if self._unit == 1 else call("*", score, double(self._unit))
-        moved = scaled if self._start == 0 else call("-", scaled, double(self._start))
-        return cast(call("floor", call("*", moved, double(self._per_unit))), "INTEGER")
-
-    def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the cells."""
-        positions = np.floor((scores * self._unit - self._start) * self._per_unit)
-        return np.minimum(positions, self._cells - 1).astype(np.int64)
-
-
-class CutCells(ScoreCells):
-    """Cells between public cut points.
-
-    Parameters
-    ----------
-    cuts : sequence of float
-        Strictly ascending.
-    """
-
-    def __init__(self, cuts: Sequence[float]) -> None:
-        self.edges = np.array(cuts, dtype=np.float64)
-
-    def sql(self, score: str) -> str:
-        """Return the cell as SQL."""
-        return plus(*(cast(f"({score} >= {double(cut)})", "INTEGER") for cut in self.edges)) if len(self.edges) else "0"
-
-    def of(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the cells."""
-        return np.searchsorted(self.edges, scores, side="right").astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +86,7 @@ class ScorePlan(Plan):
 
     @property
     @abstractmethod
-    def cells(self) -> ScoreCells:
+    def cells(self) -> FormulaCells:
         """The cells that scores are counted in."""
 
     @property

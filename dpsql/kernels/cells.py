@@ -30,6 +30,9 @@ FINE_CELLS = 2 * ZERO_FINE + 1
 _SUBCELL_BITS = 4
 _FRACTION_BITS = 52
 _BIAS = 1023
+# The steps of magnitude that a double is above the zero cell: its bits, less those that cells ignore, less a start.
+MAGNITUDE_BITS = _FRACTION_BITS - _SUBCELL_BITS
+MAGNITUDE_START = ((_BIAS - LARGEST_EXPONENT) << _SUBCELL_BITS) - 1
 
 
 class GridCounts:
@@ -73,8 +76,7 @@ class GridCounts:
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell, 0 <= cell < cells: rounded once, and in the cell."""
-        start, end = float(self.edges[cell]), float(self.edges[cell + 1])
-        return min(float((Fraction(start) + Fraction(end)) / 2), math.nextafter(end, start))
+        return middle(float(self.edges[cell]), float(self.edges[cell + 1]))
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -112,6 +114,11 @@ class GridCounts:
         exact = np.searchsorted(self.edges, values[wrong], side="right") - 1
         found[wrong] = np.minimum(exact, self.cells - 1)
         return found
+
+
+def middle(start: float, end: float) -> float:
+    """Return the middle of [start, end): rounded once, and in it."""
+    return min(float((Fraction(start) + Fraction(end)) / 2), math.nextafter(end, start))
 
 
 class MagnitudeCounts:
@@ -160,8 +167,8 @@ def magnitude_cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the fine cell of each value of shape (rows,); FINE_CELLS for a missing one."""
     bits = np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
     # Exponent and leading bits of the fraction are one number, which grows with the magnitude; the sign goes.
-    steps = (bits >> (_FRACTION_BITS - _SUBCELL_BITS)) & ((1 << (11 + _SUBCELL_BITS)) - 1)
-    steps -= ((_BIAS - LARGEST_EXPONENT) << _SUBCELL_BITS) - 1
+    steps = (bits >> MAGNITUDE_BITS) & ((1 << (11 + _SUBCELL_BITS)) - 1)
+    steps -= MAGNITUDE_START
     np.clip(steps, 0, ZERO_FINE, out=steps)
     sign = bits >> 63
     steps ^= sign

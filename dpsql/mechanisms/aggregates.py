@@ -206,7 +206,7 @@ class GroupedNoise(Part):
         whole = len(self.shares) == len(self.blocks) and sum(self.shares) == 1 and min(self.shares) > 0
         if not whole or (self.mu is None) != (self.delta is None):
             raise InternalError("I032", f"the shares of {self.name} are not those of its blocks. Report it.")
-        if self.mu is not None and sum(_moved(block, self.contribution) for block in self.blocks) > MOST_COORDINATES:
+        if self.mu is not None and sum(block.moved(self.contribution) for block in self.blocks) > MOST_COORDINATES:
             raise ParameterError("P038", "a privacy unit is in too many groups for Gaussian noise. Lower their number.")
 
     @property
@@ -269,7 +269,7 @@ def noise_choice(epsilon: Fraction, delta: Fraction | None, contribution: Contri
 
 def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction) -> Lattice:
     """Return the law of Laplace noise on a block that gets this much of epsilon."""
-    moved = _moved(block, contribution)
+    moved = block.moved(contribution)
     l1 = block.norm(contribution)
     # A row must stay a whole number on the lattice: up to the lowest bit of what it counts.
     for bits in range((block.row_unit & -block.row_unit).bit_length()):
@@ -285,19 +285,19 @@ def gaussian_lattice(block: Block, contribution: Contribution, squared_mu: Fract
     variance = sensitivity**2 / squared_mu
     coarser = max(0, math.isqrt(math.ceil(variance)).bit_length() - _WIDEST_BITS)
     if coarser:
-        moved = math.isqrt(_moved(block, contribution)) + 1
+        moved = math.isqrt(block.moved(contribution)) + 1
         variance = (Fraction(sensitivity, 1 << coarser) + moved) ** 2 / squared_mu
     return Lattice(GAUSSIAN, coarser - finer, variance)
 
 
 def noisy_block(block: Block, lattice: Lattice, exact: Words) -> NoisyBlock:
     """Add noise to the exact integers of a block, shape (size, G). `GroupedNoise` has the guarantee."""
-    rounded = _on_lattice(exact, lattice.bits)
+    rounded = on_lattice(exact, lattice.bits)
     noise = lattice.draw(rounded.high.size).reshape(rounded.high.shape)
     return NoisyBlock(block, lattice, Words.of(rounded.high, rounded.low + noise, rounded.bits))
 
 
-def _on_lattice(exact: Words, bits: int) -> Words:
+def on_lattice(exact: Words, bits: int) -> Words:
     """Return the integers in units of ``2**bits``, rounded where these are larger than 1."""
     if bits <= 0:
         return Words(exact.high, exact.low << -bits, exact.bits - bits)
@@ -312,12 +312,7 @@ def expected_block(block: Block, lattice: Lattice, rows: int) -> NoisyBlock:
     number = np.array([rows], dtype=np.int64)
     squares = Words(number, 0, 2 * (block.one.bit_length() - 1))
     exact = block.words(Sums(number, np.zeros_like(number), squares))
-    return NoisyBlock(block, lattice, _on_lattice(exact, lattice.bits))
-
-
-def _moved(block: Block, contribution: Contribution) -> int:
-    """Return how many coordinates differ between neighbouring tables."""
-    return block.size * contribution.changed_groups
+    return NoisyBlock(block, lattice, on_lattice(exact, lattice.bits))
 
 
 def _row_part(block: Block, contribution: Contribution, squared_mu: Fraction) -> Fraction:

@@ -198,6 +198,29 @@ class QuantileSelection(Part):
 
 
 @dataclass(frozen=True)
+class GroupQuantileSelection(QuantileSelection):
+    """Quantiles of disjoint groups of rows, as one release; see `dpsql.mechanisms.quantile.quantiles`.
+
+    `max_rows_per_unit` are the rows of one privacy unit in all groups together.
+    """
+
+    @sampled
+    def draw_groups(self, counts: Longs) -> list[list[int]]:
+        """Return the cells of each group, from counts of shape (groups, cells)."""
+        return [
+            tied_quantiles(
+                group,
+                at=self.at,
+                epsilon=self.epsilon,
+                neighbours=self.neighbours,
+                max_rows_per_unit=self.max_rows_per_unit,
+                alone=False,
+            )
+            for group in counts
+        ]
+
+
+@dataclass(frozen=True)
 class PrivateNames(Part):
     """The names that enough rows have; see `dpsql.mechanisms.partition_selection`.
 

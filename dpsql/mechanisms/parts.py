@@ -32,10 +32,16 @@ from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
 from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts, gaussian_release
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
-from dpsql.mechanisms.prefix_sums import PrefixStrategy, PrefixSums, laplace_scale, noisy_prefix_sums
+from dpsql.mechanisms.prefix_sums import (
+    PrefixStrategy,
+    PrefixSums,
+    gaussian_deviation,
+    laplace_scale,
+    noisy_prefix_sums,
+)
 from dpsql.mechanisms.smooth import smooth_area, smooth_medians
 from dpsql.mechanisms.tukey import tukey
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 
 # Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
 _WIDEST = 1 << 48
@@ -107,7 +113,13 @@ class SumWithNoise(LaplaceNoise):
 
 @dataclass(frozen=True)
 class LaplaceBounds(Part):
-    """An interval that holds the bulk of one column; see `dpsql.mechanisms.bounds.laplace_bounds`."""
+    """An interval that holds the bulk of one column; see `dpsql.mechanisms.bounds.laplace_bounds`.
+
+    Of several disjoint groups of rows there is one interval each, for the loss of one: a row is in one coarse and one
+    fine cell of one group, so the L1 sensitivity of all counts of all groups together is that of one group, also where
+    a replaced row leaves one group and enters another. `max_rows_per_unit` are then the rows of a privacy unit in all
+    groups together.
+    """
 
     epsilon: Fraction
     neighbours: str
@@ -122,6 +134,14 @@ class LaplaceBounds(Part):
     @sampled
     def draw(self, counts: Longs) -> tuple[float, float]:
         """Return the interval."""
+        return self._interval(counts)
+
+    @sampled
+    def draw_groups(self, counts: Longs) -> list[tuple[float, float]]:
+        """Return the interval of each group, from counts of shape (groups, cells)."""
+        return [self._interval(group) for group in counts]
+
+    def _interval(self, counts: Longs) -> tuple[float, float]:
         return laplace_bounds(
             counts,
             epsilon=self.epsilon,
@@ -169,7 +189,7 @@ class SmoothNoise(Part):
 
 @dataclass(frozen=True)
 class CumulativeCounts(Part):
-    """Noisy prefix sums of two histograms; see `dpsql.mechanisms.prefix_sums`.
+    """Noisy prefix sums of some histograms; see `dpsql.mechanisms.prefix_sums`.
 
     Attributes
     ----------
@@ -196,6 +216,14 @@ class CumulativeCounts(Part):
     def laplace_scale(self, strategy: PrefixStrategy) -> Fraction:
         """Return the scale of Laplace noise."""
         return laplace_scale(strategy, self.epsilon, self.neighbours, self.max_rows_per_unit)
+
+    def deviation(self, strategy: PrefixStrategy) -> float:
+        """Return the standard deviation of the noise on every product, in rows."""
+        if self.mu is None:
+            found = laplace_deviation(self.laplace_scale(strategy))
+        else:
+            found = gaussian_deviation(strategy, self.mu, self.neighbours, self.max_rows_per_unit)
+        return found * 2.0**-strategy.bits
 
     @sampled
     def draw(self, counts: Longs, strategy: PrefixStrategy) -> PrefixSums:

@@ -129,6 +129,16 @@ class PrefixStrategy:
         """Variance of every prefix sum, shape (m,), for noise of variance 1 on products in rows."""
         return np.asarray(np.square(self.reconstruction).sum(axis=1), dtype=np.float64)
 
+    @cached_property
+    def cell_reconstruction(self) -> NDArray[np.float64]:
+        """Matrix, shape (m, k), that takes products in rows to least-squares estimates of the counts."""
+        return np.diff(self.reconstruction, axis=0, prepend=0.0)
+
+    @cached_property
+    def unit_cell_variances(self) -> NDArray[np.float64]:
+        """Variance of every count, shape (m,), for noise of variance 1 on products in rows."""
+        return np.asarray(np.square(self.cell_reconstruction).sum(axis=1), dtype=np.float64)
+
     def mean_variance(self, noise: str) -> float:
         """Return the mean variance of a prefix sum, up to a factor that all strategies with this noise share."""
         squared: float = self.l1**2 if noise == "laplace" else self.squared_l2

@@ -28,6 +28,7 @@ def quantiles(
     epsilon: Fraction,
     neighbours: str,
     max_rows_per_unit: int = 1,
+    alone: bool = True,
     source: BitSource = SYSTEM,
 ) -> list[int]:
     """Return private cells of a public grid such that a share q of the rows lies up to somewhere in the cell for q.
@@ -47,6 +48,9 @@ def quantiles(
         The neighbouring relation.
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
+    alone : bool
+        Whether these rows are the whole table. Otherwise they are one of disjoint groups, each of which is given the
+        same epsilon, and all of which together spend it.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -78,6 +82,15 @@ def quantiles(
     Within one of them the number of rows n is the true one, never released. Dividing rows by rank instead, or
     counting the rows of a released cell on both sides of it, would let one row move two sub-ranges.
 
+    Groups are sub-ranges like any other: they are disjoint sets of rows, and the group of a row depends on that row
+    alone. So the argument above holds for the selections of one level in all groups together, which share
+    ``epsilon / levels`` among the rows that leave or enter. What groups lack is the better range of a replaced row in
+    the whole table, 2 in place of ``4 max(q, 1 - q)``: it needs a number n of rows that stays, and a replaced row may
+    leave one group and enter another. Then n moves in both, and the utilities of each move by up to
+    ``max(q, 1 - q)`` either way. Calibrated to 2, the groups would spend ``2 max(q, 1 - q) epsilon``: nothing more for
+    medians, and almost 2 epsilon for extreme quantiles. A unit of at most K1 rows spends a share ``1 / K1`` for each
+    row, whichever groups they are in; so `max_rows_per_unit` is K1, and limits on groups only lower it.
+
     A released cell is a candidate on both sides of it; to the right it has no rows. So a sub-range is never without
     a candidate, and quantiles may share a cell.
 
@@ -103,7 +116,7 @@ def quantiles(
         middle = (first + stop) // 2
         local = (quantiles[middle] - start) / (end - start)
         spread = rank_utility_range(
-            local, neighbours, whole=stop - first == len(quantiles), max_rows_per_unit=max_rows_per_unit
+            local, neighbours, whole=alone and stop - first == len(quantiles), max_rows_per_unit=max_rows_per_unit
         )
         ranks = np.maximum(below[low : high + 2] - below[occupied], 0)
         cell = low + _cell(ranks, local, spread, share, source)
@@ -120,6 +133,7 @@ def tied_quantiles(
     epsilon: Fraction,
     neighbours: str,
     max_rows_per_unit: int = 1,
+    alone: bool = True,
     source: BitSource = SYSTEM,
 ) -> list[int]:
     """Return private cells like `quantiles`, also when many rows share a cell.
@@ -142,6 +156,7 @@ def tied_quantiles(
         epsilon=epsilon,
         neighbours=neighbours,
         max_rows_per_unit=parts * max_rows_per_unit,
+        alone=alone,
         source=source,
     )
     return [cell // parts for cell in found]

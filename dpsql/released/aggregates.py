@@ -12,10 +12,12 @@ from typing import Protocol, TypedDict
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.released.moments import Estimated, estimates
+from dpsql.released.results import Groups, groups_record
 from dpsql.statistics.aggregates import (
     Bernstein,
     Block,
@@ -46,12 +48,9 @@ class StoredBlock(TypedDict):
     word_bits: int
 
 
-class Aggregated(TypedDict):
-    """Aggregates of groups: their keys by column, the SQL types of these, and a block for each target."""
+class Aggregated(Groups):
+    """Aggregates of groups: a block for each target."""
 
-    columns: list[str]
-    types: list[str]
-    keys: list[list[str | None]]
     aggregates: list[str]
     ddof: int
     confidence: float
@@ -98,19 +97,17 @@ def record_of(
         SQL type of each column of `by`; another key column is a BOOLEAN.
     """
     targets = asked.targets or (None,)
-    columns = list(asked.key_columns)
     return {
-        "columns": columns,
-        "types": [*types, *["BOOLEAN"] * (len(columns) - len(types))],
-        "keys": [list(column) for column in keys],
+        **groups_record(asked.key_columns, keys, types),
         "aggregates": list(asked.aggregates),
         "ddof": asked.ddof,
         "confidence": float(asked.confidence),
-        "blocks": [_stored(target, block) for target, block in zip(targets, noisy, strict=True)],
+        "blocks": [stored_block(target, block) for target, block in zip(targets, noisy, strict=True)],
     }
 
 
-def _stored(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
+def stored_block(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
+    """Return what the ledger keeps of a block, a `StoredBlock`."""
     block, lattice, words = noisy.block, noisy.lattice, noisy.words
     return {
         "target": target,
@@ -124,7 +121,8 @@ def _stored(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
     }
 
 
-def _restored(stored: StoredBlock) -> NoisyBlock:
+def restored_block(stored: StoredBlock) -> NoisyBlock:
+    """Return the block that `stored_block` wrote."""
     kind = _KINDS[stored["kind"]]
     block = kind() if stored["bounds"] is None else kind(*stored["bounds"])
     lattice = Lattice(stored["noise"], stored["bits"], Fraction(stored["spread"]))
@@ -136,7 +134,9 @@ def _restored(stored: StoredBlock) -> NoisyBlock:
 def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]:
     """Yield target, name and estimates of every aggregate."""
     for stored in result["blocks"]:
-        found = estimates(_restored(stored), result["aggregates"], confidence=result["confidence"], ddof=result["ddof"])
+        found = estimates(
+            restored_block(stored), result["aggregates"], confidence=result["confidence"], ddof=result["ddof"]
+        )
         for name in result["aggregates"]:
             yield stored["target"], name, found[name]
 
@@ -146,8 +146,7 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
     series = list(estimated(result))
     groups = len(series[0][2].value)
     order = np.arange(groups * len(series)).reshape(len(series), groups).T.ravel()
-    texts = [pa.array(column, type=pa.string()).take(pa.array(order % groups)) for column in result["keys"]]
-    columns: dict[str, pa.Array] = {"keys": _lists(texts, len(order))}
+    columns: dict[str, pa.Array] = {"keys": key_lists(result["keys"], order % groups)}
     columns["target"] = pa.array(np.repeat([name for name, _, _ in series], groups)[order], type=pa.string())
     columns["aggregate"] = pa.array(np.repeat([name for _, name, _ in series], groups)[order], type=pa.string())
     for part in ("value", "std_error", "lower", "upper"):
@@ -157,21 +156,12 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
     return pa.StructArray.from_arrays([columns[field.name].cast(field.type) for field in fields], fields=fields)
 
 
-def keyed_rows(result: Aggregated, kind: pa.StructType) -> list[dict[str, object]]:
-    """Return the rows of a release with their keys by the names of the columns, as texts."""
-    found = []
-    for row in entries(result, kind).to_pylist():
-        found.append({**dict(zip(result["columns"], row.pop("keys"), strict=True)), **row})
-    return found
-
-
-def _lists(columns: Sequence[pa.Array], count: int) -> pa.ListArray:
-    """Return columns of texts as a column of lists."""
-    width = len(columns)
+def key_lists(keys: Sequence[Sequence[str | None]], groups: NDArray[np.intp]) -> pa.ListArray:
+    """Return the keys of the groups of some rows, given by column, as a column of lists."""
+    width, count = len(keys), len(groups)
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * width)
-    if not columns:
+    if not keys:
         return pa.ListArray.from_arrays(offsets, pa.array([], type=pa.string()))
+    texts = [pa.array(column, type=pa.string()).take(pa.array(groups)) for column in keys]
     places = np.arange(count * width).reshape(width, count).T.ravel()
-    return pa.ListArray.from_arrays(
-        offsets, pa.concat_arrays([column.cast(pa.string()) for column in columns]).take(pa.array(places))
-    )
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(texts).take(pa.array(places)))

@@ -45,6 +45,8 @@ _PART = 0.1
 Function = Callable[[Doubles], Doubles]
 # Where, and by how much the form exceeds the quantile there.
 _Point = tuple[Doubles, Doubles]
+# Distribution functions are inverted for tails down to this.
+_LEAST_TAIL = 1e-4
 
 
 def noise_quantile(noisy: NoisyBlock, weights: Doubles, tail: float) -> Doubles:
@@ -112,6 +114,49 @@ def laplace_quantile(weights: Doubles, tail: float) -> Doubles:
         above = (factors * np.exp(-middle[..., np.newaxis] / apart)).sum(axis=-1) > tail
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return high
+
+
+def combined_quantile(weights: Doubles, times: Doubles, tail: float) -> Doubles:
+    """Return the quantile of the absolute value of sums of many Laplace variables, in standard deviations of each sum.
+
+    Parameters
+    ----------
+    weights : ndarray of float64, shape (R, k)
+        In row i, the weights of the variables of sum i.
+    times : ndarray of float64, shape (R, k) or (k,)
+        How many variables have the weight.
+    tail : float
+        Probability of a larger value, in (0, 1).
+
+    Notes
+    -----
+    The distribution function is inverted from the characteristic function, the product of ``1 / (1 + w**2 t**2)``, by
+    the midpoint rule (Davies 1973). The rule's error is the probability of about 25 standard deviations, and what is
+    cut off is below 1e-6. For smaller tails than 1e-4 the quantile is Chernoff's bound. Discrete noise is closer to 0
+    than Laplace noise of its scale.
+    """
+    deviation = np.sqrt(2.0 * (times * weights**2).sum(axis=-1, keepdims=True))
+    nodes = (np.arange(600) + 0.5) * 0.25
+    squares = (weights / deviation) ** 2
+    many = np.broadcast_to(times, weights.shape)
+    if tail < _LEAST_TAIL:
+        return np.array([_chernoff(row, each, tail) for row, each in zip(squares, many, strict=True)])
+    # Weights of one row at a time, so that the working array is small.
+    logs = [np.log1p(np.outer(nodes**2, row)) @ each for row, each in zip(squares, many, strict=True)]
+    factors = np.exp(-np.array(logs)) / (nodes / 0.25 * math.pi)
+    low, high = np.zeros(len(weights)), np.full(len(weights), 12.0)
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        above = 1.0 - 2.0 * (np.sin(middle[:, np.newaxis] * nodes) * factors).sum(axis=1) > tail
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return high
+
+
+def _chernoff(squares: Doubles, times: Doubles, tail: float) -> float:
+    """Return a number that a sum of Laplace variables with these squared weights exceeds with chance `tail` at most."""
+    rates = np.linspace(0.01, 0.99, 99) / math.sqrt(squares.max())
+    logs = -np.log1p(-np.outer(rates**2, squares)) @ times
+    return float(((math.log(2.0 / tail) + logs) / rates).min())
 
 
 def compatible(form: Function, quantile: Function, low: Doubles, high: Doubles) -> Interval:

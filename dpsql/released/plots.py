@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
     from dpsql.ledger.rows import BudgetRow
+    from dpsql.released.crosstab import Crosstab
+    from dpsql.released.histogram import Histogram
 
 # Contrast with white and with a page of #121212 is at least 4 for ink, 3 for colours.
 INK, LINE, SECOND, GRID = "#757c87", "#2f80c8", "#c8742f", "#9aa1ab"
@@ -122,6 +125,10 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
         }
     if function in MATRICES:
         return {"matrix": partial(_matrix, MATRICES[function](result))}
+    if function == "dp_histogram":
+        return {"histogram": partial(_histogram, result)}
+    if function == "dp_crosstab":
+        return {"heat_map": partial(_heat_map, result)} if [0, 1] in result["shown"] else {}
     columns = rows[0].keys() if rows else ()
     if "aggregate" in columns:
         return _aggregate_kinds(rows)
@@ -278,6 +285,55 @@ def _matrix(estimate: MatrixEstimate, ax: Axes) -> None:
         ax.set_yticks(range(count), names, parse_math=False)
         return
     ax.set(xticks=[], yticks=[], title=f"{count} features")
+
+
+def _histogram(result: Histogram, ax: Axes) -> None:
+    """Draw the bins of the first group; a bin with an open end is as wide as its neighbour."""
+    from dpsql.released.histogram import histogram_counts
+
+    counts, last = histogram_counts(result), len(result["ends"]) - 1
+    count, low, high = (part[0, :last] for part in (counts.count, counts.count_lower, counts.count_upper))
+    ends = _closed(result["ends"])
+    reach = np.abs(np.stack([count - low, high - count]))
+    ax.bar(ends[:-1], count, np.diff(ends), align="edge", color=LINE, alpha=0.5, edgecolor=LINE, linewidth=0.5)
+    middles = (ends[:-1] + ends[1:]) / 2
+    covered = f"{result['confidence']:.0%} of the noise"
+    ax.errorbar(middles, count, yerr=reach, fmt="none", ecolor=INK, linewidth=0.8, label=covered)
+    ax.set(xlabel="value", ylabel="rows")
+    groups = len(counts.count)
+    if groups > 1:
+        ax.set_title(f"{_named(result, 0)} (first of {groups} groups)", parse_math=False)
+
+
+def _heat_map(result: Crosstab, ax: Axes) -> None:
+    """Draw the table of the first two columns, with its numbers where there is room."""
+    from dpsql.released.crosstab import margins_of
+
+    [margin] = [one for one in margins_of(result) if one.axes == (0, 1)]
+    ax.imshow(margin.count, cmap="Blues", aspect="auto", alpha=0.8)
+    for axis, name, keys in zip((ax.yaxis, ax.xaxis), result["columns"], result["keys"], strict=False):
+        axis.set_ticks(range(len(keys)), ["NULL" if key is None else key[:24] for key in keys], parse_math=False)
+        axis.set_label_text(name, parse_math=False)
+    if margin.count.size <= _MOST_BARS:
+        middle = (margin.count.min() + margin.count.max()) / 2
+        for place, count in np.ndenumerate(margin.count):
+            color = "white" if count > middle else INK
+            ax.text(place[1], place[0], f"{count:.0f}", ha="center", va="center", size=7, color=color)
+    ax.set_title(f"rows, ± {margin.reach:.3g} ({result['confidence']:.0%} of the noise)")
+
+
+def _closed(ends: Sequence[float | None]) -> NDArray[np.float64]:
+    """Return the ends of bins, with numbers for open ends."""
+    known = [end for end in ends if end is not None]
+    first, last = (known[1] - known[0], known[-1] - known[-2]) if len(known) > 1 else (1.0, 1.0)
+    below = [known[0] - first] if ends[0] is None else []
+    above = [known[-1] + last] if ends[-1] is None else []
+    return np.array([*below, *known, *above])
+
+
+def _named(result: Histogram, group: int) -> str:
+    """Return the key of a group in words."""
+    return ", ".join("NULL" if column[group] is None else str(column[group]) for column in result["keys"])
 
 
 def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
+from dpsql.contract.json import Json
+
 Level = bool | float | str
 
 
@@ -60,6 +62,48 @@ class FeatureMoments(TypedDict):
     std_error: float
     reach: float
     ddof: NotRequired[int]
+
+
+class Groups(TypedDict):
+    """The groups of a release: names and SQL types of the key columns, and the keys of the groups by column."""
+
+    columns: list[str]
+    types: list[str]
+    keys: list[list[str | None]]
+
+
+def groups_record(
+    columns: Sequence[str], keys: Sequence[Sequence[str | None]], types: Sequence[str]
+) -> dict[str, Json]:
+    """Return what the ledger keeps of groups, a `Groups`.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Names of the key columns.
+    keys : sequence of sequence of str or None
+        The key of each group, by column.
+    types : sequence of str
+        SQL type of each column of `by`; another key column is a BOOLEAN.
+    """
+    return {
+        "columns": list(columns),
+        "types": [*types, *["BOOLEAN"] * (len(columns) - len(types))],
+        "keys": [list(column) for column in keys],
+    }
+
+
+class GroupedQuantiles(Groups):
+    """Quantiles of several groups: the shares, and the values of each group."""
+
+    quantiles: list[float]
+    values: list[list[float]]
+
+
+class GroupedIntervals(Groups):
+    """An interval of each group."""
+
+    intervals: list[tuple[float, float]]
 
 
 class Area(TypedDict):

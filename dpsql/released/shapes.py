@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpsql.released.results import Area, Curve, FeatureMoments, Filtered, Fitted, ScaledArea
+from dpsql.released.results import (
+    Area,
+    Curve,
+    FeatureMoments,
+    Filtered,
+    Fitted,
+    GroupedIntervals,
+    GroupedQuantiles,
+    Groups,
+    ScaledArea,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,13 +108,28 @@ def _coefficients(result: Fitted) -> Rows:
     return [{"term": term, "coefficient": value, "std_error": error} for term, value, error in columns]
 
 
-def _quantiles(result: Sequence[tuple[float, float]]) -> Rows:
-    return [{"quantile": quantile, "value": value} for quantile, value in result]
+def _quantiles(result: Sequence[tuple[float, float]] | GroupedQuantiles) -> Rows:
+    if not isinstance(result, Mapping):
+        return [{KEYS: [], "quantile": quantile, "value": value} for quantile, value in result]
+    groups = zip(_group_keys(result), result["values"], strict=True)
+    return [
+        {KEYS: key, "quantile": quantile, "value": value}
+        for key, values in groups
+        for quantile, value in zip(result["quantiles"], values, strict=True)
+    ]
 
 
-def _interval(result: tuple[float, float]) -> Rows:
+def _interval(result: tuple[float, float] | GroupedIntervals) -> Rows:
+    if isinstance(result, Mapping):
+        groups = zip(_group_keys(result), result["intervals"], strict=True)
+        return [{KEYS: key, "lower": lower, "upper": upper} for key, (lower, upper) in groups]
     lower, upper = result
-    return [{"lower": lower, "upper": upper}]
+    return [{KEYS: [], "lower": lower, "upper": upper}]
+
+
+def _group_keys(result: Groups) -> list[list[str | None]]:
+    """Return the keys of each group."""
+    return [list(key) for key in zip(*result["keys"], strict=True)]
 
 
 def _metrics(result: Sequence[Sequence[str | float | None]]) -> Rows:
@@ -136,9 +161,31 @@ def _aggregated(result: Any, kind: pa.StructType) -> pa.StructArray:
 
 
 def _aggregated_rows(result: Any) -> Rows:
-    from dpsql.released.aggregates import keyed_rows
+    return _keyed(result, AGGREGATED)
 
-    return keyed_rows(result, AGGREGATED.arrow)
+
+def _keyed(result: Any, shape: Shape) -> Rows:
+    """Return rows with their keys by the names of the columns, as texts."""
+    found = []
+    for row in shape.entries(result).to_pylist():
+        found.append({**dict(zip(result["columns"], row.pop(KEYS), strict=True)), **row})
+    return found
+
+
+def _crosstab(result: Any) -> Rows:
+    from dpsql.released.crosstab import crosstab_rows
+
+    return crosstab_rows(result)
+
+
+def _histogram(result: Any, kind: pa.StructType) -> pa.StructArray:
+    from dpsql.released.histogram import histogram_rows
+
+    return histogram_rows(result, kind)
+
+
+def _histogram_rows(result: Any) -> Rows:
+    return _keyed(result, HISTOGRAM)
 
 
 def key_types(result: Any) -> list[str]:
@@ -166,8 +213,8 @@ FILTERED = Shape(
     lambda result: list(result["names"]),
 )
 COEFFICIENTS = Shape("coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients)
-QUANTILES = Shape("quantiles", {"quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
-INTERVAL = Shape("interval", {"lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
+QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
+INTERVAL = Shape("interval", {KEYS: "VARCHAR[]", "lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
 METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
 ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
 AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | {"verdict": "VARCHAR"}, _area)
@@ -187,8 +234,17 @@ _PAIR = {
 }
 COVARIANCE = Shape("covariance", _PAIR, _covariance)
 CORRELATION = Shape("correlation", _PAIR, _correlation)
+_BIN = ("lower", "upper", "count", "std_error", "count_lower", "count_upper", "cumulative", "cumulative_std_error")
+HISTOGRAM = Shape("histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE"), _histogram_rows, table=_histogram)
+CROSSTAB = Shape(
+    "crosstab",
+    {KEYS: "VARCHAR[]", "margin": "VARCHAR"} | dict.fromkeys(("count", "std_error", "lower", "upper"), "DOUBLE"),
+    _crosstab,
+)
 SHAPES = (
     AGGREGATED,
+    HISTOGRAM,
+    CROSSTAB,
     RANKED,
     FILTERED,
     COEFFICIENTS,

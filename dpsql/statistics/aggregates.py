@@ -200,6 +200,10 @@ class Block(ABC):
         """Return the block's integers, shape (size, G): int64, or Python ints where the block needs squares."""
         return self.words(sums).integers()
 
+    def moved(self, contribution: Contribution) -> int:
+        """Return how many coordinates differ between neighbouring tables."""
+        return self.size * contribution.changed_groups
+
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity of the block in all groups together."""
         return math.ceil(contribution.norm(Fraction(self.row.l1) * math.prod([self.one] * self.degree)))

@@ -64,6 +64,10 @@ class GroupedSums(Fold):
                     part[position, 0] = np.square(known[start : start + _MOST_AT_ONCE]).sum()
                     self.squares.add(part)
 
+    def add_counts(self, counts: Longs) -> None:
+        """Add numbers of rows, shape (G,), of groups without targets."""
+        self.rows += counts
+
     def add_groups(self, places: NDArray[np.intp], sums: GroupRecords) -> None:
         """Add the sums of some groups, at their positions; a position may occur more than once."""
         np.add.at(self.rows, places, sums.rows)
@@ -170,11 +174,8 @@ class KeyedSums(KeptRows):
     def sums(self) -> list[Sums]:
         """Return the sums of each target in the order of the keys' numbers, after those of units and of all rows."""
         if not self._numbers:
-            nothing = np.zeros((self._targets, 0), dtype=np.int64)
-            return [
-                Sums(*(np.zeros(0, dtype=np.int64),) * 2),
-                *_sums(np.zeros(0, dtype=np.int64), nothing, nothing, None),
-            ]
+            none, nothing = np.zeros(0, dtype=np.int64), np.zeros((self._targets, 0), dtype=np.int64)
+            return [Sums(none, none), *_sums(none, nothing, nothing, (nothing, nothing))]
         order = np.argsort(np.concatenate(self._numbers), kind="stable")
 
         def joined(name: str) -> Longs:

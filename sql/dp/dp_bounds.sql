@@ -5,15 +5,17 @@
 -- nulls      NULL and NaN are left out
 -- twin       dpsql/functions/bounds.py
 CREATE OR REPLACE TEMP MACRO dp_bounds(
-  source, target := NULL, epsilon := NULL, failure := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL, condition := NULL
+  source, target := NULL, epsilon := NULL, failure := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL,
+  privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL,
+  row_id := NULL, dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_bounds', 'table', dpsql_lineage(source, release), source,
     system.main.struct_pack(
-      target := target, epsilon := epsilon, failure := failure, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release,
-      condition := condition)));
+      target := target, epsilon := epsilon, failure := failure, by := "by", keys := keys, other := other,
+      neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
+      max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group, row_id := row_id,
+      dataset := dataset, release := release, condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   y, epsilon := NULL, failure := NULL, neighbours := NULL, dataset := NULL, release := NULL

@@ -21,6 +21,11 @@ CREATE OR REPLACE TEMP MACRO dp_precision_recall(release, dataset := NULL) AS TA
 CREATE OR REPLACE TEMP MACRO dp_calibration(release, dataset := NULL) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_calibration(release, dataset::VARCHAR)) AS entry);
 
+-- dp_histogram_quantile(release, quantiles) → TABLE(keys VARCHAR[], quantile DOUBLE, value DOUBLE)
+-- Quantiles that a released histogram tells, of each of its groups. Costs nothing.
+CREATE OR REPLACE TEMP MACRO dp_histogram_quantile(release, quantiles := 0.5, dataset := NULL) AS TABLE
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_histogram_quantile(release, quantiles, dataset::VARCHAR)) AS entry);
+
 -- dp_models() → TABLE: one row per model in the ledger; json reads like scikit-learn's attributes.
 CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_models()) AS entry);

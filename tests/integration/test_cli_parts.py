@@ -164,7 +164,8 @@ def test_help_shows_defaults_and_what_each_argument_means(runner: Runner, capsys
         "SELECT dp_bounds(y, epsilon := …, failure := 0.001, neighbours := NULL, dataset := NULL, release := NULL)"
     )
     assert lines[form + 1].startswith("SELECT * FROM dp_bounds(source, target := …, epsilon := …, failure := 0.001,")
-    rows = [line.split("  ", 1) for line in lines[form + 4 :]]
+    first = next(number for number, line in enumerate(lines) if line.startswith("target "))
+    rows = [line.split("  ", 1) for line in lines[first:]]
     assert [row[0] for row in rows] == list(FUNCTIONS["dp_bounds"].plan.arguments)
     for name, rest in rows:
         argument = FUNCTIONS["dp_bounds"].plan.arguments[name]

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.contract.fold import Batch, Fold
 from dpsql.contract.relation import NEIGHBOURS, relation_of
-from dpsql.functions.score_histogram import CutCells
+from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps

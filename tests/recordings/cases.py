@@ -563,6 +563,53 @@ def curves() -> Iterator[Case]:
     yield from _options_of("dp_confusion", "scored", given, ways)
 
 
+def aggregates() -> Iterator[Case]:
+    """Aggregates in groups: keys of each form, limits of a unit, both laws of noise."""
+    keys = {"by": ["word"], "keys": ["yes", "no", "none"]}
+    both = {"by": ["word", "relapse"], "keys": Sql("{'word': ['yes', 'no']}"), "other": True}
+    private: dict[str, Any] = {"by": ["word"], "keys": "private", "delta": 1e-6}
+    unit = {"privacy_unit": "person", "max_groups_per_unit": 2, "max_rows_per_unit_group": 1}
+    ways: dict[str, dict[str, Any]] = {
+        "all rows": {},
+        "public keys": keys,
+        "two columns": both,
+        "units": {**keys, **unit, "max_rows_per_unit": 2},
+        "units, replace": {**both, **unit, **REPLACE},
+        "Gaussian": {**keys, "delta": 1e-6, "noise": "gaussian"},
+        "private keys": private,
+        "private keys of units": {**private, **unit, "max_rows_per_unit_group": 2},
+        "private keys, Gaussian": {**private, **unit, "noise": "gaussian"},
+    }
+    for name, way in ways.items():
+        yield Case(f"dp_count: {name}", (table("dp_count", "people", epsilon=1, **way),))
+        for function in ("dp_sum", "dp_avg", "dp_variance", "dp_stddev"):
+            call = table(function, "people", target="y", lower=0, upper=8, epsilon=1, **way)
+            yield Case(f"{function}: {name}", (call,))
+        several = {"aggregates": ["count", "sum", "avg", "stddev"], "target": ["a", "y"], "lower": [0, -2], "upper": 8}
+        yield Case(f"dp_aggregate: {name}", (table("dp_aggregate", "odd", epsilon=1, **several, **way),))
+    summed = {"target": "y", "lower": -8, "upper": 8, "unit_value": "sum", "epsilon": 1}
+    owner = {"privacy_unit": "person", "max_groups_per_unit": 1}
+    yield Case("dp_sum: sums of units", (table("dp_sum", "people", **summed, **keys, **owner),))
+    for item in ("person", "id"):
+        call = table("dp_count", "people", distinct_of=item, epsilon=1, **keys, **unit)
+        yield Case(f"dp_count: different {item}", (call,))
+    yield Case(
+        "aggregates: no rows",
+        (
+            table("dp_stddev", "nobody", target="y", lower=0, upper=8, epsilon=1, **keys),
+            table("dp_stddev", "nobody", target="y", lower=0, upper=8, epsilon=1, **private),
+        ),
+    )
+    yield Case(
+        "aggregates: aggregate form",
+        (
+            "SELECT dp_count(y, epsilon := 1), dp_sum(y, lower := 0, upper := 8, epsilon := 1) FROM people",
+            "SELECT word, dp_aggregate(y, aggregates := ['avg', 'variance'], lower := 0, upper := 8, epsilon := 1) "
+            "FROM people GROUP BY word ORDER BY word",
+        ),
+    )
+
+
 def views() -> Iterator[Case]:
     """Releases with a name, and what may be read of them for nothing."""
     curve = table(
@@ -794,9 +841,70 @@ def refusals() -> Iterator[Case]:
         yield Case(f"refused: {name}", (table("dp_sis", given.pop("source", "people"), **given),))
 
 
+def grouped_counts() -> Iterator[Case]:
+    """Histograms, tables with margins, and quantiles and bounds of groups."""
+    words = {"by": "word", "keys": ["no", "yes", "never"]}
+    limits = {"privacy_unit": "person", "max_groups_per_unit": 2, "max_rows_per_unit_group": 2}
+    histogram = {"target": "y", "lower": 0, "upper": 10, "n_bins": 5, "epsilon": 2}
+    ways: dict[str, dict[str, Any]] = {
+        "even bins": {},
+        "edges": {"lower": None, "upper": None, "n_bins": None, "bins": [1, 2.5, 7]},
+        "groups": {**words, "other": True},
+        "tree": {"n_bins": 70, "curve": "tree", "null_bin": False},
+        "toeplitz": {"curve": "auto", "delta": 1e-6, "noise": "gaussian", **words},
+        "replace": {**REPLACE, **words},
+        "unit": {**limits, **words, "delta": 1e-6},
+    }
+    for name, way in ways.items():
+        given = {part: value for part, value in {**histogram, **way}.items() if value is not None}
+        for source in ("people", "odd") if name in ("edges", "unit") else ("people",):
+            yield Case(f"dp_histogram: {name}, {source}", (table("dp_histogram", source, **given),))
+    yield Case("dp_histogram: no rows", (table("dp_histogram", "nobody", **histogram),))
+    bare = {name: value for name, value in histogram.items() if name != "target"}
+    yield Case("dp_histogram: aggregate", (aggregate("dp_histogram", "y", "odd", **bare),))
+    named = table("dp_histogram", "people", **histogram, **words, release="h")
+    read = "SELECT * FROM dp_histogram_quantile('h', quantiles := [0.1, 0.5])"
+    yield Case("dp_histogram: by name, again, and its quantiles", (named, named, read), alone=True)
+    keys = {"word": ["no", "yes"], "relapse": [True, False], "b": [1, 2, 3]}
+    two = {
+        "rows": "word",
+        "columns": "relapse",
+        "keys": {name: keys[name] for name in ("word", "relapse")},
+        "epsilon": 1,
+    }
+    three = {"by": ["word", "relapse", "b"], "keys": keys, "epsilon": 1}
+    shapes: dict[str, dict[str, Any]] = {
+        "two columns": two,
+        "cells": {**two, "margins": False},
+        "gaussian": {**two, "delta": 1e-6, "noise": "gaussian"},
+        "three columns": {**three, "delta": 1e-6},
+        "unit, replace": {**three, **limits, **REPLACE, "noise": "laplace"},
+    }
+    for name, given in shapes.items():
+        yield Case(f"dp_crosstab: {name}", (table("dp_crosstab", "odd", **given),))
+    column = {"target": "y", "epsilon": 1, **words}
+    grid = {**column, "lower": 0, "upper": 10, "quantiles": [0.25, 0.5, 0.9], "cells": 64}
+    for name, more in (("groups", {}), *((f"groups, {one}", way) for one, way in _RELATIONS)):
+        yield Case(f"dp_quantile: {name}", (table("dp_quantile", "odd", **grid, **more),))
+        yield Case(f"dp_bounds: {name}", (table("dp_bounds", "odd", **column, **more, other=True),))
+
+
 def every_case() -> list[Case]:
     """Return all cases; their names tell them apart."""
-    parts = (selectors, filters, models, summaries, curves, views, budgets, estimates, exact_functions, refusals)
+    parts = (
+        selectors,
+        filters,
+        models,
+        summaries,
+        curves,
+        aggregates,
+        views,
+        budgets,
+        estimates,
+        exact_functions,
+        refusals,
+        grouped_counts,
+    )
     cases = [case for part in parts for case in part()]
     names = [case.name for case in cases]
     doubled = {name for name in names if names.count(name) > 1}

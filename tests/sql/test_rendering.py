@@ -16,6 +16,7 @@ import dpsql
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
 from dpsql.engines.duckdb.statements import Statement, admit_sql, exact_sql, release_sql
+from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 from dpsql.rendering import call
 
@@ -72,7 +73,26 @@ OWN: dict[str, dict[str, Any]] = {
     "dp_roc": {"label": "y", "score": "a"},
     "dp_auc": {"label": "y", "score": "a"},
     "dp_confusion": {"label": "y", "score": "a", "thresholds": [0.5]},
+    "dp_aggregate": {"aggregates": ["count", "variance"], "target": ["a", "b"]},
+    "dp_histogram": {"n_bins": 3},
+    "dp_crosstab": {"rows": "h", "columns": "i", "keys": {"h": ["p"], "i": ["q"]}},
 }
+# Ways to group, with the limits of a unit.
+_ONE_KEY = {"by": "g", "keys": ["A", None]}
+_TWO_KEYS = {"by": ["g", "h"], "keys": {"g": ["A", "B"]}}
+_PRIVATE = {"by": ["g", "h"], "keys": "private", "delta": 1e-6}
+_OWNER = {"privacy_unit": "u", "max_groups_per_unit": 2, "max_rows_per_unit_group": 3, "max_rows_per_unit": 4}
+GROUPED: list[dict[str, Any]] = [
+    *(keys | unit for keys in (_ONE_KEY, _TWO_KEYS, _PRIVATE) for unit in ({}, _OWNER)),
+    {**_ONE_KEY, "other": True},
+    {**_ONE_KEY, **_OWNER, "other": True},
+    {"by": ["g", "h"], "keys": [{"g": "A", "h": 1}, {"g": None, "h": 2}]},
+    {"by": ["g", "h"], "keys": [{"g": "A", "h": 1}], "other": True, **_OWNER},
+    {**_ONE_KEY, "privacy_unit": "u", "max_groups_per_unit": 2, "unit_value": "sum"},
+    {**_PRIVATE, "privacy_unit": "u", "max_groups_per_unit": 2, "unit_value": "sum"},
+    {**_ONE_KEY, **_OWNER, "distinct_of": "a", "target": None},
+    {**_PRIVATE, **_OWNER, "distinct_of": "u", "target": None},
+]
 
 
 # Macros of ours in the bodies of others.
@@ -82,7 +102,7 @@ OURS = ("exact_fixed_point", "exact_double", "dpsql_lineage", "dpsql_reads", "dp
 def plans() -> Iterator[tuple[str, Plan]]:
     """Plans of every function, for every kind of statement that it has."""
     for name in (*FUNCTIONS, *EXACT):
-        kind = function_of(name).plan
+        arguments = function_of(name).plan.arguments
         own = {**COLUMNS, **OWN.get(EXACT.get(name, name), {})}
         variants: list[dict[str, Any]] = [
             {},
@@ -103,12 +123,13 @@ def plans() -> Iterator[tuple[str, Plan]]:
             {"features": "word", "row_id": "doc", "vocabulary": "private", "delta": 1e-6, **UNIT},
             {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **UNIT},
             {"score": "information_gain", "method": "canonical_lipschitz", "n_max": 100, **LONG},
+            *(GROUPED if "by" in arguments else []),
         ]
         found = 0
         for variant in variants:
-            given = {key: value for key, value in {**own, **variant}.items() if key in kind.arguments}
+            given = {key: value for key, value in {**own, **variant}.items() if key in arguments}
             try:
-                plan = kind.from_arguments("s.t", given)
+                plan = function_of(name).plan_of(given).from_arguments("s.t", given)
             except dpsql.ParameterError:
                 continue
             found += 1
@@ -121,8 +142,9 @@ def statements() -> Iterator[tuple[str, str]]:
         if name in EXACT:
             yield name, exact_sql(plan, name)
             continue
-        yield name, rows_sql(release_sql(plan, name))
-        yield f"{name}, stored", rows_sql(stored_sql(plan))
+        yield name, rows_sql(plan, release_sql(plan, name))
+        types = ["VARCHAR"] * len(plan.key_columns) if isinstance(plan, GroupedPlan) else []
+        yield f"{name}, stored", rows_sql(plan, stored_sql(plan, types))
         yield f"{name}, aggregate", admit_sql(plan)
 
 
@@ -243,6 +265,7 @@ SHADOWS = (
     "try_cast(a)",
     '"collate"(a, b)',
     "c(a)",
+    "try(a)",
 )
 
 
@@ -251,7 +274,7 @@ def test_what_is_no_function() -> None:
     probe = (
         "SELECT coalesce(NULL, 1), 1 = 1, 1 < 2, 1 <> 1, true AND false, true OR false, NOT true, 1 IN (1, 2), "
         "2 BETWEEN 1 AND 3, NULL IS NULL, 1 IS NOT NULL, CASE WHEN true THEN 1 ELSE 2 END, CAST('1' AS BIGINT), "
-        "TRY_CAST('a' AS BIGINT), 'x'::VARCHAR, 'a' COLLATE C = 'A', (SELECT 1), system.main.struct_pack(*COLUMNS(r.*)) FROM (SELECT 1 AS a) AS r"
+        "TRY_CAST('a' AS BIGINT), TRY(CAST('a' AS BIGINT)), 'x'::VARCHAR, 'a' COLLATE C = 'A', (SELECT 1), system.main.struct_pack(*COLUMNS(r.*)) FROM (SELECT 1 AS a) AS r"
     )
     with duckdb.connect() as con:
         before = con.execute(probe).fetchall()

@@ -16,6 +16,7 @@ import dpsql
 from dpsql.contract.arguments import CONDITION, NEIGHBOUR_RELATION
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
+from dpsql.functions.grouped_arguments import BY, KEYS
 from dpsql.functions.registry import FUNCTIONS
 
 B = {"target": "y", "lower": 0, "upper": 1}
@@ -205,12 +206,22 @@ epsilon : required
     Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
 failure : default 0.001
     Chance, at most, that the interval reaches out to where no row is, between 0 and 1.
+by : optional
+    {BY}
+keys : default stated by the owner, or by the column's type
+    {KEYS}
+other : default False
+    Whether rows of all other keys form one group more, in which the column other is true.
 neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
     {RELATION}
 privacy_unit : optional
     Name of the column of the id of the person to protect. Without it one row is protected.
 max_rows_per_unit : required with privacy_unit
     Rows that one person may contribute, from 1 to 1000000000. A random choice of them counts.
+max_groups_per_unit : default max_rows_per_unit
+    Groups in which one person may have rows. A random choice of them counts.
+max_rows_per_unit_group : default max_rows_per_unit
+    Rows that one person may contribute to a group. A random choice of them counts.
 row_id : optional
     Name of the column of the row's id in long rows, or of a stored unique id.
 dataset : default the source's name
@@ -228,7 +239,8 @@ release : Release
 Raises
 ------
 DpsqlError
-    With a code and the next step; it depends on public values only.""".replace(
-            "{RELATION}", NEIGHBOUR_RELATION.doc
-        ).replace("{CONDITION}", CONDITION.doc)
+    With a code and the next step; it depends on public values only.""".replace("{RELATION}", NEIGHBOUR_RELATION.doc)
+        .replace("{BY}", BY.doc)
+        .replace("{KEYS}", KEYS.doc)
+        .replace("{CONDITION}", CONDITION.doc)
     )

@@ -155,11 +155,36 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
         {**SCORED, "thresholds": [0.5, 0.9], "curve": "tree"},
         "a3da1b2c38c8eea945f2bfa3ce2d654959a0f41e5af76ea8532b5384927397ff",
     ),
+    (
+        "dp_histogram",
+        {"target": "y", "bins": [0, 1.5], "by": "g", "keys": ["a", None], "epsilon": 1, "curve": "tree"},
+        "2d652e5f50718d7a04f9d42dbfda59df97931bb4c8443fce0e141b92f2eb2eee",
+    ),
+    (
+        "dp_histogram",
+        {"target": "y", **BOUNDS, "n_bins": 1, "epsilon": 1, **UNIT},
+        "fa8768ac04e734c2db9d2fa192866a7a5a7f9beb73f3f4dd8aebbf5140d41369",
+    ),
+    (
+        "dp_crosstab",
+        {"rows": "g", "columns": "h", "keys": {"g": ["a", None], "h": [1, 2]}, **BUDGET, "margins": False},
+        "8189e25ff648f48dda25236fa755a853562ea71293199a72af7e8ce66eef6e94",
+    ),
+    (
+        "dp_quantile",
+        {"target": "y", **BOUNDS, "epsilon": 1, "by": ["g", "h"], "keys": [{"g": 1, "h": 2}]},
+        "45901b32c41e4bae1dbd4d7896771510f92583dd6f9bb74c407c34499cf871b9",
+    ),
+    (
+        "dp_bounds",
+        {"target": "y", "epsilon": 1, "by": "g", "keys": [1], "other": True},
+        "542701b75f385b39389788b28f0236489306ddd6ea4d5f20e89b507b8541a530",
+    ),
 ]
 
 
 def fingerprint(function: str, given: dict[str, Any]) -> str:
-    plan = FUNCTIONS[function].plan.from_arguments("t", {**given, "release": "r"})
+    plan = FUNCTIONS[function].plan_of(given).from_arguments("t", {**given, "release": "r"})
     return Ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
 
 
@@ -170,7 +195,7 @@ def test_the_fingerprint_of_a_call_stays(function: str, given: dict[str, Any], r
 
 @pytest.mark.parametrize(("function", "given", "_"), CALLS)
 def test_a_plan_comes_back_from_its_text(function: str, given: dict[str, Any], _: str) -> None:
-    plan = FUNCTIONS[function].plan.from_arguments("t", given)
+    plan = FUNCTIONS[function].plan_of(given).from_arguments("t", given)
     again = plan_from_json(plan.to_json())
     assert again == plan
     for field in fields(plan):

@@ -103,8 +103,8 @@ ENTRIES = (
     ),
     Code(
         "P032",
-        "`thresholds` is not a list of ascending numbers.",
-        "Give the thresholds in ascending order, each one once.",
+        "`thresholds` or `bins` is not a list of ascending numbers.",
+        "Give the numbers in ascending order, each one once.",
     ),
     Code(
         "P033",
@@ -149,7 +149,11 @@ ENTRIES = (
         "Give `names := [...]` from a public list, not from the table.",
     ),
     Code("P043", "An argument is not a list of texts.", "Give a list of one or more names."),
-    Code("P044", "A list holds the same name twice.", "Give each name once."),
+    Code(
+        "P044",
+        "A list holds the same name or key twice, or `by` a column that is called as one of the result.",
+        "Give each one once, or rename the column in a view.",
+    ),
     Code("P045", "An argument has no effect beside the others.", "Leave it out."),
     Code("P046", "Another argument needs one that is missing.", "Give the argument that the message names."),
     Code(

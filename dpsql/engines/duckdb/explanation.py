@@ -48,6 +48,18 @@ NOTES = {
     "gathered": "One row for each row id, with the list of its features. Rows beyond the caps go.",
     "keyed": "Every row, with the keyed hash that decides its block, where the call has blocks.",
     "turn": "Draw what the next pass over the rows needs.",
+    "listed": "The public keys of a column, cast to its type.",
+    "checked": "Refuse a key that is no value of its column's type, or stands twice, before any row is read.",
+    "combinations": "The public combinations of keys.",
+    "valued": "The key of every row, and its values in fixed point within their bounds; NULL and NaN have none.",
+    "mapped": "Map each row to one public key. Rows of other keys go, or are the group of other keys.",
+    "merged": "One row for each unit and group: the sum of its values, or one for each different item.",
+    "kept": "At most so many groups of one unit, rows of it in a group, and rows in all, by keyed hashes.",
+    "grouped": "The exact sums of every group.",
+    "placed": "Map each group to one public key. Groups of other keys go, or are added up.",
+    "numbered": "Number the private keys; the numbers mean nothing.",
+    "released": "Draw all noise, and take the keys whose noisy count reaches the threshold.",
+    "labelled": "The released keys by their names, in the order of their type.",
 }
 _STEP = re.compile(r"([a-z_]+?)\d*")
 

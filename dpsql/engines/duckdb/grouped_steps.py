@@ -54,12 +54,14 @@ def key(column: str, zero: str) -> tuple[str, str]:
     """Return a key as a number and a text: equal exactly when the keys are, and one of them NULL where the key is.
 
     Integers are numbers. Everything else is its text under the collation C, which compares bytes. Both hang on the zero
-    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0.
+    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0. All NaN are
+    one key, whatever their sign.
     """
     kind = call("typeof", column)
     is_integer, is_float = (f"{kind} IN ({', '.join(map(text, kinds))})" for kinds in (_INTEGERS, _FLOATS))
     number = f"CASE WHEN {is_integer} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
-    floating = cast(plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero), "VARCHAR")
+    opaque = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
+    floating = f"CASE WHEN {call('isnan', opaque)} THEN 'nan' ELSE {cast(opaque, 'VARCHAR')} END"
     data = f"CASE WHEN {is_integer} THEN '' WHEN {is_float} THEN {floating} ELSE {exact_text(column, zero)} END"
     return number, f"({data}) COLLATE C"
 
@@ -108,8 +110,7 @@ class GroupedSteps:
             yield from self._public_keys()
         yield frame.step("opened", self._opened())
         yield frame.step("valued", self._valued())
-        bounded = self._bounded()
-        yield from bounded
+        yield from self._bounded()
         last = "kept" if self._has_unit else "valued"
         yield frame.step("grouped", self._summed(last), kept=self.plan.has_private_keys)
         yield from self._private_passes() if self.plan.has_private_keys else self._public_pass()
@@ -138,13 +139,14 @@ class GroupedSteps:
         for column in self._columns:
             listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
             witness = f"SELECT {field('dpsql_row', f'k{column}')} AS witness FROM {frame.probe()} LIMIT 0"
-            value = f"TRY({call('cast_to_type', field('f', 'text'), 'witness')})"
+            # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
+            texts = f"SELECT {field('f', 'p')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
+            value = f"TRY({call('cast_to_type', 'given', 'witness')})"
             number, data = key("value", frame.zero)
             yield frame.step(
                 f"listed{column}",
-                f"SELECT p, {number} AS number, {data} AS data, given AND value IS NULL AS wrong FROM "
-                f"(SELECT {field('f', 'p')} AS p, {field('f', 'text')} IS NOT NULL AS given, {value} AS value "
-                f"FROM (SELECT {listed} AS f) LEFT JOIN ({witness}) ON true)",
+                f"SELECT p, {number} AS number, {data} AS data, given IS NOT NULL AND value IS NULL AS wrong FROM "
+                f"(SELECT p, given, {value} AS value FROM ({texts}) LEFT JOIN ({witness}) ON true)",
                 kept=True,
             )
             one = struct({"p": "p", "number": "number", "data": "data", "wrong": "wrong"})
@@ -171,9 +173,20 @@ class GroupedSteps:
         return [name for column in self._columns for name in (f"k{column}_number", f"k{column}_data")]
 
     @cached_property
-    def _groups(self) -> list[str]:
-        """Names of the columns that say which group a row is in: positions of public keys, or the keys themselves."""
+    def _keys(self) -> list[str]:
+        """Names of the columns that say which key a row has: positions of public keys, or the keys themselves."""
         return self._identities if self.plan.has_private_keys else [f"p{column}" for column in self._columns]
+
+    @cached_property
+    def _cell(self) -> list[str]:
+        """Name of the column of the derived key: the position of a row's cell."""
+        return [] if self.plan.derived is None else ["cell"]
+
+    @cached_property
+    def _groups(self) -> list[str]:
+        """Names of the columns that say in which group a unit's rows are counted."""
+        divided = self.plan.derived is not None and self.plan.derived.divides
+        return [*self._keys, *(self._cell if divided else [])]
 
     def _mapped(self, rows: str, *columns: str) -> str:
         """Return rows with the positions of their keys; those of unlisted keys are dropped, or all in one place."""
@@ -188,7 +201,7 @@ class GroupedSteps:
             parts.append(f"{found}.p AS p{column}")
         mapped = f"SELECT {', '.join((*columns, *parts))} FROM {rows} {' '.join(joins)}"
         if self.plan.lists_combinations:
-            positions = ", ".join(self._groups)
+            positions = ", ".join(self._keys)
             if self.plan.other:
                 listed = ", ".join(f"p{column}" for column in self._columns)
                 return self._pooled(
@@ -198,12 +211,12 @@ class GroupedSteps:
                     "known",
                 )
             return f"SELECT * FROM ({mapped}) SEMI JOIN {frame.name('combinations')} USING ({positions})"
-        return self._pooled(mapped, columns, *self._groups) if self.plan.other else mapped
+        return self._pooled(mapped, columns, *self._keys) if self.plan.other else mapped
 
     def _pooled(self, mapped: str, columns: tuple[str, ...], *known: str) -> str:
         """Return rows whose positions are all -1 where one of `known` is NULL."""
         listed = " AND ".join(f"{name} IS NOT NULL" for name in known)
-        positions = [f"CASE WHEN {listed} THEN {name} ELSE -1 END AS {name}" for name in self._groups]
+        positions = [f"CASE WHEN {listed} THEN {name} ELSE -1 END AS {name}" for name in self._keys]
         return f"SELECT {', '.join((*columns, *positions))} FROM ({mapped})"
 
     # Values.
@@ -227,7 +240,12 @@ class GroupedSteps:
             number, data = identity(field("dpsql_row", "d0"))
             parts += [f"{number} AS item_number", f"{data} AS item_data"]
             condition += f" AND {field('dpsql_row', 'd0')} IS NOT NULL"
-        return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
+        derived = self.plan.derived
+        if derived is None:
+            return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
+        opaque = plus(f"TRY_CAST({field('dpsql_row', 'v0')} AS DOUBLE)", self.frame.zero)
+        parts.append(f"{opaque} AS number")
+        return derived.query(f"SELECT {', '.join(parts)} FROM {self.frame.source()} WHERE {condition}")
 
     def _valued(self) -> str:
         """Return the rows with their values coded."""
@@ -269,13 +287,13 @@ class GroupedSteps:
         values = [f"q{position}" for position in range(len(self.plan.targets))]
         items = ["item_number", "item_data"] if self.plan.counts_items else []
         rows, unit = self.frame.name("valued"), ["unit_number", "unit_data"]
-        if self._groups and not self.plan.has_private_keys:
-            yield self.frame.step("mapped", self._mapped(rows, *unit, *items, *values))
+        if self._keys and not self.plan.has_private_keys:
+            yield self.frame.step("mapped", self._mapped(rows, *unit, *items, *values, *self._cell))
             rows = self.frame.name("mapped")
         if self._merged_first:
             yield self.frame.step("merged", self._merged(rows, [*unit, *self._groups, *items]))
             rows = self.frame.name("merged")
-        yield self.frame.step("kept", self._kept(rows, values, items))
+        yield self.frame.step("kept", self._kept(rows, [*values, *self._cell], items))
 
     @property
     def _merged_first(self) -> bool:
@@ -293,8 +311,11 @@ class GroupedSteps:
             middle, scale = block.affine
             low, high = block.limits
             moved = call("-", total, cast(text(str(round(middle * scale))), "HUGEINT"))
-            clipped = call("least", call("greatest", moved, f"{low}::HUGEINT"), f"{high}::HUGEINT")
-            parts.append(f"{cast(clipped, 'BIGINT')} AS q{position}")
+            # Texts are cast, because the minus of a literal before a cast is a function that callers may replace.
+            ends = [cast(text(str(end)), "HUGEINT") for end in (low, high)]
+            clipped = call("least", call("greatest", moved, ends[0]), ends[1])
+            # least and greatest leave NULL out, which would make a bound of it.
+            parts.append(f"CASE WHEN {total} IS NOT NULL THEN {cast(clipped, 'BIGINT')} END AS q{position}")
         return f"SELECT {', '.join(parts)} FROM {rows} GROUP BY {', '.join(by)}"
 
     def _kept(self, rows: str, values: list[str], items: list[str]) -> str:
@@ -303,7 +324,7 @@ class GroupedSteps:
         groups = ", ".join(self._groups)
         owner = ", ".join(unit)
         in_group = f"{owner}, {groups}" if groups else owner
-        where = [(name, "''") for name in self._groups if name.startswith("p")]
+        where = [(name, "''") for name in self._groups if name not in self._identities]
         where += [(f"k{column}_number", f"k{column}_data") for column in self._columns if plan.has_private_keys]
         where = [(coalesce(number, "0"), call("encode", coalesce(data, text("NULL")))) for number, data in where]
         out = rows
@@ -314,9 +335,7 @@ class GroupedSteps:
             values = [*values, "copy"]
         parts = [part for value in values for part in (coalesce(cast(value, "VARCHAR"), "'-'"), "':'")]
         contents = call("encode", concatenated("''", *parts))
-        public = plan.public_keys
-        count = None if public is None or public.count is None else public.count + plan.other
-        if groups and (count is None or plan.groups < count):
+        if groups and (plan.group_count is None or plan.groups < plan.group_count):
             out = _ranked(out, "dense_rank", owner, place(unit, *where), self._groups, plan.groups)
         row = place(unit, *where, ("item_number", "item_data") if items else contents)
         if items or not plan.merges_units:
@@ -330,7 +349,8 @@ class GroupedSteps:
     def _summed(self, rows: str) -> str:
         """Return the exact sums of every group."""
         name = self.frame.name(rows)
-        by = self._groups if self._has_unit or self.plan.has_private_keys else self._identities
+        known = self._keys if self._has_unit or self.plan.has_private_keys else self._identities
+        by = [*known, *self._cell]
         parts = list(by)
         if self.plan.counts_items:
             pair = struct({"number": "item_number", "data": "item_data"})
@@ -369,10 +389,9 @@ class GroupedSteps:
         """Hand every group over, by the positions of its keys."""
         frame, rows = self.frame, self.frame.name("grouped")
         if self.plan.by and not self._has_unit:
-            sums = self._sums_columns()
-            yield frame.step("placed", self._mapped(rows, *sums))
+            yield frame.step("placed", self._mapped(rows, *self._sums_columns(), *self._cell))
             rows = frame.name("placed")
-        fields = {name: name for name in self._groups} | self._sums()
+        fields = {name: name for name in (*self._keys, *self._cell)} | self._sums()
         yield from self._collected(1, fields, rows, frame.ticket)
         yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name('parts1')}")
 

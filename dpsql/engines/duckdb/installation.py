@@ -42,6 +42,8 @@ _PRIVATE = (
     "dp/dp_aggregate.sql",
     "dp/dp_avg.sql",
     "dp/dp_count.sql",
+    "dp/dp_crosstab.sql",
+    "dp/dp_histogram.sql",
     "dp/dp_stddev.sql",
     "dp/dp_sum.sql",
     "dp/dp_variance.sql",

@@ -42,6 +42,8 @@ def function_sql(name: str) -> str:
     """Return the macros of a function: the table form, and the aggregate form where it has one."""
     if name in EXACT:
         return _exact_form(name)
+    if not any(argument.column for argument in FUNCTIONS[name].plan.arguments.values()):
+        return _table_form(name)
     return f"{_table_form(name)}\n\n{_aggregate_form(name)}"
 
 

@@ -7,9 +7,10 @@ from typing import TypedDict, TypeVar
 
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
-from dpsql.functions.registry import CURVES, MODELS, SELECTORS, function_of
+from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, function_of
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import StoredRelease
+from dpsql.released.histogram import Histogram
 from dpsql.released.model import LinearModel
 from dpsql.released.results import Curve
 from dpsql.released.shapes import NOT_RELEASED
@@ -93,6 +94,11 @@ class PastReleases:
     def curve(self, key: object, dataset: str | None, view: Callable[[Curve], Result]) -> Result:
         """Return a view of a released ROC curve; `key` and errors as for `model`."""
         return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
+
+    def histogram(self, key: object, dataset: str | None, view: Callable[[Histogram], Result]) -> Result:
+        """Return a view of a released histogram; `key` and errors as for `model`."""
+        step = "Give release := a name to dp_histogram."
+        return view(self._one_release(HISTOGRAMS, dataset, key, "histogram", step).result)
 
     def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: object) -> list[StoredRelease]:
         """Return the releases of a name, or the one with a ledger number; none for a key that is neither."""

@@ -36,11 +36,11 @@ def rows_sql(plan: Plan, release: str) -> str:
     """
     entries = call("unnest", field("release", "entries"))
     shape = FUNCTIONS[plan.function].shape
-    if not isinstance(plan, GroupedPlan) or not shape.has_keys:
+    if not shape.has_keys:
         return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
     columns = [
         f"{call('cast_to_type', element(field('entry', KEYS), number + 1), f'key{number}')} AS {identifier(name)}"
-        for number, name in enumerate(plan.key_columns)
+        for number, name in enumerate(plan.key_columns if isinstance(plan, GroupedPlan) else ())
     ]
     columns += [f"{field('entry', name)} AS {name}" for name in shape.columns if name != KEYS]
     return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM ({release}))"

@@ -155,7 +155,8 @@ class Session:
         stated = self._stated(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
-        plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
+        kind = function_of(function).plan_of(arguments)
+        plan: Plan = kind.from_arguments(name, {**arguments, "dataset": dataset}, stated)
         if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
             plan = replace(plan, keys_table=self.sources.public_path(plan.keys_table))
         return plan if placement is None else replace(plan, placement=placement)

@@ -36,7 +36,7 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.rendering import call, cast, coalesce, double, element, field, identifier, plus, struct, text
+from dpsql.rendering import call, cast, coalesce, element, field, identifier, plus, struct, text
 
 
 def release_sql(plan: Plan, function: str) -> str:
@@ -360,18 +360,13 @@ class Statement:
             raise TypeError("the statistic is of another plan")
         label, score = (field("dpsql_row", name) for name in (plan.layout.target, *(plan.layout.features or ())))
         cells, count = plan.cells, plan.cells.count
-        lower, upper = double(plan.lower), double(plan.upper)
-        lowest, highest, missing = cells.of(np.array([plan.lower, plan.upper, plan.missing_score]))
-        cell = (
-            f"CASE WHEN score BETWEEN {lower} AND {upper} THEN {cells.sql('score')} WHEN score < {lower} THEN {lowest} "
-            f"WHEN score > {upper} AND NOT {call('isnan', 'score')} THEN {highest} ELSE {missing} END"
-        )
+        [missing] = cells.of(np.array([plan.missing_score])).tolist()
+        cell = cells.clipped_sql("score", plan.lower, plan.upper, str(missing))
         opaque = plus(f"TRY_CAST({score} AS DOUBLE)", self.zero)
         texts = isinstance((plan.target_levels or (None,))[0], str)
         exact = f"{text_bytes('label')} AS exact, " if texts else ""
         target = call("dpsql_target", self.ticket, struct({plan.layout.target: "label"}))
-        bounded = call("least", "cell", str(count - 1))
-        j = f"CASE WHEN target > 0 THEN {plus(bounded, str(count))} WHEN target < 0 THEN {bounded} END"
+        j = f"CASE WHEN target > 0 THEN {plus('cell', str(count))} WHEN target < 0 THEN cell END"
         places = f"{call('range', str(2 * count))} AS places(j)"
         return [
             self._step("scored", f"SELECT {label} AS label, {opaque} AS score FROM {self._rows()}"),

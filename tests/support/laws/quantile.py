@@ -6,9 +6,11 @@ are exponentials.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 # The cell of each row, None for a missing value.
 Rows = Sequence[int | None]
@@ -26,6 +28,7 @@ def quantile_law(
     epsilon: Fraction,
     neighbours: str,
     max_rows_per_unit: int = 1,
+    alone: bool = True,
 ) -> dict[Cells, float]:
     """Return the law of `dpsql.mechanisms.quantile.quantiles`.
 
@@ -35,7 +38,7 @@ def quantile_law(
         The cell of each row, in [0, cells); None for a missing value.
     cells : int
         Cells of the grid.
-    quantiles, epsilon, neighbours, max_rows_per_unit
+    quantiles, epsilon, neighbours, max_rows_per_unit, alone
         As for `quantiles`.
 
     Returns
@@ -55,13 +58,27 @@ def quantile_law(
         larger = max(quantile, 1 - quantile)
         if neighbours == "add_remove":
             coefficient = epsilon / levels / (2 * larger)
-        elif level == 0:
+        elif level == 0 and alone:
             coefficient = epsilon / levels / 2
         else:
             coefficient = epsilon / levels / (4 * larger)
         return rank_law(rows, low, high, quantile * len(rows), coefficient / max_rows_per_unit)
 
     return halving_law(rows, cells, quantiles, cell_law)
+
+
+def group_quantile_law(
+    rows: Sequence[tuple[int, int | None]], groups: int, cells: int, **given: Any
+) -> dict[Any, float]:
+    """Return the joint law of the quantiles of disjoint groups; rows are (group, cell), other arguments as above."""
+    laws = [
+        quantile_law([cell for group, cell in rows if group == one], cells, **{"alone": False, **given})
+        for one in range(groups)
+    ]
+    return {
+        tuple(found for found, _ in parts): math.prod(chance for _, chance in parts)
+        for parts in itertools.product(*(law.items() for law in laws))
+    }
 
 
 def halving_law(

@@ -1,0 +1,327 @@
+"""dp_histogram: private counts of a column's values between public edges, in groups, with cumulative counts.
+
+Every row is in one bin, or in none if its value is missing and missing values are not counted. A bin of a group of `by`
+is a group of its own, so a privacy unit has rows in at most `max_groups_per_unit` pairs of key and bin. Bins are never
+taken from the data: edges at quantiles of the rows would show the rows.
+
+=====================  =================================================================  ============================
+curve                  what gets noise                                                    L1, squared L2 (add_remove)
+=====================  =================================================================  ============================
+identity               every count                                                        K1, K2
+tree, wavelet,         the products of a strategy with the counts of each key             K1 a, K1**2 b, see
+toeplitz                                                                                  `dpsql.mechanisms.prefix_sums`
+=====================  =================================================================  ============================
+
+Under replace both double. K1 and K2 are those of `dpsql.contract.contribution`. A strategy's products pool the bins of
+a unit, so K2 is not enough for them: two rows in two bins may add up in one product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from dpsql.arrays import Longs
+from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    COLUMN_BOUNDS,
+    EPSILON,
+    OPTIONAL_DELTA,
+    TARGET,
+    Argument,
+    Signature,
+    flag,
+    integer,
+    word,
+)
+from dpsql.contract.gaussian_profile import usable_mu
+from dpsql.contract.json import Json
+from dpsql.contract.keys import PublicKeys
+from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.functions.group_counts import CountedCall, CountedPlan
+from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, GROUPS, NOISE, UNIT
+from dpsql.functions.value_cells import BinCells, DerivedKey
+from dpsql.mechanisms.aggregates import GroupedNoise, noise_choice
+from dpsql.mechanisms.parts import CumulativeCounts
+from dpsql.mechanisms.prefix_sums import MOST_CELLS, STRATEGIES, PrefixStrategy, prefix_strategy
+from dpsql.progress import Progress
+from dpsql.released.histogram import curve_record, histogram_record
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, GroupCount, Sums
+from dpsql.statistics.grouped_sums import GroupedSums
+
+# One less than a strategy takes, for the bin of missing values.
+_MOST_BINS = MOST_CELLS - 1
+_hint = "Give ascending numbers from public knowledge, such as [0, 10, 20]."
+
+
+def _bins(given: object) -> tuple[float, ...]:
+    """Return the edges."""
+    items = parameters.list_items(given, most=_MOST_BINS)
+    items = (given,) if items is None else items
+    found = tuple(parameters.finite_float("an edge of bins", item, hint=_hint) for item in items)
+    if not 1 <= len(found) < _MOST_BINS or any(a >= b for a, b in pairwise(found)):
+        raise ParameterError("P032", f"bins must be 1 to {_MOST_BINS - 1} ascending numbers. {_hint}")
+    return tuple(edge + 0.0 for edge in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistogramPlan(CountedPlan):
+    """The checked public arguments of one ``dp_histogram`` call.
+
+    Attributes
+    ----------
+    target : str
+    bins : tuple of float
+        Edges, ascending: of ``bins := [...]`` all, of bins of equal width those between two bins.
+    lower, upper : float or None
+        Ends of the outermost bins, to which values are clipped; None for open ends.
+    null_bin : bool
+        Whether missing values are counted.
+    delta : Fraction or None
+    law : {'auto', 'laplace', 'gaussian'}
+        The noise that was asked for.
+    curve : {'auto', 'identity', 'tree', 'wavelet', 'toeplitz'}
+    confidence : Fraction
+    """
+
+    target: str
+    bins: tuple[float, ...]
+    lower: float | None
+    upper: float | None
+    null_bin: bool
+    delta: Fraction | None
+    law: str
+    curve: str
+    confidence: Fraction
+
+    function: ClassVar[str] = "dp_histogram"
+    divides_rows: ClassVar[bool] = True
+    arguments: ClassVar[Signature] = Signature(
+        replace(TARGET, doc="Name of the numeric or boolean column.", statistic=False),
+        Argument(
+            "bins",
+            "Public edges, ascending: a bin holds the values above one edge and up to the next, and there is a bin "
+            "below the first and one above the last. In place of lower, upper and n_bins.",
+            check=_bins,
+        ),
+        EPSILON,
+        replace(
+            OPTIONAL_DELTA,
+            doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be "
+            "Gaussian.",
+        ),
+        *(
+            replace(bound, doc=f"Public {side} end of the bins, one number. Values are clipped to it.", statistic=False)
+            for side, bound in zip(("lower", "upper"), COLUMN_BOUNDS, strict=True)
+        ),
+        integer(
+            "n_bins",
+            f"Number of bins of equal width between lower and upper, up to {_MOST_BINS}.",
+            hint="20 is usual.",
+            most=_MOST_BINS,
+        ),
+        flag("null_bin", "Whether rows whose value is NULL or NaN are counted in a bin of their own.", True),
+        *GROUPS,
+        *UNIT,
+        NOISE,
+        word(
+            "curve",
+            "What gets noise: every bin by itself ('identity'), or sums of bins, which makes cumulative counts of "
+            "many bins more precise and bins less; 'auto' takes the best for cumulative counts.",
+            ("auto", *STRATEGIES),
+            "identity",
+        ),
+        CONFIDENCE,
+        *BUDGET,
+    )
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        edges = _edges(given)
+        own = super()._own({**given, "target": None}, layout)
+        read = cls._read(given, "null_bin", "delta", "curve", "confidence")
+        law = parameters.known(str, NOISE.read(given))
+        needs = "noise := 'gaussian'" if law == GAUSSIAN else "curve := 'toeplitz'"
+        if (law == GAUSSIAN or read["curve"] == "toeplitz") and read["delta"] is None:
+            raise ParameterError("P046", f"{needs} needs delta. Give delta, or leave it out.")
+        if law == LAPLACE and read["curve"] == "toeplitz":
+            raise ParameterError("P045", "curve := 'toeplitz' needs Gaussian noise. Leave noise out, or take 'tree'.")
+        target = parameters.text("target", given["target"], hint="Give the name of a column.")
+        return {**own, **edges, **read, "target": target, "law": law}
+
+    @classmethod
+    def _group_count(cls, given: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
+        found = super()._group_count(given, keys, other=other)
+        edges = parameters.known(tuple, _edges(given)["bins"])
+        return None if found is None else found * (len(edges) + 1 + bool(given["null_bin"]))
+
+    @property
+    def row_columns(self) -> Mapping[str, str] | None:
+        """The columns of `by`, and the target as v0."""
+        return {**(super().row_columns or {}), "v0": self.target}
+
+    @cached_property
+    def derived(self) -> DerivedKey:
+        """The bins."""
+        return DerivedKey(BinCells(self.bins), -math.inf, math.inf, missing=self.null_bin, divides=True)
+
+    @property
+    def ends(self) -> list[float | None]:
+        """The ends of all bins in ascending order; None for an open end."""
+        return [self.lower, *self.bins, self.upper]
+
+    @cached_property
+    def noise_law(self) -> str:
+        """The law of the noise: the one that was asked for, or that is smaller."""
+        if self.delta is None or self.law == LAPLACE:
+            return LAPLACE
+        if self.law == GAUSSIAN or self.curve == "toeplitz":
+            return GAUSSIAN
+        if self.curve == "identity":
+            return noise_choice(self.epsilon, self.delta, self.contribution)
+        linear = self.contribution.norm(1)
+        squared = self.contribution.relation.squared_norm(self.contribution.rows**2, opposing=False)
+        laplace, gaussian = (
+            prefix_strategy(self.derived.count, name=self.curve, noise=law).mean_variance(law)
+            for law in (LAPLACE, GAUSSIAN)
+        )
+        mu = usable_mu(self.epsilon, self.delta)
+        wider = 2 * laplace * float(linear / self.epsilon) ** 2 > gaussian * float(squared / mu**2)
+        return GAUSSIAN if wider else LAPLACE
+
+    @property
+    def strategy(self) -> PrefixStrategy | None:
+        """What is multiplied with the counts; None where every count gets noise by itself."""
+        if self.curve == "identity":
+            return None
+        found = prefix_strategy(self.derived.count, name=self.curve, noise=self.noise_law)
+        return None if found.name == "identity" else found
+
+    @cached_property
+    def mu(self) -> Fraction | None:
+        """Mu of Gaussian noise; None for Laplace noise."""
+        return usable_mu(self.epsilon, self.delta) if self.delta is not None and self.noise_law == GAUSSIAN else None
+
+    @cached_property
+    def part(self) -> GroupedNoise | CumulativeCounts:
+        """The part that draws."""
+        delta = None if self.mu is None else self.delta
+        if self.strategy is not None:
+            rows = self.contribution.rows
+            return CumulativeCounts("counts", self.epsilon, delta, self.mu, self.neighbours, rows)
+        blocks, shares = (GroupCount(),), (Fraction(1),)
+        return GroupedNoise("counts", self.epsilon, delta, self.mu, self.contribution, blocks, shares)
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """One mechanism for all keys and bins."""
+        return measurement_of(self.part)
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of Laplace noise."""
+        if isinstance(self.part, GroupedNoise):
+            return self.part.laplace_scales()
+        return () if self.mu is not None or self.strategy is None else (self.part.laplace_scale(self.strategy),)
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the mu of one row."""
+        if isinstance(self.part, GroupedNoise):
+            return self.part.gaussian_parts()
+        return () if self.mu is None else (self.mu / self.contribution.rows,)
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be."""
+        count, last = histogram_errors(self)
+        out: list[Quantity] = [
+            ("count_std_error", count, "standard deviation of the noise on the rows of a bin, on average"),
+            ("cumulative_std_error", last, "that of the rows up to the end of a bin, on average"),
+        ]
+        if n_rows is not None:
+            out.append(("share_std_error", count / n_rows, "that of a bin, as a share of the rows"))
+        return out
+
+
+def _edges(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the edges between bins, and the ends of the outermost ones."""
+    even = [given.get(name) for name in ("lower", "upper", "n_bins")]
+    if given.get("bins") is not None:
+        if any(value is not None for value in even):
+            raise ParameterError("P045", "bins excludes lower, upper and n_bins. Give one or the other.")
+        return {"bins": _bins(given["bins"]), "lower": None, "upper": None}
+    if any(value is None for value in even):
+        raise ParameterError("P046", "bins are missing. Give bins := [...], or lower, upper and n_bins.")
+    bounds = feature_bounds(given)
+    lower, upper = bounds["lower"], bounds["upper"]
+    if not (isinstance(lower, float) and isinstance(upper, float)):
+        raise ParameterError("P037", "lower and upper must be one number each: dp_histogram reads one column.")
+    count = parameters.positive_integer("n_bins", even[2], hint="20 is usual.", most=_MOST_BINS)
+    start, width = Fraction(lower), Fraction(upper) - Fraction(lower)
+    edges = tuple(float(start + width * place / count) for place in range(count + 1))
+    if any(a >= b for a, b in pairwise(edges)):
+        raise ParameterError("P036", f"{count} bins between {lower} and {upper} are finer than doubles.")
+    return {"bins": edges[1:-1], "lower": lower, "upper": upper}
+
+
+def histogram_errors(plan: HistogramPlan) -> tuple[float, float]:
+    """Return the mean standard deviations of the noise on a bin and on a cumulative count."""
+    part, strategy, bins = plan.part, plan.strategy, len(plan.bins) + 1
+    if isinstance(part, GroupedNoise):
+        deviation = part.lattices[0].deviation * math.ldexp(1.0, part.lattices[0].bits)
+        return deviation, deviation * float(np.sqrt(np.arange(1, bins + 1)).mean())
+    if strategy is None:
+        raise TypeError("the part is of another plan")
+    deviation = part.deviation(strategy)
+    return (
+        deviation * float(np.sqrt(strategy.unit_cell_variances[:bins]).mean()),
+        deviation * float(np.sqrt(strategy.unit_variances[:bins]).mean()),
+    )
+
+
+class HistogramCall(CountedCall):
+    """A dp_histogram call, with the column types of its source."""
+
+    plan: HistogramPlan
+
+    def prepare(self, statistic: GroupedSums, progress: Progress) -> Callable[[], Json]:
+        """Return the draw of all bins."""
+        plan, labels, types = self.plan, self.places.labels, self.types
+        counts = self.counts(statistic)
+        return lambda: {**histogram_record(plan, labels, types), **draw_histogram(plan, counts)}
+
+
+def draw_histogram(plan: HistogramPlan, counts: Longs) -> dict[str, Json]:
+    """Draw all bins of all keys; return what the ledger keeps of them.
+
+    Parameters
+    ----------
+    plan : HistogramPlan
+    counts : ndarray of int64, shape (groups, bins)
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``; with Gaussian noise (epsilon, delta)-DP and mu-GDP.
+    - **Sensitivity**: see the module's text.
+    """
+    if isinstance(plan.part, GroupedNoise):
+        flat = counts.ravel()
+        [noisy] = plan.part.draw([Sums(flat, np.zeros_like(flat))])
+        return curve_record(noisy, counts.shape[1])
+    if plan.strategy is None:
+        raise TypeError("the part is of another plan")
+    released = plan.part.draw(counts, plan.strategy)
+    return {
+        "curve": plan.strategy.name,
+        "noise": plan.noise_law,
+        "deviation": plan.part.deviation(plan.strategy),
+        "sums": released.sums.tolist(),
+    }

@@ -1,0 +1,272 @@
+"""Public cells of numbers, and the cell of a number: in SQL, and the same in Python.
+
+SQL and Python agree on every double: both compare with the same edges, or do the same elementwise arithmetic. A
+`DerivedKey` is a key of groups that a row does not hold, but that follows from one of its values.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ParameterError
+from dpsql.kernels.cells import (
+    FINE_CELLS,
+    MAGNITUDE_BITS,
+    MAGNITUDE_START,
+    ZERO_FINE,
+    fine_edges,
+    magnitude_cells,
+    middle,
+)
+from dpsql.rendering import call, cast, double, plus
+
+
+class ValueCells(ABC):
+    """A public partition of numbers into cells, in ascending order.
+
+    Attributes
+    ----------
+    edges : ndarray of float64, shape (count - 1,)
+        The numbers between the cells, ascending. A number is in cell i or above exactly when it is at least
+        ``edges[i - 1]``; in `BinCells` and `MagnitudeCells` otherwise.
+    """
+
+    edges: NDArray[np.float64]
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return len(self.edges) + 1
+
+    @abstractmethod
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells of numbers that are between the bounds, shape (rows,)."""
+
+    @abstractmethod
+    def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
+        """Return the query that turns the column `number` of another one into the column `cell`.
+
+        Numbers are clipped to the bounds; `missing` is the cell of NULL and NaN. They must be opaque to the planner,
+        which could decide the comparisons from a file's statistics.
+        """
+
+
+class FormulaCells(ValueCells):
+    """Cells that one SQL expression tells."""
+
+    @abstractmethod
+    def sql(self, value: str) -> str:
+        """Return SQL for the cell of a number between the bounds."""
+
+    def clipped_sql(self, value: str, lower: float, upper: float, missing: str) -> str:
+        """Return SQL for the cell of any number, clipped to the bounds; `missing` is the one of NULL and NaN.
+
+        The number must be opaque to the planner, as for `query`.
+        """
+        lowest, highest = self.of(np.array([lower, upper])).tolist()
+        low, high = double(lower), double(upper)
+        return (
+            f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {self.sql(value)} WHEN {value} < {low} THEN {lowest} "
+            f"WHEN {value} > {high} AND NOT {call('isnan', value)} THEN {highest} ELSE {missing} END"
+        )
+
+    def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
+        """Return the query that turns numbers into cells."""
+        cell = self.clipped_sql("number", lower, upper, missing)
+        return f"SELECT * EXCLUDE (number), {cell} AS cell FROM ({numbers})"
+
+
+class EvenCells(FormulaCells):
+    """Cells of equal width over [lower, upper].
+
+    Parameters
+    ----------
+    lower, upper : float
+        lower < upper.
+    cells : int
+        >= 1.
+
+    Raises
+    ------
+    ParameterError
+        P036: the cells are finer than doubles are.
+    """
+
+    def __init__(self, lower: float, upper: float, cells: int) -> None:
+        # Halved if the width would overflow.
+        self._unit = 1.0 if math.isfinite(upper - lower) else 0.5
+        self._start, width = lower * self._unit, upper * self._unit - lower * self._unit
+        if width <= 0 or not math.isfinite(cells / width):
+            raise ParameterError(
+                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
+            )
+        self._per_unit, self._cells = cells / width, cells
+        wanted = np.arange(1, cells)
+        edges = np.clip((self._start + width * (wanted / cells)) / self._unit, lower, upper)
+        # Find the smallest double of each cell; rounding may put the first guess a few doubles off.
+        for _ in range(64):
+            low = self.of(edges) < wanted
+            if not low.any():
+                break
+            edges[low] = np.nextafter(edges[low], np.inf)
+        for _ in range(64):
+            below = np.nextafter(edges, -np.inf)
+            high = (self.of(np.maximum(below, lower)) >= wanted) & (below >= lower)
+            if not high.any():
+                break
+            edges[high] = below[high]
+        if (self.of(edges) != wanted).any():
+            raise ParameterError(
+                "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
+            )
+        self.edges = edges
+        self._ends = lower, upper
+
+    def middle(self, cell: int) -> float:
+        """Return the middle of a cell: rounded once, and in the cell."""
+        lower, upper = self._ends
+        start = lower if cell == 0 else float(self.edges[cell - 1])
+        return middle(start, upper if cell == len(self.edges) else float(self.edges[cell]))
+
+    def sql(self, value: str) -> str:
+        """Return the cell as SQL."""
+        scaled = value if self._unit == 1 else call("*", value, double(self._unit))
+        moved = scaled if self._start == 0 else call("-", scaled, double(self._start))
+        cell = cast(call("floor", call("*", moved, double(self._per_unit))), "INTEGER")
+        return call("least", cell, str(self._cells - 1))
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells."""
+        positions = np.floor((values * self._unit - self._start) * self._per_unit)
+        return np.minimum(positions, self._cells - 1).astype(np.int64)
+
+
+class CutCells(FormulaCells):
+    """Cells between public cut points.
+
+    Parameters
+    ----------
+    cuts : sequence of float
+        Strictly ascending.
+    """
+
+    def __init__(self, cuts: Sequence[float]) -> None:
+        self.edges = np.array(cuts, dtype=np.float64)
+
+    def sql(self, value: str) -> str:
+        """Return the cell as SQL."""
+        return plus(*(cast(f"({value} >= {double(cut)})", "INTEGER") for cut in self.edges)) if len(self.edges) else "0"
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells."""
+        return np.searchsorted(self.edges, values, side="right").astype(np.int64)
+
+
+class BinCells(ValueCells):
+    """Bins that hold their upper end, as those of DuckDB's histogram do.
+
+    Parameters
+    ----------
+    edges : sequence of float
+        Strictly ascending. Bin i holds the numbers above ``edges[i - 1]`` and up to ``edges[i]``; the first one those
+        up to ``edges[0]``, and the last one those above all edges.
+    """
+
+    def __init__(self, edges: Sequence[float]) -> None:
+        self.edges = np.array(edges, dtype=np.float64)
+
+    def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
+        """Return the query that turns numbers into bins: a search by halves, one step of it a projection.
+
+        A thousand edges take ten comparisons per row. Edges are filled up with infinity, which no number exceeds. After
+        some steps `cell` is the number of the part that a number is in, and the edge in its middle is compared next.
+        """
+        steps = len(self.edges).bit_length()
+        edges = np.append(self.edges, [math.inf] * ((1 << steps) - 1 - len(self.edges)))
+        clipped = call("least", call("greatest", "number", double(lower)), double(upper))
+        known = f"CASE WHEN NOT {call('isnan', 'number')} THEN {clipped} END"
+        found = f"SELECT * REPLACE ({known} AS number), 0 AS cell FROM ({numbers})"
+        for step in range(steps):
+            first = 1 << (steps - 1 - step)
+            listed = call("list_value", *(double(edge) for edge in edges[first - 1 :: 2 * first]))
+            above = f"number > {call('list_extract', listed, plus('cell', '1'))}"
+            deeper = plus(call("*", "cell", "2"), f"CASE WHEN {above} THEN 1 ELSE 0 END")
+            found = f"SELECT * REPLACE ({deeper} AS cell) FROM ({found})"
+        cell = f"CASE WHEN number IS NULL THEN {missing} ELSE cell END"
+        return f"SELECT * EXCLUDE (number) REPLACE ({cell} AS cell) FROM ({found})"
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the bins."""
+        return np.searchsorted(self.edges, values, side="left").astype(np.int64)
+
+
+class MagnitudeCells(FormulaCells):
+    """The universal cells on a logarithmic scale of `dpsql.kernels.cells.MagnitudeCounts`."""
+
+    def __init__(self) -> None:
+        self.edges = fine_edges()[1:-1]
+
+    def sql(self, value: str) -> str:
+        """Return the cell as SQL: exponent and leading bits of the fraction are one number."""
+        bits = cast(cast(call("abs", value), "BIT"), "BIGINT")
+        steps = call("-", call(">>", bits, str(MAGNITUDE_BITS)), str(MAGNITUDE_START))
+        steps = call("least", call("greatest", steps, "0"), str(ZERO_FINE))
+        return f"CASE WHEN {value} < 0 THEN {call('-', str(ZERO_FINE), steps)} ELSE {plus(str(ZERO_FINE), steps)} END"
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells."""
+        return magnitude_cells(values)
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return FINE_CELLS
+
+
+@dataclass(frozen=True)
+class DerivedKey:
+    """A key of groups that follows from a value: which public cell it is in.
+
+    The cell of a row depends on that row alone, so grouping by it is grouping by one more column.
+
+    Attributes
+    ----------
+    cells : ValueCells
+    lower, upper : float
+        Public bounds to which values are clipped; infinite for none.
+    missing : bool
+        Whether NULL and NaN have a cell of their own, the last one. Otherwise rows without a value are in no group.
+    divides : bool
+        Whether each cell is a group of its own, of which a privacy unit has a limited number. Otherwise the group is
+        what the columns of `by` say, and cells only divide its rows.
+    """
+
+    cells: ValueCells
+    lower: float
+    upper: float
+    missing: bool
+    divides: bool
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return self.cells.count + self.missing
+
+    def query(self, numbers: str) -> str:
+        """Return the query that turns the opaque column `number` of another one into `cell`; rows in none go."""
+        missing = str(self.cells.count) if self.missing else "NULL"
+        found = self.cells.query(numbers, self.lower, self.upper, missing)
+        return found if self.missing else f"SELECT * FROM ({found}) WHERE cell IS NOT NULL"
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells; -1 for a row in no group. NaN stands for NULL."""
+        known = ~np.isnan(values)
+        found = np.full(len(values), self.cells.count if self.missing else -1, dtype=np.int64)
+        found[known] = self.cells.of(np.clip(values[known], self.lower, self.upper))
+        return found

@@ -1,0 +1,225 @@
+"""Released histograms: what the ledger keeps of them, their rows, and quantiles read off them. All of it is free.
+
+Counts are not clipped, so that sums over bins and groups are not biased; only the lower end of an interval is at least
+0. Cumulative counts are those of the same release. Without a strategy they are sums of bins; with one they are what it
+estimates best, and bins are their differences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from statistics import NormalDist
+from typing import NotRequired, Protocol, TypedDict
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.arrays import Doubles
+from dpsql.contract.json import Json
+from dpsql.contract.parameters import as_double, list_items, show
+from dpsql.errors import ParameterError
+from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.mechanisms.prefix_sums import PrefixStrategy, prefix_strategy
+from dpsql.released.aggregates import StoredBlock, key_lists, restored_block, stored_block
+from dpsql.released.curves import consistent
+from dpsql.released.intervals import combined_quantile
+from dpsql.released.moments import estimates
+from dpsql.released.results import Groups, groups_record
+from dpsql.statistics.aggregates import COUNT, LAPLACE
+
+_BINS_AT_ONCE = 256
+
+
+class Histogram(Groups):
+    """A histogram per group: the ends of the bins, and noisy numbers.
+
+    The numbers are a block of counts, or the noisy cumulative counts of a strategy.
+    """
+
+    ends: list[float | None]
+    null_bin: bool
+    confidence: float
+    bins: NotRequired[int]
+    block: NotRequired[StoredBlock]
+    curve: NotRequired[str]
+    noise: NotRequired[str]
+    deviation: NotRequired[float]
+    sums: NotRequired[list[list[float]]]
+
+
+class AskedHistogram(Protocol):
+    """What a plan asked for."""
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Names of the key columns."""
+
+    @property
+    def ends(self) -> list[float | None]:
+        """The ends of all bins."""
+
+    @property
+    def null_bin(self) -> bool:
+        """Whether missing values are counted."""
+
+    @property
+    def confidence(self) -> Fraction:
+        """Coverage of the intervals."""
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramCounts:
+    """Noisy counts of the bins of every group, each array of shape (groups, bins).
+
+    The bin of missing values is the last one, if there is one; it has no cumulative count.
+    """
+
+    count: Doubles
+    std_error: Doubles
+    count_lower: Doubles
+    count_upper: Doubles
+    cumulative: Doubles
+    cumulative_std_error: Doubles
+
+
+class QuantileRow(TypedDict):
+    """One quantile of one group."""
+
+    keys: list[str | None]
+    quantile: float
+    value: float | None
+
+
+def histogram_record(
+    asked: AskedHistogram, keys: Sequence[Sequence[str | None]], types: Sequence[str]
+) -> dict[str, Json]:
+    """Return what the ledger keeps of a histogram beside its numbers."""
+    return {
+        **groups_record(asked.key_columns, keys, types),
+        "ends": list(asked.ends),
+        "null_bin": asked.null_bin,
+        "confidence": float(asked.confidence),
+    }
+
+
+def curve_record(noisy: NoisyBlock, bins: int) -> dict[str, Json]:
+    """Return the numbers of a histogram whose bins got noise one by one."""
+    return {"bins": bins, "block": stored_block(None, noisy)}
+
+
+def histogram_counts(result: Histogram) -> HistogramCounts:
+    """Return the noisy counts of a stored histogram."""
+    counts = _of_block(result) if "block" in result else _of_curve(result)
+    if result["null_bin"]:
+        for part in (counts.cumulative, counts.cumulative_std_error):
+            part[:, -1] = np.nan
+    return counts
+
+
+def _of_block(result: Histogram) -> HistogramCounts:
+    noisy = restored_block(result["block"])
+    shape = (-1, result["bins"])
+    found = estimates(noisy, [COUNT], confidence=result["confidence"])[COUNT]
+    count, error, low, high = (part.reshape(shape) for part in (found.value, found.std_error, found.lower, found.upper))
+    terms = np.arange(1, result["bins"] + 1)
+    return HistogramCounts(count, error, low, high, np.cumsum(count, axis=1), error * np.sqrt(terms))
+
+
+def _of_curve(result: Histogram) -> HistogramCounts:
+    sums = np.array(result["sums"])
+    strategy = prefix_strategy(sums.shape[1], name=result["curve"], noise=result["noise"])
+    count = np.diff(sums, axis=1, prepend=0.0)
+    deviation = result["deviation"]
+    error, running = (deviation * np.sqrt(part) for part in (strategy.unit_cell_variances, strategy.unit_variances))
+    reach = error * _quantiles_of_bins(strategy, result["noise"], 1.0 - result["confidence"])
+    ends = np.maximum(count - reach, 0.0), count + reach
+    whole = np.ones_like(count)
+    return HistogramCounts(count, error * whole, *ends, sums, running * whole)
+
+
+def _quantiles_of_bins(strategy: PrefixStrategy, noise: str, tail: float) -> Doubles:
+    """Return the quantile of the absolute noise on each bin, in its standard deviations."""
+    if noise != LAPLACE:
+        return np.full(strategy.cells, -NormalDist().inv_cdf(tail / 2.0))
+    weights = strategy.cell_reconstruction
+    parts = [weights[at : at + _BINS_AT_ONCE] for at in range(0, len(weights), _BINS_AT_ONCE)]
+    return np.concatenate([combined_quantile(part, np.ones(part.shape[1]), tail) for part in parts])
+
+
+def histogram_rows(result: Histogram, kind: pa.StructType) -> pa.StructArray:
+    """Return the rows of a stored histogram: group by group, and in a group bin by bin in ascending order."""
+    counts = histogram_counts(result)
+    groups, bins = counts.count.shape
+    ends = result["ends"]
+    missing = [None] * result["null_bin"]
+    place = np.repeat(np.arange(groups), bins)
+    columns: dict[str, pa.Array] = {
+        "keys": key_lists(result["keys"], place),
+        "lower": pa.array([*ends[:-1], *missing] * groups, type=pa.float64()),
+        "upper": pa.array([*ends[1:], *missing] * groups, type=pa.float64()),
+    }
+    for name, part in vars(counts).items():
+        columns[name] = pa.array(part.ravel(), mask=np.isnan(part.ravel()))
+    fields = list(kind)
+    return pa.StructArray.from_arrays([columns[field.name].cast(field.type) for field in fields], fields=fields)
+
+
+def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRow]:
+    """Return quantiles that a released histogram tells, of the rows with a value.
+
+    Cumulative counts are made ascending first (`dpsql.released.curves.consistent`). A quantile lies in its bin where an
+    even spread of the bin's rows puts it; in a bin with an open end it is the other end. It is NULL where noise has
+    left no rows.
+
+    Parameters
+    ----------
+    result : Histogram
+    quantiles : object
+        As for `read_quantiles`, with its errors.
+    """
+    asked = read_quantiles(quantiles)
+    counts = histogram_counts(result)
+    last = counts.count.shape[1] - result["null_bin"]
+    rows: list[QuantileRow] = []
+    for group in range(len(counts.count)):
+        sums = consistent(counts.cumulative[group, :last], counts.cumulative_std_error[group, :last])
+        keys = [column[group] for column in result["keys"]]
+        rows += [{"keys": keys, "quantile": at, "value": _read(at, sums, result["ends"])} for at in asked]
+    return rows
+
+
+def read_quantiles(given: object) -> list[float]:
+    """Return the numbers of a list, or one number.
+
+    Raises
+    ------
+    ParameterError
+        P029, when a quantile is not between 0 and 1.
+    """
+    items = list_items(given)
+    return [_quantile(item) for item in ((given,) if items is None else items)]
+
+
+def _quantile(given: object) -> float:
+    value = as_double(given)
+    if value is None or not 0.0 < value < 1.0:
+        raise ParameterError("P029", f"a quantile must be a number between 0 and 1; got {show(given)}. 0.5 is usual.")
+    return value
+
+
+def _read(quantile: float, sums: Doubles, ends: Sequence[float | None]) -> float | None:
+    """Return the value below which a share of the rows lies, from ascending cumulative counts."""
+    if not sums[-1] > 0:
+        return None
+    rank = quantile * float(sums[-1])
+    place = int(np.searchsorted(sums, rank, side="left"))
+    lower, upper = list(pairwise(ends))[place]
+    if lower is None or upper is None:
+        return upper if lower is None else lower
+    before = float(sums[place - 1]) if place else 0.0
+    share = (rank - before) / (float(sums[place]) - before)
+    return min(max(math.fsum((lower * (1.0 - share), upper * share)), lower), upper)

@@ -1,0 +1,21 @@
+-- dp_crosstab(source, rows := …, columns := …, keys := {…}, epsilon := …, …)
+--   → TABLE(the columns, margin VARCHAR, count DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE)
+-- PRIVATE: charges epsilon to the dataset's budget each time it is read.
+-- A column that a margin adds up over is NULL in it; margin says which it is: 'total', names of columns, or 'cells'.
+-- guarantee  pure epsilon-DP for the whole table; with delta (epsilon, delta)-DP
+-- nulls      a row with an unlisted key is in no cell and in no margin; NULL is a key where it is listed
+-- twin       dpsql/functions/crosstab.py
+CREATE OR REPLACE TEMP MACRO dp_crosstab(
+  source, rows := NULL, columns := NULL, by := NULL, keys := NULL, epsilon := NULL, delta := NULL, margins := NULL,
+  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
+  max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := NULL,
+  condition := NULL
+) AS TABLE
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_crosstab', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      rows := rows, columns := columns, by := "by", keys := keys, epsilon := epsilon, delta := delta,
+      margins := margins, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
+      max_rows_per_unit_group := max_rows_per_unit_group, noise := noise, confidence := confidence, dataset := dataset,
+      release := release, condition := condition)));

@@ -1,0 +1,42 @@
+-- dp_histogram(source, target := …, bins := […] or lower := …, upper := …, n_bins := …, by := …, keys := […], epsilon := …, …)
+--   → TABLE(the columns of by, lower DOUBLE, upper DOUBLE, count DOUBLE, std_error DOUBLE, count_lower DOUBLE,
+--     count_upper DOUBLE, cumulative DOUBLE, cumulative_std_error DOUBLE)
+-- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_histogram(y, …) FROM t.
+-- A bin holds the values above lower and up to upper, as DuckDB's histogram does; NULL is an open end.
+-- guarantee  pure epsilon-DP for all groups and bins together; with delta (epsilon, delta)-DP
+-- nulls      NULL and NaN have a bin of their own, whose lower and upper are NULL, unless null_bin := false
+-- twin       dpsql/functions/histogram.py
+CREATE OR REPLACE TEMP MACRO dp_histogram(
+  source, target := NULL, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL,
+  null_bin := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
+  max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, noise := NULL, curve := NULL,
+  confidence := NULL, dataset := NULL, release := NULL, condition := NULL
+) AS TABLE
+  SELECT * FROM system.main.query(system.main.dpsql_plan(
+    'dp_histogram', 'table', dpsql_lineage(source, release), source,
+    system.main.struct_pack(
+      target := target, bins := bins, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
+      n_bins := n_bins, null_bin := null_bin, by := "by", keys := keys, other := other, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
+      max_rows_per_unit_group := max_rows_per_unit_group, noise := noise, curve := curve, confidence := confidence,
+      dataset := dataset, release := release, condition := condition)));
+
+CREATE OR REPLACE TEMP MACRO dp_histogram(
+  y, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL, null_bin := NULL,
+  neighbours := NULL, noise := NULL, curve := NULL, confidence := NULL, dataset := NULL, release := NULL
+) AS
+  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
+  -- plan fails before a row is read when the budget does not suffice.
+  system.main.dpsql_aggregate_histogram(
+    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_histogram', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', bins := bins, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
+        n_bins := n_bins, null_bin := null_bin, neighbours := neighbours, noise := noise, curve := curve,
+        confidence := confidence, dataset := dataset, release := release)))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+      'dp_histogram', 'aggregate', NULL, '',
+      system.main.struct_pack(
+        target := 'y', bins := bins, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
+        n_bins := n_bins, null_bin := null_bin, neighbours := neighbours, noise := noise, curve := curve,
+        confidence := confidence, dataset := dataset, release := release)))));

@@ -1,0 +1,86 @@
+"""Audits of grouped aggregates through SQL: the right functions keep what they claim, and half of the noise does not."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from dpsql.functions.aggregate_plan import CountPlan
+from dpsql.testing import AuditReport, audit_sql
+from support.audits import connecting
+
+KEYS = "by := 'h', keys := ['a', 'b']"
+UNIT = "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_group := 2, max_rows_per_unit := 3"
+BASE = "SELECT i AS unit, 'a' AS h, 0.0 AS x FROM range(3) AS r(i)"
+FULL = f"{BASE} UNION ALL SELECT 9, ['a', 'b'][1 + i % 2], 4.0 FROM range(8) AS r(i)"
+OTHER = f"{BASE} UNION ALL SELECT 9, 'b', -4.0 FROM range(8) AS r(i)"
+ROW = f"{BASE} UNION ALL SELECT 9, 'b', 4.0"
+AVG = "dp_avg('t', target := 'x', lower := -4, upper := 4"
+CASES = {
+    "count of rows": (f"dp_count('t', {KEYS}", (BASE, ROW), 0),
+    "count of rows, replace": (
+        f"dp_count('t', {KEYS}, neighbours := 'replace'",
+        (ROW, ROW.replace("'b', 4", "'a', 4")),
+        0,
+    ),
+    "count of units": (f"dp_count('t', {KEYS}, {UNIT}", (BASE, FULL), 0),
+    "different units": (
+        f"dp_count('t', distinct_of := 'unit', {KEYS}, privacy_unit := 'unit', max_groups_per_unit := 2",
+        (BASE, FULL),
+        0,
+    ),
+    "mean": (f"{AVG}, {KEYS}, {UNIT}", (BASE, FULL), 0),
+    "mean, replace": (f"{AVG}, {KEYS}, {UNIT}, neighbours := 'replace'", (FULL, OTHER), 0),
+    "Gaussian mean": (f"{AVG}, {KEYS}, {UNIT}, delta := 0.01, noise := 'gaussian'", (BASE, FULL), 0.01),
+    "variance of sums": (
+        f"dp_variance('t', target := 'x', lower := 0, upper := 8, {KEYS}, privacy_unit := 'unit', max_groups_per_unit := 2, "
+        "unit_value := 'sum'",
+        (BASE, FULL),
+        0,
+    ),
+    "private keys": (
+        "dp_count('t', by := 'h', keys := 'private', delta := 0.1, privacy_unit := 'unit', max_groups_per_unit := 2, "
+        "max_rows_per_unit_group := 1",
+        (BASE, FULL),
+        0.1,
+    ),
+}
+
+
+def audited(opened: list[Any], name: str, claimed: float, spent: float, runs: int) -> AuditReport:
+    call, tables, delta = CASES[name]
+    scripts = (f"CREATE TABLE t AS {tables[0]}", f"CREATE TABLE t AS {tables[1]}")
+    sql = f"SELECT value FROM {call}, epsilon := {spent})"
+    return audit_sql(
+        connecting(opened), sql, scripts, epsilon=claimed, delta=delta, runs=runs, confidence=1 - 1e-6, power=0.3
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_claimed_is_kept(opened: list[Any], name: str) -> None:
+    report = audited(opened, name, 1.0, 1.0, 300)
+    assert report.verdict != "violates", str(report)
+
+
+@pytest.mark.parametrize("name", ["count of rows", "count of units", "mean", "mean, replace"])
+def test_the_audit_has_power(opened: list[Any], name: str) -> None:
+    """What spends six times its claim is found."""
+    report = audited(opened, name, 1.0, 6.0, 300)
+    assert report.verdict == "violates", str(report)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian", "auto"])
+@pytest.mark.parametrize("limits", [(1, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_a_key_that_one_unit_has_stays_unknown(noise: str, limits: tuple[int, int], neighbours: str) -> None:
+    """By the exact law of the noise that is drawn: all lone keys of a unit together, with all its rows."""
+    delta = Fraction(1, 10**6)
+    given = {"by": "h", "keys": "private", "epsilon": 1, "delta": 1e-6, "noise": noise, "neighbours": neighbours}
+    given |= {"privacy_unit": "u", "max_groups_per_unit": limits[0], "max_rows_per_unit_group": limits[1]}
+    part: Any = CountPlan.from_arguments("t", given).part
+    # Where a unit has several rows in a group, units are counted.
+    chance = part.count_noise.tail(part.threshold - part.count_noise.unit)
+    assert 1 - (1 - chance) ** limits[0] <= delta
+    assert 1 - (1 - part.count_noise.tail(part.threshold - 2 * part.count_noise.unit)) ** limits[0] > delta / 100

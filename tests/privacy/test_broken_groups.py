@@ -1,0 +1,91 @@
+"""Planted faults of grouped aggregates: each is caught through SQL, and the right function passes the same check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.testing import AuditReport, audit_sql
+from support.audits import connecting
+from support.broken import groups as broken
+from support.broken.planting import Fault, planted
+from support.exact_sums import distances, exact_sums
+
+UNIT = "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_group := 1"
+# The unit of the second table alone has rows in many groups, and many rows in each.
+OTHERS = "SELECT 1 + i % 4 AS unit, ['a', 'b', 'c', 'd'][1 + i // 4] AS h FROM range(16) AS r(i)"
+MINE = "SELECT 9 AS unit, ['a', 'b', 'y', 'z'][1 + i % 4] AS h FROM range(40) AS r(i)"
+CALL = f"FROM dp_count('t', by := 'h', keys := ['a', 'b', 'c'], other := true, {UNIT}, epsilon := 1)"
+
+
+@pytest.fixture
+def con() -> Iterator[Any]:
+    made = dpsql.connect()
+    yield made
+    made.close()
+
+
+def furthest(con: Any, fault: Fault | None) -> float:
+    """Return how much further than claimed the sums of neighbouring tables are apart, in 20 samples."""
+    worst = 0.0
+    with planted(*(fault.patches if fault else ())), exact_sums() as seen:
+        for _ in range(20):
+            for rows in (OTHERS, f"{OTHERS} UNION ALL {MINE}"):
+                con.execute(f"CREATE OR REPLACE TABLE t AS {rows}")
+                con.execute(CALL).fetchall()
+            for l1, most, l2, squared in distances(seen[-2], seen[-1]):
+                worst = max(worst, l1 / most, l2 / squared)
+    return worst
+
+
+@pytest.mark.parametrize("fault", broken.MOVES, ids=lambda fault: fault.what[:40])
+def test_sums_that_move_too_far(con: Any, fault: Fault) -> None:
+    assert furthest(con, fault) > 1
+    assert furthest(con, None) <= 1
+
+
+def audited(
+    opened: list[Any],
+    fault: Fault | None,
+    sql: str,
+    tables: tuple[str, str],
+    *,
+    epsilon: float,
+    delta: float,
+    runs: int,
+) -> AuditReport:
+    with planted(*fault.patches) if fault else nullcontext():
+        return audit_sql(
+            connecting(opened), sql, tables, epsilon=epsilon, delta=delta, runs=runs, confidence=1 - 1e-6, power=0.3
+        )
+
+
+PUBLIC = "SELECT h FROM dp_count('t', by := 'h', keys := ['a', 'b'], epsilon := 0.1)"
+PRIVATE = "SELECT {} FROM dp_count('t', by := 'h', keys := 'private', epsilon := 1, delta := 1e-6, noise := 'laplace')"
+ONE = "CREATE TABLE t AS SELECT 'a' AS h FROM range({})"
+LONE = (ONE.format(1), f"{ONE.format(1)} UNION ALL SELECT 'b'")
+MANY = (ONE.format(60), ONE.format(61))
+
+
+@pytest.mark.parametrize(
+    ("fault", "sql", "tables", "delta"),
+    [
+        (broken.NOT_EMPTY, PUBLIC, LONE, 0),
+        (broken.BY_COUNT, PUBLIC, (f"{ONE.format(2)} UNION ALL SELECT 'b'", LONE[1] + " UNION ALL SELECT 'b'"), 0),
+        (broken.DISTINCT_KEYS, PRIVATE.format("h"), LONE, 1e-6),
+        (broken.EXACT_COUNTS, PRIVATE.format("value"), MANY, 1e-6),
+    ],
+    ids=lambda value: value.what[:40] if isinstance(value, Fault) else None,
+)
+def test_results_that_tell_exact_counts(
+    opened: list[Any], fault: Fault, sql: str, tables: tuple[str, str], delta: float
+) -> None:
+    epsilon = 0.1 if sql == PUBLIC else 1.0
+    report = audited(opened, fault, sql, tables, epsilon=epsilon, delta=delta, runs=100)
+    assert report.verdict == "violates", str(report)
+    right = audited(opened, None, sql, tables, epsilon=epsilon, delta=delta, runs=100)
+    assert right.verdict != "violates", str(right)

@@ -1,0 +1,111 @@
+"""Broken grouped aggregates: faults planted into the statements and draws of the product, for tests through SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpsql.engines.duckdb import grouped_steps
+from dpsql.engines.duckdb.grouped_steps import GroupedSteps
+from dpsql.functions import aggregate
+from dpsql.functions.aggregate import AggregateCall
+from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.released.aggregates import record_of
+from support.broken.planting import Fault
+
+_ranked, _draw = grouped_steps._ranked, KeyedNoise.draw
+
+
+def _without(*ranks: str) -> Callable[..., str]:
+    """Return what bounds nothing by some ranks."""
+
+    def ranked(rows: str, rank: str, *others: Any) -> str:
+        return rows if rank in ranks else _ranked(rows, rank, *others)
+
+    return ranked
+
+
+def _over_all(rows: str, rank: str, partition: str, *others: Any) -> str:
+    return _ranked(rows, rank, "true", *others)
+
+
+def _by_accident(*_: Any) -> str:
+    return "system.main.random()"
+
+
+def _capped_first(steps: GroupedSteps) -> Iterator[str]:
+    """Bound each unit by its own keys, and map these afterwards."""
+    plan, frame = steps.plan, steps.frame
+    values = [f"q{position}" for position in range(len(plan.targets))]
+    unmapped = GroupedSteps(replace(plan, keys=None, key_rows=None, other=False), frame)
+    yield frame.step("mapped", unmapped._kept(frame.name("valued"), values, []))
+    yield frame.step("kept", steps._mapped(frame.name("mapped"), "unit_number", "unit_data", *values))
+
+
+def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a draw whose groups follow from exact counts."""
+
+    def prepare(call: AggregateCall, statistic: Any, progress: object) -> Callable[[], Any]:
+        sums, plan = statistic.sums(), call.plan
+        chosen = choose(sums[0].n)
+        labels = [[column[place] for place in chosen] for column in call.places.labels]
+        given = sums[1:] if plan.targets else sums[:1]
+        drawn = aggregate.draw_aggregates
+        return lambda: record_of([noisy.taken(chosen) for noisy in drawn(plan, given)], plan, labels, call.types)
+
+    return prepare
+
+
+def _exact_counts(part: KeyedNoise, sums: Sequence[Any]) -> tuple[Any, list[NoisyBlock]]:
+    places, noisy = _draw(part, sums)
+    block, lattice = noisy[0].block, noisy[0].lattice
+    exact = on_lattice(block.words(sums[0]), lattice.bits).taken(places)
+    return places, [NoisyBlock(block, lattice, exact), *noisy[1:]]
+
+
+CAPPED_FIRST = Fault(
+    "A unit's groups and rows are bounded before keys are mapped: several groups of it become one. With g = 2 and r = 1 "
+    "it has two rows in the group of other keys, and a squared norm of 4 instead of 2.",
+    ((GroupedSteps, "_bounded", _capped_first),),
+)
+OVER_ALL_ROWS = Fault(
+    "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
+    ((grouped_steps, "_ranked", _over_all),),
+)
+BY_ACCIDENT = Fault(
+    "Which rows of a unit count hangs on their place in the table: rows of other units move.",
+    ((grouped_steps, "place", _by_accident),),
+)
+GROUPS_ALONE = Fault(
+    "Groups of a unit are bounded, and its rows in each are not.",
+    ((grouped_steps, "_ranked", _without("row_number")),),
+)
+ROWS_ALONE = Fault(
+    "Rows of a unit in each group are bounded, and its groups are not.",
+    ((grouped_steps, "_ranked", _without("dense_rank")),),
+)
+ROWS_FOR_UNITS = Fault(
+    "All rows of a unit count, and noise is drawn for what one row adds.",
+    ((grouped_steps, "_ranked", _without("row_number", "dense_rank")),),
+)
+NOT_EMPTY = Fault(
+    "Public keys without rows are not in the result: one row makes a key appear, with any noise.",
+    ((AggregateCall, "prepare", _released(np.flatnonzero)),),
+)
+BY_COUNT = Fault(
+    "Groups are in the order of their exact counts: of counts (1, 0) and (1, 2) the order tells which.",
+    ((AggregateCall, "prepare", _released(lambda counts: np.argsort(-counts, kind="stable"))),),
+)
+DISTINCT_KEYS = Fault(
+    "Every key that occurs is released, with noise on its count: a key that one unit alone has shows itself.",
+    ((KeyedNoise, "threshold", property(lambda part: -(1 << 62))),),
+)
+EXACT_COUNTS = Fault(
+    "Keys are chosen by noisy counts, and shown with exact ones.",
+    ((KeyedNoise, "draw", _exact_counts),),
+)
+MOVES = (CAPPED_FIRST, OVER_ALL_ROWS, BY_ACCIDENT, GROUPS_ALONE, ROWS_ALONE, ROWS_FOR_UNITS)
