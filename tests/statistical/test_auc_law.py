@@ -1,7 +1,7 @@
 """The noise of dp_auc against its exact law, where 0.7 and 1.3 times the noise must show; and its intervals.
 
-False-alarm rate 1e-8 per case, rate of missing the wrong scale 1e-6; `runs_needed` sizes the samples. A coverage of 95 %
-falls below 92.5 % in 1,000 draws with a chance of 4e-4, and below 91 % with one of 1e-7; what is released has 98 %.
+False-alarm rate 1e-8 per case, rate of missing the wrong scale 1e-6; `runs_needed` sizes the samples. In these
+settings the coverage is 98 % or more, which falls below 95 % in 1,000 draws with a chance of 1e-8.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def test_coverage(positives: int, negatives: int, area: float, epsilon: float, m
         wrong += row["verdict"] == "clear" and truth == 0.5
         assert (row["auc"] is None) == (row["verdict"] == "undetermined") == ((row["lower"], row["upper"]) == (0, 1))
         assert row["auc"] is None or row["lower"] <= row["auc"] <= row["upper"]  # type: ignore[operator]
-    assert covered >= 0.925 * runs
-    assert wrong <= 0.075 * runs
+    assert covered >= 0.95 * runs
+    assert wrong <= 0.05 * runs
 
 
 @pytest.mark.parametrize("more", [{}, {"delta": 1e-6}, {"neighbours": "replace"}])
