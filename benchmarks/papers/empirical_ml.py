@@ -661,7 +661,7 @@ def summary(found: Sequence[tuple[Scored, Curve]], repeats: int) -> dict[str, An
 def area_line(
     folds: Sequence[Fold], parts: Sequence[Scored], scorer: str, epsilon: float, repeats: int
 ) -> dict[str, Any]:
-    """Return the median error of dp_auc."""
+    """Return the median error of dp_auc by smooth sensitivity."""
     errors = []
     cells = RocPlan.from_arguments("scores", {"label": "label", "score": "score", "epsilon": epsilon}).cells
     for fold, part in zip(folds, parts, strict=True):
@@ -670,7 +670,8 @@ def area_line(
             if repeat == 0 and scorer == "logistic":
                 store_scores(fold, part)
                 area = fold.context.connection.execute(
-                    f"FROM dp_auc('scores', label := 'label', score := 'score', epsilon := {epsilon})"
+                    f"FROM dp_auc('scores', label := 'label', score := 'score', "
+                    f"epsilon := {epsilon}, method := 'smooth')"
                 ).fetchall()[0][0]
             else:
                 area = float(smooth_area(*counts, epsilon=Fraction(str(epsilon)), neighbours="add_remove"))
@@ -696,7 +697,8 @@ def in_sql(fold: Fold) -> list[str]:
         "dp_predict_class('model', list(token)) AS class FROM test GROUP BY doc_id",
         "SELECT round(avg((class = label::VARCHAR)::INT), 3) FROM predicted",
         "SELECT count(*) FROM dp_roc('predicted', label := 'label', score := 'p', epsilon := 1)",
-        "SELECT round(auc, 3) FROM dp_auc('predicted', label := 'label', score := 'p', epsilon := 1)",
+        "SELECT round(auc, 3) FROM dp_auc('predicted', label := 'label', score := 'p', epsilon := 1, "
+        "method := 'smooth')",
     ]
     return [f"{text};  -- {connection.execute(text).fetchall()[0][0]}" for text in statements]
 

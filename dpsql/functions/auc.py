@@ -1,18 +1,30 @@
-"""dp_auc: a private area under the ROC curve, with noise scaled to the smaller class (`dpsql.mechanisms.smooth`)."""
+"""dp_auc: a private area under the ROC curve, with an interval.
+
+==========  =====================================================================  ==============================
+method      what is released                                                       where
+==========  =====================================================================  ==============================
+scaled      concordant less discordant pairs over (rows - 1), and the rows of      `dpsql.mechanisms.auc`
+            both classes, each with Laplace noise, or with delta Gaussian noise
+smooth      the area, with Cauchy noise scaled to the smaller class; for           `dpsql.mechanisms.smooth`
+            comparison, since that noise is not known
+==========  =====================================================================  ==============================
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, Signature
+from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, OPTIONAL_DELTA, Signature, word
+from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
+from dpsql.errors import ParameterError
 from dpsql.functions.roc import CELLS
 from dpsql.functions.score_histogram import (
     SCORE_BOUNDS,
@@ -22,9 +34,15 @@ from dpsql.functions.score_histogram import (
     ScorePlan,
 )
 from dpsql.functions.value_cells import EvenCells, FormulaCells
+from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
 from dpsql.mechanisms.parts import SmoothNoise
 from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
+from dpsql.released.auc import FAILURE, standard_error
+from dpsql.released.results import ScaledArea
+from dpsql.statistics.auc import Concordance
+
+METHODS = ("scaled", "smooth")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,41 +51,119 @@ class AucPlan(ScorePlan):
 
     Attributes
     ----------
+    delta : Fraction or None
+        If given, the noise is Gaussian; otherwise it is Laplace. Not for ``'smooth'``.
+    method : {'scaled', 'smooth'}
+        What is released.
     grid : int
         Number of equal-width cells that scores are counted in. Scores in the same cell are tied.
     """
 
+    delta: Fraction | None
+    method: str
     grid: int
 
     function: ClassVar[str] = "dp_auc"
-    arguments: ClassVar[Signature] = Signature(*SCORED, EPSILON, CELLS, *SCORE_BOUNDS, *COLUMN_PROTECTION)
+    arguments: ClassVar[Signature] = Signature(
+        *SCORED,
+        EPSILON,
+        OPTIONAL_DELTA,
+        word(
+            "method",
+            "What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.",
+            METHODS,
+            "scaled",
+        ),
+        CELLS,
+        *SCORE_BOUNDS,
+        *COLUMN_PROTECTION,
+    )
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**super()._own(given, layout), "grid": CELLS.read(given)}
+        own = cls._read(given, "delta", "method")
+        if own["method"] == "smooth" and own["delta"] is not None:
+            raise ParameterError("P045", "method := 'smooth' has Cauchy noise, without delta. Leave delta out.")
+        return {**super()._own(given, layout), **own, "grid": CELLS.read(given)}
 
     @cached_property
     def cells(self) -> FormulaCells:
         """Cells of equal width between the bounds."""
         return EvenCells(self.lower, self.upper, self.grid)
 
+    @cached_property
+    def public_arguments(self) -> dict[str, Json]:
+        """The arguments as they are stored; `method` is left out of the form that calls had before there was one."""
+        record = super().public_arguments
+        return {name: value for name, value in record.items() if (name, value) != ("method", "smooth")}
+
     @property
     def row_epsilon(self) -> Fraction:
-        """Epsilon for one added, removed or replaced row."""
+        """Epsilon for one added, removed or replaced row, by smooth sensitivity."""
         return step_epsilon(self.epsilon, self.neighbours, self.max_rows_per_unit, replaces=True)
 
+    @cached_property
+    def mu(self) -> Fraction | None:
+        """Mu of the release; None for other noise."""
+        return None if self.delta is None else usable_mu(self.epsilon, self.delta)
+
+    @cached_property
+    def scaled_part(self) -> ConcordanceNoise:
+        """The part that draws the concordance and the counts."""
+        return ConcordanceNoise("area", self.epsilon, self.delta, self.mu, self.neighbours, self.max_rows_per_unit)
+
     def check_drawable(self, count: int) -> None:
-        """Raise when epsilon is too small for the constants of the noise."""
-        one = min(self.row_epsilon, Fraction(1))
-        cauchy_scale(one, default_beta(one))
+        """Raise when epsilon is too small for the noise or its constants."""
+        super().check_drawable(count)
+        if self.method == "smooth":
+            one = min(self.row_epsilon, Fraction(1))
+            cauchy_scale(one, default_beta(one))
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of Laplace noise."""
+        return () if self.method == "smooth" or self.mu is not None else self.scaled_part.scales
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the shares of mu of Gaussian noise, for one row of a unit."""
+        return () if self.mu is None else (mu / self.max_rows_per_unit for mu in self.scaled_part.losses)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: the area, with noise by smooth sensitivity."""
-        return measurement_of(SmoothNoise("area", self.epsilon, self.neighbours, self.max_rows_per_unit))
+        """The measurement: one mechanism."""
+        if self.method == "smooth":
+            return measurement_of(SmoothNoise("area", self.epsilon, self.neighbours, self.max_rows_per_unit))
+        return measurement_of(self.scaled_part)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return the noise on the area for classes of equal size, or the worst case without `n_rows`."""
+        if self.method == "smooth":
+            return self._smooth_noise(n_rows)
+        concordance, count = self.scaled_part.deviations
+        out: list[Quantity] = [
+            ("concordance_std_error", concordance, "standard deviation of the noise in the scaled count of pairs"),
+            ("count_std_error", count, "standard deviation of the noise in the rows of a level"),
+        ]
+        if n_rows is not None:
+            half = max(1.0, n_rows / 2)
+            sorted_pairs = NoisyConcordance(half * half / max(1.0, 2 * half - 1), half, half)
+            error = standard_error(self.stored(sorted_pairs))
+            out.append(("auc_std_error", error, "that of the noise in the area, were levels even and the area 0 or 1"))
+        return out
+
+    def stored(self, drawn: NoisyConcordance) -> ScaledArea:
+        """Return noisy numbers with what is known about their noise."""
+        errors, reaches = self.scaled_part.deviations, self.scaled_part.reaches(FAILURE)
+        return {
+            "concordance": drawn.concordance,
+            "positives": drawn.positives,
+            "negatives": drawn.negatives,
+            "concordance_error": errors[0],
+            "count_error": errors[1],
+            "concordance_reach": reaches[0],
+            "count_reach": reaches[1],
+        }
+
+    def _smooth_noise(self, n_rows: int | None) -> list[Quantity]:
         if n_rows is None:
             return [("auc_median_error", 1.0, "median size of the noise on the area at worst; give n_rows for more")]
         error = area_noise(n_rows // 2, self.epsilon, self.neighbours, self.max_rows_per_unit)
@@ -83,10 +179,14 @@ class AucCall(ScoreCall):
         """Return the draw of the area."""
         plan = self.plan
         negative, positive = self.counts(statistic)
+        levels = list(self.levels)
+        if plan.method == "smooth":
+            smooth: SmoothNoise = plan.measurement["area"]
+            return lambda: {"auc": float(smooth.draw_area(negative, positive)), "levels": levels}
+        exact = Concordance.of(negative, positive)
 
-        def draw() -> dict[str, Json]:
-            part: SmoothNoise = plan.measurement["area"]
-            area = part.draw_area(negative, positive)
-            return {"auc": float(area), "levels": list(self.levels)}
+        def draw() -> Json:
+            found: Any = plan.stored(plan.scaled_part.draw(exact))
+            return {**found, "levels": levels}
 
         return draw

@@ -50,6 +50,7 @@ from dpsql.mechanisms.quantile import halving_levels
 from dpsql.noise.cauchy import LazyCauchy
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import Bounds, exp_bounds
+from dpsql.statistics.auc import Concordance
 
 # A larger share is not used: the noise is already 1e-14 S, and constants need only a few digits.
 _LARGEST_EPSILON = Fraction(64)
@@ -384,12 +385,9 @@ def area_under_curve(negatives: NDArray[np.int64], positives: NDArray[np.int64])
     area : Fraction
         In [0, 1]: the chance that a positive row has a larger score than a negative one, a tie counting half.
     """
-    below = twice = 0
-    for less, more in zip(negatives.tolist(), positives.tolist(), strict=True):
-        twice += more * (2 * below + less)
-        below += less
-    pairs = below * int(positives.sum())
-    return Fraction(twice, 2 * pairs) if pairs else Fraction(1, 2)
+    exact = Concordance.of(negatives, positives)
+    pairs = exact.positives * exact.negatives
+    return Fraction(exact.balance + pairs, 2 * pairs) if pairs else Fraction(1, 2)
 
 
 def smooth_area(

@@ -107,9 +107,25 @@ class GroupedIntervals(Groups):
 
 
 class Area(TypedDict):
-    """The area under a curve."""
+    """The area under a curve, with noise of its own."""
 
     auc: float
+
+
+class ScaledArea(TypedDict):
+    """The noisy numbers that an area is read from; see `dpsql.released.auc`.
+
+    Of each there is the standard deviation of its noise, and the reach of its error: it is larger with a chance of at
+    most 1/60.
+    """
+
+    concordance: float
+    positives: float
+    negatives: float
+    concordance_error: float
+    count_error: float
+    concordance_reach: float
+    count_reach: float
 
 
 class RocRow(TypedDict):

@@ -15,6 +15,7 @@ from dpsql.released.results import (
     GroupedIntervals,
     GroupedQuantiles,
     Groups,
+    ScaledArea,
 )
 
 if TYPE_CHECKING:
@@ -141,8 +142,10 @@ def _roc(result: Curve) -> Rows:
     return roc_rows(result)
 
 
-def _area(result: Area) -> Rows:
-    return [{"auc": result["auc"]}]
+def _area(result: Area | ScaledArea) -> Rows:
+    from dpsql.released.auc import area_rows
+
+    return area_rows(result)
 
 
 def _confusion(result: Curve) -> Rows:
@@ -214,7 +217,7 @@ QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value"
 INTERVAL = Shape("interval", {KEYS: "VARCHAR[]", "lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
 METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
 ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
-AREA = Shape("area", {"auc": "DOUBLE"}, _area)
+AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | {"verdict": "VARCHAR"}, _area)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 _RATES = ("accuracy", "precision", "recall", "f1")
 CONFUSION = Shape("confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion)

@@ -12,9 +12,11 @@ import pytest
 
 from dpsql.mechanisms.smooth import cauchy_scale, default_beta
 from dpsql.testing import check_exhaustively
-from dpsql.testing.neighbours import RELATIONS, Relation
+from dpsql.testing.neighbours import RELATIONS, Relation, neighbouring_pairs
 from support.broken.roc import (
     closed_medians_law,
+    middle_label_concordance,
+    noisy_divisor_law,
     present_cells_law,
     rank_split_medians_law,
     scaled_for_units_law,
@@ -143,6 +145,21 @@ def test_area(relation: Relation) -> None:
     assert 0.5 < loss(law(relation), rows, 5, relation) <= 1
     if relation == "replace":
         assert loss(law("add_remove"), rows, 5, "replace") > 1.2
+
+
+def test_third_label_between_the_classes() -> None:
+    rows = [(label, cell) for label in (None, False, True) for cell in range(3)]
+    losses = []
+    for pair in neighbouring_pairs(rows, 3, "add_remove"):
+        (one, *counts), (other, *others) = (middle_label_concordance(table) for table in pair)
+        moved = sum(abs(a - b) for a, b in zip(counts, others, strict=True))
+        losses.append(0.6 * float(abs(one - other)) + 0.4 * moved)
+    assert max(losses) == pytest.approx(1.3)
+
+
+def test_divided_by_the_noisy_rows() -> None:
+    rows = [((label, cell),) for label in (False, True) for cell in range(2)]
+    assert loss(lambda rows: noisy_divisor_law(rows, epsilon=ONE, reach=5), rows, 4, "add_remove") == pytest.approx(2.2)
 
 
 def test_laws_sum_to_one() -> None:

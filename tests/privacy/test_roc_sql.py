@@ -33,11 +33,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fixed, toeplitz": ("dp_roc", {"thresholds": "fixed", "curve": "toeplitz", "delta": 1e-5}),
     "smooth_medians": ("dp_roc", {"thresholds": "smooth_medians", "n_thresholds": 3, "cells": 64}),
     "auc": ("dp_auc", {"cells": 50}),
+    "auc, gaussian": ("dp_auc", {"cells": 50, "delta": 1e-5}),
+    "auc, smooth": ("dp_auc", {"cells": 50, "method": "smooth"}),
     "confusion": ("dp_confusion", {"thresholds": [0.25, 0.5, 0.9]}),
     "confusion, gaussian": ("dp_confusion", {"delta": 1e-6}),
 }
-# With Laplace noise on every count: the counts alone reach what they may.
-TIGHT = [name for name, (_, given) in CASES.items() if "delta" not in given and name != "auc"]
+# With Laplace noise on counts alone, which reach what they may.
+TIGHT = [name for name, (_, given) in CASES.items() if "delta" not in given and not name.startswith("auc")]
 UNIT = {"privacy_unit": "owner", "max_rows_per_unit": 3}
 LEVELS = {"target_levels": ["no", "yes"]}
 # Two thirds of the labels are levels.
@@ -93,7 +95,7 @@ def assert_covered(name: str, loss: RocLoss) -> None:
     assert loss.epsilon <= EPSILON * share * (1 + 1e-9)
     plan = FUNCTIONS[CASES[name][0]].plan.from_arguments("t", {"label": "l", "score": "s", "epsilon": EPSILON, **given})
     assert loss.mu <= float(plan.mu) * (1 + 1e-9)
-    assert gaussian_covers(plan.mu, plan.count_epsilon, plan.delta)
+    assert gaussian_covers(plan.mu, getattr(plan, "count_epsilon", plan.epsilon), plan.delta)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -113,7 +115,9 @@ def test_rows(connection: Any, name: str, relation: Relation) -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", ["recursive", "recursive, gaussian", "smooth_medians", "auc", "confusion"])
+@pytest.mark.parametrize(
+    "name", ["recursive", "recursive, gaussian", "smooth_medians", "auc", "auc, gaussian", "auc, smooth", "confusion"]
+)
 def test_units(connection: Any, name: str, relation: Relation) -> None:
     """All rows of a privacy unit, of which three count."""
     sql = call(name, neighbours=relation, **UNIT)
@@ -128,6 +132,8 @@ Rows = list[tuple[int, int, float, int]]
 FLIP: tuple[Rows, Rows] = ([(1, 0, 0.5, 1)], [(1, 1, 0.5, 1)])
 ONE_MORE: tuple[Rows, Rows] = ([(1, 0, 0.3, 5)], [(1, 0, 0.3, 5), (2, 1, 0.7, 1)])
 THREE_MORE: tuple[Rows, Rows] = ([(1, 0, 0.3, 3)], [(1, 0, 0.3, 3), (2, 1, 0.7, 3)])
+LOWERED: tuple[Rows, Rows] = ([(1, 1, 0.5, 1), (2, 0, 0.1, 1)], [(1, 1, 0.5, 1), (2, 0, 0.9, 1)])
+SWAPPED: tuple[Rows, Rows] = ([(1, 0, 0.3, 1), (2, 1, 0.7, 1)], [(1, 0, 0.3, 1), (2, 0, 0.7, 1)])
 REPLACED = {"neighbours": "replace"}
 # All but nothing of an epsilon of 2 for the medians.
 MEDIANS = {"threshold_share": 0.999999, "epsilon": 2}
@@ -148,16 +154,20 @@ FAULTS: dict[str, tuple[str, dict[str, Any], tuple[Rows, Rows]]] = {
     "halves by rank": ("smooth_medians", MEDIANS, (cells(0, 22, 22, 24, 63), cells(0, 22, 22, 24, 42, 63))),
     "total epsilon at every level": ("smooth_medians", MEDIANS, (cells(2, 23), cells(2, 23, 23))),
     "noise multiplied for units": ("smooth_medians", {"n_thresholds": 1, **UNIT}, THREE_MORE),
+    "counts of the table": ("auc", {}, ONE_MORE),
+    "concordance for one row": ("auc", UNIT, THREE_MORE),
+    "both counts at all of their share": ("auc", REPLACED, SWAPPED),
+    "concordance of replaced rows as of added ones": ("auc", REPLACED, LOWERED),
     "area for one row": (
-        "auc",
+        "auc, smooth",
         UNIT,
         ([(1, 1, 0.5, 1), (2, 0, 0.1, 1)], [(1, 1, 0.5, 1), (2, 0, 0.1, 1), (3, 0, 0.9, 3)]),
     ),
     "steps of added rows under replace": ("smooth_medians", {**MEDIANS, **REPLACED}, (cells(31), cells(63))),
     "constant of added rows under replace": (
-        "auc",
+        "auc, smooth",
         REPLACED,
-        ([(1, 1, 0.5, 1), (2, 0, 0.1, 1)], [(1, 1, 0.5, 1), (2, 0, 0.9, 1)]),
+        LOWERED,
     ),
 }
 
@@ -206,9 +216,16 @@ AUDITS: dict[str, tuple[str, tuple[Rows, Rows], float, float]] = {
         0.5,
     ),
     "auc": (
-        "SELECT dp_auc(label, score, epsilon := 3, neighbours := 'replace', {more})[1].auc > 0.5 "
+        "SELECT coalesce(dp_auc(label, score, epsilon := 8, cells := 8, {more})[1].auc > 0.5, false) "
         "FROM t, range({{count}}) AS r(copy) GROUP BY copy",
-        ([(1, 1, 0.5, 1), (2, 0, 0.1, 1)], [(1, 1, 0.5, 1), (2, 0, 0.9, 1)]),
+        ([(1, 1, 0.5, 4), (2, 0, 0.1, 1)], [(1, 1, 0.5, 4), (2, 0, 0.1, 1), (3, 0, 0.9, 1)]),
+        8.0,
+        0.5,
+    ),
+    "auc, smooth": (
+        "SELECT dp_auc(label, score, epsilon := 3, neighbours := 'replace', method := 'smooth', {more})[1].auc > 0.5 "
+        "FROM t, range({{count}}) AS r(copy) GROUP BY copy",
+        LOWERED,
         3.0,
         0.5,
     ),

@@ -7,15 +7,19 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
 
+from dpsql.contract.relation import relation_of
+from dpsql.mechanisms.auc import ConcordanceNoise
 from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, laplace_scale, prefix_strategy
 from dpsql.mechanisms.smooth import area_bound, area_under_curve, default_beta, median_bound
+from dpsql.statistics.auc import Concordance, concordance_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
-from support.laws.roc import area, area_smooth_bound, lower_median, smooth_median_bound
+from support.laws.roc import area, area_smooth_bound, concordance, lower_median, smooth_median_bound
 
 LABELLED: list[Row] = [(label, cell) for label in (False, True) for cell in range(3)]
 BETAS = [Fraction(1, 50), Fraction(1, 2), Fraction(2)]
@@ -173,3 +177,102 @@ def test_the_area_s_constant_of_add_remove_does_not_cover_replace() -> None:
     first, second = ((False, 0), (True, 1)), ((False, 2), (True, 1))
     assert abs(area(first) - area(second)) == 1
     assert area_bound(1, "add_remove", default_beta(Fraction(1))).bounds(9)[1] < 0.6 * 10**9
+
+
+# --- the scaled concordance: rows of two classes and of none
+
+ANY_LABEL: list[Row] = [*LABELLED, (None, 0)]
+BITS = 20
+
+
+def concordance_of(table: Table) -> Concordance:
+    counts = histograms(tuple(row for row in table if row[0] is not None))
+    return Concordance.of(*counts)
+
+
+@cache
+def numbers_of(table: Table) -> tuple[int, int, int]:
+    exact = concordance_of(table)
+    return exact.scaled(BITS), exact.positives, exact.negatives
+
+
+def steps(domain: Sequence[Row], most: int, relation: Relation) -> Counter[tuple[int, int]]:
+    """Return by the changes of both counts how far the concordance moves at most, in units of ``2**-20``."""
+    found: Counter[tuple[int, int]] = Counter()
+    for pair in neighbouring_pairs(domain, most, relation):
+        one, other = (numbers_of(tuple(sorted(table, key=str))) for table in pair)
+        moved = tuple(sorted(abs(a - b) for a, b in zip(one[1:], other[1:], strict=True)))
+        found[moved] = max(found[moved], abs(one[0] - other[0]))  # type: ignore[index]
+    return found
+
+
+def test_concordance_is_the_definition() -> None:
+    for size in range(6):
+        for table in itertools.combinations_with_replacement(ANY_LABEL, size):
+            exact, rows = concordance_of(table), [row for row in table if row[0] is not None]
+            scaled = concordance(rows)
+            assert exact.scaled(BITS) == math.floor(scaled * (1 << BITS) + Fraction(1, 2))
+            if exact.positives and exact.negatives:
+                per = Fraction(len(rows) - 1, 2 * exact.positives * exact.negatives)
+                assert area(rows) == Fraction(1, 2) + scaled * per
+
+
+@pytest.mark.parametrize("most", [5, pytest.param(6, marks=pytest.mark.slow)])
+def test_steps_of_the_concordance(most: int) -> None:
+    """All tables: a row is worth 1 and one count; a replaced one 2 in its class, 1 and both counts from class to class."""
+    one = 1 << BITS
+    assert steps(ANY_LABEL, most, "add_remove") == {(0, 1): one, (0, 0): 0}
+    assert steps(ANY_LABEL, most, "replace") == {(0, 0): 2 * one, (0, 1): one, (1, 1): one}
+    assert concordance_sensitivity(relation_of("add_remove")) == 1
+    assert concordance_sensitivity(relation_of("replace")) == 2
+
+
+def loss_of(part: ConcordanceNoise, first: Table, second: Table) -> float:
+    """Return the loss between two tables: an epsilon, or the square of a mu."""
+    one, other = (np.array(part_numbers(part, table), dtype=object) for table in (first, second))
+    moves = [float(abs(a - b)) for a, b in zip(one, other, strict=True)]
+    if part.mu is None:
+        scales = [float(part.scales[0]), *[float(part.scales[1])] * 2]
+        return math.fsum(move / scale for move, scale in zip(moves, scales, strict=True))
+    deviations = [part.deviations[0] * 2.0**part.bits, *[part.deviations[1]] * 2]
+    return math.fsum((move / deviation) ** 2 for move, deviation in zip(moves, deviations, strict=True))
+
+
+def part_numbers(part: ConcordanceNoise, table: Table) -> tuple[int, int, int]:
+    exact = concordance_of(table)
+    return exact.scaled(part.bits), exact.positives, exact.negatives
+
+
+def noise_of(relation: Relation, mu: Fraction | None, rows: int = 1) -> ConcordanceNoise:
+    delta = None if mu is None else Fraction(1, 10**6)
+    return ConcordanceNoise("area", Fraction(1), delta, mu, relation, rows)
+
+
+@pytest.mark.parametrize("mu", [None, Fraction(1)])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_loss_of_the_concordance(relation: Relation, mu: Fraction | None) -> None:
+    """All of the loss is spent by some pair, and never more."""
+    part = noise_of(relation, mu)
+    worst = max(loss_of(part, *pair) for pair in neighbouring_pairs(ANY_LABEL, 4, relation))
+    assert 0.999 < worst <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("mu", [None, Fraction(1)])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_loss_of_the_concordance_for_units(relation: Relation, mu: Fraction | None) -> None:
+    """Units of at most two rows, next to at most two rows of others."""
+    part = noise_of(relation, mu, 2)
+    tables = [t for size in range(3) for t in itertools.combinations_with_replacement(ANY_LABEL, size)]
+    worst = 0.0
+    for rest in tables:
+        pairs = ((t, ()) for t in tables) if relation == "add_remove" else itertools.combinations(tables, 2)
+        worst = max(worst, *(loss_of(part, (*rest, *one), (*rest, *other)) for one, other in pairs))
+    assert 0.6 < worst <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10**9), Fraction(1), Fraction(10**6)])
+@pytest.mark.parametrize("rows", [1, 10**6])
+def test_the_unit_of_the_concordance_is_public_and_fits(epsilon: Fraction, rows: int) -> None:
+    part = ConcordanceNoise("area", epsilon, None, None, "replace", rows)
+    assert part.bits == 0 or part.scales[0] <= 1 << 47
+    assert part.bits == 20 or part.scales[0] * 2 > 1 << 47

@@ -547,7 +547,14 @@ def curves() -> Iterator[Case]:
         "medians of units": {"thresholds": "smooth_medians", "n_thresholds": 7, **UNIT},
     }
     yield from _options_of("dp_roc", "scored", given, ways)
-    yield from _options_of("dp_auc", "scored", given, {"few cells": {"cells": 4}})
+    ways = {
+        "few cells": {"cells": 4},
+        "gaussian": {"delta": 1e-5},
+        "gaussian of units, replace": {"delta": 1e-5, **REPLACE, **UNIT},
+        "smooth": {"method": "smooth"},
+        "smooth of units": {"method": "smooth", **UNIT},
+    }
+    yield from _options_of("dp_auc", "scored", given, ways)
     some = [0.0, 0.1, 0.5, 2 / 3, 1.0]
     ways = {"thresholds": {"thresholds": some}, "thresholds of units": {"thresholds": some, **UNIT}}
     for curve in ("identity", "tree", "wavelet", "toeplitz"):
@@ -770,6 +777,8 @@ def estimates() -> Iterator[Case]:
         "dp_roc": {"epsilon": 1, "n_rows": 5000, "n_thresholds": 15, "curve": "tree"},
         "dp_roc, gaussian of units": {"epsilon": 1, "n_rows": 5000, "delta": 1e-6, "max_rows_per_unit": 3},
         "dp_auc": {"epsilon": 1, "n_rows": 5000},
+        "dp_auc, gaussian": {"epsilon": 1, "n_rows": 5000, "delta": 1e-6},
+        "dp_auc, smooth": {"epsilon": 1, "n_rows": 5000, "method": "smooth"},
         "dp_confusion": {"epsilon": 1, "n_rows": 5000, "thresholds": [0.2, 0.5]},
     }
     for name, given in ways.items():

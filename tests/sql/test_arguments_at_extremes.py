@@ -206,7 +206,11 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**SCORED, "thresholds": "'smooth_medians'", "curve": "'tree'", "threshold_share": "0.1"},
         {**SCORED, "thresholds": "'fixed'", "curve": "'wavelet'", "n_thresholds": "3"},
     ],
-    "dp_auc": [SCORED, {**SCORED, **BOUNDS, **UNIT, "cells": "64"}],
+    "dp_auc": [
+        SCORED,
+        {**SCORED, **BOUNDS, **UNIT, **DELTA, "cells": "64"},
+        {**SCORED, **UNIT, "method": "'smooth'"},
+    ],
     "dp_confusion": [SCORED, {**SCORED, **BOUNDS, **UNIT, **DELTA, "thresholds": "[0.25, 0.5]", "curve": "'toeplitz'"}],
 }
 # What the aggregate forms are called with, and the arguments that a table alone has.

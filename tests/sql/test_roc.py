@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score, roc_curve
 
 import dpsql
@@ -110,12 +111,24 @@ def test_a_threshold_is_where_the_cell_of_the_median_ends(thresholds: str, cells
         assert draw_once(chosen_cells, plan, counts).tolist() == ([end] if end < cells else [])
 
 
+def numbers(function: str, found: Any) -> NDArray[np.float64]:
+    """Return what is not a verdict."""
+    return np.array([row[:4] if function == "dp_auc" else row for row in found], dtype=float)
+
+
 def test_a_huge_epsilon_gives_the_exact_area(con: Any) -> None:
     y, p = columns()
-    [(auc,)] = rows(con, "dp_auc")
+    [(auc, error, lower, upper, verdict)] = rows(con, "dp_auc")
+    assert lower <= auc <= upper <= lower + 1e-5
+    assert (error < 1e-5, verdict) == (True, "clear")
     assert auc == pytest.approx(roc_auc_score(y, np.floor(p * 4096)), abs=1e-5)
-    [(coarse,)] = rows(con, "dp_auc", more="cells := 4")
+    [(coarse, *_)] = rows(con, "dp_auc", more="cells := 4")
     assert coarse == pytest.approx(roc_auc_score(y, np.floor(p * 4)), abs=1e-5)
+    [(gaussian, *_)] = rows(con, "dp_auc", more="delta := 1e-6")
+    assert gaussian == pytest.approx(auc, abs=1e-3)
+    [(smooth, *rest)] = rows(con, "dp_auc", more="method := 'smooth'")
+    assert smooth == pytest.approx(auc, abs=1e-5)
+    assert rest == [None, None, None, "not measured"]
 
 
 @pytest.mark.parametrize("more", ["", ", delta := 1e-6, curve := 'toeplitz'"])
@@ -143,10 +156,10 @@ def test_labels_of_every_kind(con: Any, function: str, label: str) -> None:
     fixed = {"dp_roc": "thresholds := 'fixed'", "dp_auc": "", "dp_confusion": "thresholds := [0.2, 0.7]"}[function]
     joined = ", ".join(part for part in (fixed, "target_levels := ['no', 'yes']" if "yes" in label else "") if part)
     expected, found = rows(con, function, more=fixed), rows(con, function, "typed", more=joined)
-    assert np.array(found, dtype=float) == pytest.approx(np.array(expected, dtype=float), abs=1e-3, nan_ok=True)
+    assert numbers(function, found) == pytest.approx(numbers(function, expected), abs=1e-3, nan_ok=True)
     if function == "dp_auc":
         first, second = {"y": ("false", "true"), LABELS[2]: ("'no'", "'yes'")}.get(label, ("0", "1"))
-        [(turned,)] = rows(con, function, "typed", more=f"target_levels := [{second}, {first}]")
+        [(turned, *_)] = rows(con, function, "typed", more=f"target_levels := [{second}, {first}]")
         assert turned == pytest.approx(1 - expected[0][0], abs=1e-5)
 
 
@@ -179,8 +192,8 @@ def test_odd_rows(con: Any, form: str) -> None:
     # Other bounds: the middle is 0, and 7 is inside.
     wide = {"true_positives": 2, "false_positives": 0, "false_negatives": 2, "true_negatives": 3}
     assert one_row(con, source, 5, "lower := -10, upper := 10") == wide
-    [(auc,)] = rows(con, "dp_auc", source)
-    assert auc == pytest.approx(1)
+    [(auc, *_)] = rows(con, "dp_auc", source)
+    assert auc == pytest.approx(1, abs=1e-3)
     if form == "frame":
         con.unregister("odd")
     else:
@@ -206,12 +219,13 @@ def test_one_level_or_no_row(con: Any, where: str, epsilon: float) -> None:
     con.execute(f"CREATE OR REPLACE VIEW part AS FROM t WHERE {where}")
     curve = rows(con, "dp_roc", "part", epsilon)
     assert (curve[0], curve[-1]) == ((math.inf, 0, 0), (0, 1, 1))
-    [(auc,)] = rows(con, "dp_auc", "part", epsilon)
-    assert 0 <= auc <= 1
+    [(auc, _, lower, upper, verdict)] = rows(con, "dp_auc", "part", epsilon)
+    assert 0 <= lower < upper <= 1
+    assert (auc is None) == (verdict == "undetermined")
     [matrix] = rows(con, "dp_confusion", "part", epsilon)
     assert all(count >= 0 for count in matrix[1:5])
     if epsilon == HUGE:
-        assert auc == pytest.approx(0.5)
+        assert auc == pytest.approx(0.5, abs=1e-3)
         assert [row[1] for row in curve] == pytest.approx([row[2] for row in curve]), "the diagonal"
         assert matrix[5] is None or 0 <= matrix[5] <= 1
 
@@ -227,8 +241,8 @@ def test_aggregate_form(con: Any, function: str) -> None:
     groups = con.execute(f"SELECT id % 3 AS g, {aggregate(function, more)} FROM t GROUP BY g ORDER BY g").fetchall()
     for group, found in groups:
         con.execute(f"CREATE OR REPLACE VIEW part AS FROM t WHERE id % 3 = {group}")
-        expected = np.array(rows(con, function, "part", more=more[2:]), dtype=float)
-        assert np.array([list(row.values()) for row in found], dtype=float) == pytest.approx(expected, abs=1e-3)
+        expected = numbers(function, rows(con, function, "part", more=more[2:]))
+        assert numbers(function, [list(row.values()) for row in found]) == pytest.approx(expected, abs=1e-3)
     [(empty,)] = con.execute(f"SELECT {aggregate(function, more)} FROM t WHERE false").fetchall()
     assert len(empty) == (17 if function == "dp_roc" else 1)
     odd = "VALUES (true, NULL), (true, 'nan'::DOUBLE), (false, '-inf'::DOUBLE), (NULL, 0.3)"
@@ -295,6 +309,8 @@ def test_charges(con: Any) -> None:
         ("dp_roc", "delta := 1e-6, thresholds := 'fixed'", "(1, 1e-06)-DP"),
         ("dp_roc", "thresholds := 'smooth_medians'", "pure 1-DP"),
         ("dp_auc", "", "pure 1-DP"),
+        ("dp_auc", "delta := 1e-6", "(1, 1e-06)-DP"),
+        ("dp_auc", "method := 'smooth'", "pure 1-DP"),
         ("dp_confusion", "", "pure 1-DP"),
         ("dp_confusion", "delta := 1e-7", "(1, 1e-07)-DP"),
     ):
@@ -321,6 +337,10 @@ REFUSED = [
     ("dp_roc", "epsilon := 1e-12, thresholds := 'smooth_medians'", "P038"),
     ("dp_auc", "cells := 0", "P021"),
     ("dp_auc", "epsilon := 1e-15", "P038"),
+    ("dp_auc", "epsilon := 1e-15, method := 'smooth'", "P038"),
+    ("dp_auc", "epsilon := 1e-9, delta := 1e-9", "P038"),
+    ("dp_auc", "method := 'cauchy'", "P005"),
+    ("dp_auc", "method := 'smooth', delta := 1e-6", "P045.*delta"),
     ("dp_confusion", "thresholds := []", "P032"),
     ("dp_confusion", "thresholds := [0.5, 0.5]", "P032"),
     ("dp_confusion", "thresholds := [0.5, 1.5]", "P032"),
@@ -362,7 +382,11 @@ def test_estimates() -> None:
         mean = math.sqrt(np.square(stored.std_error).mean())
         assert found["count_std_error"] == pytest.approx(mean, rel=1e-6)
         assert found["rate_std_error"] == pytest.approx(mean / 500, rel=1e-6)
-    auc = AucPlan.from_arguments("t", given)
+    assert {name for name, *_ in AucPlan.from_arguments("t", given).noise(0, None)} == {
+        "concordance_std_error",
+        "count_std_error",
+    }
+    auc = AucPlan.from_arguments("t", {**given, "method": "smooth"})
     assert {name: value for name, value, _ in auc.noise(0, 600)}["auc_median_error"] == pytest.approx(
         0.9595 / 300, rel=1e-3
     )

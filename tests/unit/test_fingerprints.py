@@ -142,8 +142,13 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "dp_auc",
-        {**SCORED, **UNIT, "row_id": "id", "cells": 128},
+        {**SCORED, **UNIT, "row_id": "id", "cells": 128, "method": "smooth"},
         "fe069daa904b2d8a1aaf9fb9ba1b1fccf581920589973d71feece48b8af5b2a5",
+    ),
+    (
+        "dp_auc",
+        {**SCORED, "delta": 1e-6},
+        "9b63aee6fdfc979d0f60c6731eacd4ee4c70dfa2d8faa5ce948a22d1583306f9",
     ),
     (
         "dp_confusion",

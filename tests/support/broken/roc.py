@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.functions import roc as summary
-from dpsql.mechanisms import parts, prefix_sums, smooth
+from dpsql.mechanisms import auc, parts, prefix_sums, smooth
 from dpsql.mechanisms.smooth import step_epsilon
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
@@ -29,6 +29,7 @@ from support.laws.roc import (
     Labelled,
     best_beta,
     calibrated,
+    concordance,
     discrete_laplace_law,
     least_scale,
     lower_median,
@@ -185,6 +186,62 @@ def present_cells_law(
     return found
 
 
+def middle_label_concordance(rows: Sequence[tuple[bool | None, int]]) -> tuple[Fraction, int, int]:
+    """Return a concordance that counts rows of neither class as midway between the classes, and both counts.
+
+    Parameters
+    ----------
+    rows : sequence of (bool or None, int)
+        Label and cell.
+
+    Notes
+    -----
+    - **What is wrong**: with three levels a row has pairs with all others, and moves the concordance by up to 3/2 of
+      what the noise is for.
+    - **Caught by**: the loss of all pairs of tables.
+    - **Counter-example**: shares of 3/5 and 2/5 under add_remove, at most 3 rows: loss 1.3 epsilon.
+    """
+    codes = [{None: 0, False: -1, True: 1}[label] for label, _ in rows]
+    signs = [_sign(codes[i] - codes[j]) * _sign(rows[i][1] - rows[j][1]) for j in range(len(rows)) for i in range(j)]
+    scaled = Fraction(sum(signs), len(rows) - 1) if len(rows) > 1 else Fraction(0)
+    return scaled, codes.count(1), codes.count(-1)
+
+
+def noisy_divisor_law(rows: Labelled, *, epsilon: Fraction, reach: int) -> dict[tuple[int, int, int], float]:
+    """Return the law of a concordance that is divided by the noisy number of rows less one, and of both counts.
+
+    Parameters
+    ----------
+    rows : sequence of (bool, int)
+        Label and cell.
+    epsilon : Fraction
+        The claim, for add_remove.
+    reach : int
+        How far the numbers go.
+
+    Notes
+    -----
+    - **What is wrong**: one row moves the balance by as many pairs as the other class has rows. Only the true number of
+      rows is never smaller; given a small noisy one, the concordance moves by more than 1.
+    - **Caught by**: `check_exhaustively`.
+    - **Counter-example**: epsilon = 1, at most 4 rows: loss 2.2 epsilon.
+    """
+    labels = [label for label, _ in rows]
+    balance = int(concordance(rows) * (len(rows) - 1)) if rows else 0
+    by_count = 1 / (0.4 * float(epsilon))
+    laws = [discrete_laplace_law(labels.count(level), by_count, reach=reach) for level in (True, False)]
+    found: dict[tuple[int, int, int], float] = {}
+    for (x, p), (y, q) in itertools.product(laws[0].items(), laws[1].items()):
+        scaled = balance // max(1, x + y - 1)
+        for value, chance in discrete_laplace_law(scaled, 1 / (0.6 * float(epsilon)), reach=reach).items():
+            found[value, x, y] = p * q * chance
+    return found
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
 def _counts_law(rows: Labelled, scale: float, reach: int) -> dict[tuple[int, int], float]:
     counts = Counter(label for label, _ in rows)
     laws = [discrete_laplace_law(counts[level], scale, reach=reach) for level in (False, True)]
@@ -289,6 +346,15 @@ BROKEN_ROC: dict[str, tuple[Patch, ...]] = {
     "noise multiplied for units": (
         (smooth, "step_epsilon", _row_epsilon),
         (smooth, "cauchy_scale", lambda epsilon, beta: 3 * _real_cauchy_scale(epsilon, beta)),
+    ),
+    "counts of the table": ((auc, "class_sensitivity", lambda relation: Fraction(1, 10**6)),),
+    "concordance for one row": (
+        (auc, "concordance_sensitivity", lambda relation: relation.changes),
+        (auc, "class_sensitivity", lambda relation: relation.changes),
+    ),
+    "both counts at all of their share": ((auc, "_LAPLACE", (auc._LAPLACE[0], (Fraction(1), Fraction(1)))),),
+    "concordance of replaced rows as of added ones": (
+        (auc, "concordance_sensitivity", lambda relation: relation.rows),
     ),
     "area for one row": ((smooth, "step_epsilon", _row_epsilon),),
     "steps of added rows under replace": ((smooth, "step_epsilon", _added_epsilon),),

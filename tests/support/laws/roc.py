@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.mechanisms import prefix_sums, quantile, smooth
+from dpsql.mechanisms import auc, prefix_sums, quantile, smooth
 from dpsql.testing.neighbours import Relation, Table, neighbouring_pairs
 from support.laws.quantile import Cells, Rows, Split, halving_law
 
@@ -215,6 +215,29 @@ def area(rows: Labelled) -> Fraction:
     return Fraction(twice, 2 * len(positives) * len(negatives))
 
 
+def concordance(rows: Labelled) -> Fraction:
+    """Return concordant less discordant pairs over the number of rows less one; 0 for fewer than two rows."""
+    positives, negatives = ([cell for label, cell in rows if label == chosen] for chosen in (True, False))
+    balance = sum((p > n) - (p < n) for p in positives for n in negatives)
+    return Fraction(balance, len(rows) - 1) if len(rows) > 1 else Fraction(0)
+
+
+def concordance_scales(epsilon: float, neighbours: str, max_rows_per_unit: int = 1) -> tuple[float, float]:
+    """Return the scales of Laplace noise on the concordance and on each count."""
+    m = max_rows_per_unit
+    return (
+        (m / (0.6 * epsilon), m / (0.4 * epsilon)) if neighbours == "add_remove" else (2 * m / epsilon, 4 * m / epsilon)
+    )
+
+
+def concordance_deviations(mu: float, neighbours: str, max_rows_per_unit: int = 1) -> tuple[float, float]:
+    """Return the standard deviations of Gaussian noise on the concordance and on each count."""
+    m = max_rows_per_unit
+    if neighbours == "add_remove":
+        return m / (0.8 * mu), m / (0.6 * mu)
+    return 2 * m / mu, math.sqrt(2) * m / (0.866 * mu)
+
+
 def area_smooth_bound(smaller: int, neighbours: str, beta: float) -> float:
     """Return the smooth sensitivity of the area: the maximum over all distances."""
     least = 2 if neighbours == "add_remove" else 1
@@ -321,7 +344,19 @@ def observe_roc(answers: Sequence[RocDraw] | None = None) -> Iterator[list[RocDr
         found.append(RocDraw("gaussian", statistic, math.sqrt(squared_mu / squared_sensitivity), answer))
         return answer
 
+    def with_laplace(values: list[int], scale: Fraction) -> Any:
+        answer = real["_with_laplace"](values, scale)
+        found.append(RocDraw("laplace", tuple(values), float(scale), answer))
+        return answer
+
+    def with_gaussian(values: list[int], squared_sensitivity: int, mu: Fraction) -> Any:
+        answer = real["_with_gaussian"](values, squared_sensitivity, mu)
+        found.append(RocDraw("gaussian", tuple(values), float(mu) / math.sqrt(squared_sensitivity), answer))
+        return answer
+
     places = {
+        "_with_laplace": (auc, with_laplace),
+        "_with_gaussian": (auc, with_gaussian),
         "select": (quantile, select),
         "cauchy_release": (smooth, cauchy),
         "_products": (prefix_sums, multiply),

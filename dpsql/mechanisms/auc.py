@@ -1,0 +1,206 @@
+"""Noise on the concordance of a score and on the rows of both classes, as one mechanism and one event.
+
+`dpsql.statistics.auc` has the statistic and the steps of one row. Every number gets independent noise for its own
+sensitivity at its share of the loss, epsilon (Laplace, ``sensitivity / (share epsilon)``) or mu (Gaussian,
+``sensitivity / (share mu)``). With m rows per unit:
+
+==========  ========  ===============  =================  ================  ==============================
+relation    noise     share of T       scale of T         share of counts   scale of each count
+==========  ========  ===============  =================  ================  ==============================
+add_remove  Laplace   3/5              m / (.6 epsilon)   2/5               m / (.4 epsilon)
+add_remove  Gaussian  4/5              m / (.8 mu)        3/5               m / (.6 mu)
+replace     Laplace   1                2 m / epsilon      1/2               4 m / epsilon
+replace     Gaussian  1                2 m / mu           433/500           sqrt(2) m / (.866 mu)
+==========  ========  ===============  =================  ================  ==============================
+
+*Added or removed.* T moves by at most m, and the counts by at most m together. Losses are at most ``.6 + .4`` of
+epsilon, squared distances at most ``.64 + .36`` of ``mu**2``.
+
+*Replaced.* A step of one row spends at most ``epsilon / m``, or moves the numbers by at most ``mu / m`` standard
+deviations. A unit is at most m steps, whose distances add up at most.
+
+==========================  =========================  ===============================
+step                        of epsilon / m             of ``mu**2 / m**2``
+==========================  =========================  ===============================
+within a class              2/2 = 1                    ``(2/2)**2 = 1``
+to the other class          1/2 + 1/4 + 1/4 = 1        ``1/4 + (433/500)**2 <= 1``
+to or from no class,        1/2 + 1/4 = 3/4            ``1/4 + (433/500)**2 / 2 < 1``
+added or removed
+==========================  =========================  ===============================
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+
+from dpsql.contract.events import DiscreteLaplace, Event, GaussianDP
+from dpsql.contract.measurement import Part, sampled
+from dpsql.contract.relation import Relation, relation_of
+from dpsql.mechanisms.count_noise import LaplaceCountNoise
+from dpsql.mechanisms.gaussian import counting_unit, gaussian_counts
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.statistics.auc import (
+    Concordance,
+    class_sensitivity,
+    concordance_sensitivity,
+    squared_class_sensitivity,
+)
+
+# Shares of the concordance and of the counts. The square of the last one is below 3/4.
+_LAPLACE = ((Fraction(3, 5), Fraction(2, 5)), (Fraction(1), Fraction(1, 2)))
+_GAUSSIAN = ((Fraction(4, 5), Fraction(3, 5)), (Fraction(1), Fraction(433, 500)))
+# The concordance is a multiple of 2**-20, or of a coarser unit where noise would have more bits than this.
+_FINEST, _WIDEST = 20, 1 << 47
+
+
+@dataclass(frozen=True)
+class NoisyConcordance:
+    """The concordance and the rows of both classes, each with noise.
+
+    Attributes
+    ----------
+    concordance : float
+        T.
+    positives, negatives : float
+        In rows.
+    """
+
+    concordance: float
+    positives: float
+    negatives: float
+
+
+@dataclass(frozen=True)
+class ConcordanceNoise(Part):
+    """The concordance and the rows of both classes, as one mechanism.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    delta, mu : Fraction or None
+        With them the noise is Gaussian, and mu was calibrated for epsilon and delta; without them it is Laplace.
+    neighbours : {'add_remove', 'replace'}
+    max_rows_per_unit : int
+
+    Notes
+    -----
+    - **Guarantee**: Laplace, pure `epsilon`-DP; Gaussian, mu-GDP in the sense of `gaussian_mu`, hence (epsilon,
+      delta)-DP.
+    - **Neighbouring relation**: add or remove one unit, or replace one.
+    - **Sensitivity**: `dpsql.statistics.auc`; how the loss is shared, see the module's text.
+    - **Randomness**: exact integer samplers, operating-system entropy, no seed.
+    - **Assumes**: exact counts of rows; every row is in one cell of one class, by its values alone, or in none.
+    - **Does not protect**: running time, which depends on the noise.
+    """
+
+    epsilon: Fraction
+    delta: Fraction | None
+    mu: Fraction | None
+    neighbours: str
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        if self.delta is None or self.mu is None:
+            return DiscreteLaplace(self.epsilon)
+        return GaussianDP(self.mu, self.epsilon, self.delta)
+
+    @property
+    def relation(self) -> Relation:
+        """The neighbouring relation."""
+        return relation_of(self.neighbours, self.max_rows_per_unit)
+
+    @cached_property
+    def losses(self) -> tuple[Fraction, Fraction]:
+        """Epsilon or mu of the concordance and of the counts."""
+        whole, shares = (self.epsilon, _LAPLACE) if self.mu is None else (self.mu, _GAUSSIAN)
+        first, second = self.relation.pick(*shares)
+        return whole * first, whole * second
+
+    @cached_property
+    def bits(self) -> int:
+        """T is released in units of ``2**-bits``, which is public; then no noise has to be rounded."""
+        width = concordance_sensitivity(self.relation) / self.losses[0]
+        return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction]:
+        """Scales of Laplace noise: of the concordance in units of ``2**-bits``, and of each count."""
+        scaled, counted = self.losses
+        moved = concordance_sensitivity(self.relation) << self.bits
+        return moved / scaled, class_sensitivity(self.relation) / counted
+
+    @property
+    def _squares(self) -> tuple[int, int]:
+        """Squared L2 sensitivities: of the concordance in units of ``2**-bits``, and of the counts."""
+        moved = concordance_sensitivity(self.relation) << self.bits
+        return moved**2, squared_class_sensitivity(self.relation)
+
+    @cached_property
+    def deviations(self) -> tuple[float, float]:
+        """Standard deviations of the noise on T and on each count."""
+        if self.mu is None:
+            both = [laplace_deviation(scale) for scale in self.scales]
+        else:
+            both = [_gaussian_deviation(square, mu) for square, mu in zip(self._squares, self.losses, strict=True)]
+        return math.ldexp(both[0], -self.bits), both[1]
+
+    def reaches(self, failure: Fraction) -> tuple[float, float]:
+        """Return what the error of T, its rounding included, and that of a count exceed with that chance at most."""
+        rounding = math.ldexp(0.5, -self.bits)
+        if self.mu is None:
+            scaled, counted = (_laplace_reach(scale, failure) for scale in self.scales)
+            return math.ldexp(scaled, -self.bits) + rounding, float(counted)
+        # Of discrete noise that is so fine, as of the continuous one: to within a share of 2**-60.
+        normal = NormalDist().inv_cdf(1 - float(failure) / 2)
+        return normal * self.deviations[0] + rounding, normal * self.deviations[1]
+
+    @sampled
+    def draw(self, exact: Concordance) -> NoisyConcordance:
+        """Return the numbers with noise."""
+        scaled, counts = [exact.scaled(self.bits)], [exact.positives, exact.negatives]
+        if self.mu is None:
+            drawn = [
+                _with_laplace(numbers, scale) for numbers, scale in zip((scaled, counts), self.scales, strict=True)
+            ]
+        else:
+            given = zip((scaled, counts), self._squares, self.losses, strict=True)
+            drawn = [_with_gaussian(numbers, square, mu) for numbers, square, mu in given]
+        [concordance], [positives, negatives] = drawn
+        return NoisyConcordance(math.ldexp(concordance, -self.bits), positives, negatives)
+
+
+def _with_laplace(values: list[int], scale: Fraction) -> list[float]:
+    noise = discrete_laplace(scale, len(values)).tolist()
+    return [float(value + by) for value, by in zip(values, noise, strict=True)]
+
+
+def _with_gaussian(values: list[int], squared_sensitivity: int, mu: Fraction) -> list[float]:
+    integers = np.array(values, dtype=object)
+    release = gaussian_counts(integers, squared_sensitivity=squared_sensitivity, squared_mu=mu**2)
+    return [float(value) for value in release.values]
+
+
+def _gaussian_deviation(squared_sensitivity: int, mu: Fraction) -> float:
+    shift, sensitivity = counting_unit(squared_sensitivity, mu**2)
+    return math.ldexp(float(sensitivity / mu), -shift)
+
+
+def _laplace_reach(scale: Fraction, failure: Fraction) -> int:
+    """Return the least integer that the size of discrete Laplace noise exceeds with that chance at most.
+
+    Its chance to exceed k is ``2 a**(k + 1) / (1 + a)`` with ``a = exp(-1 / scale)``; doubles propose k.
+    """
+    width, noise = float(scale), LaplaceCountNoise(scale=scale)
+    steps = math.ceil(width * (math.log(2 / failure) - math.log1p(math.exp(-1 / width)))) - 1
+    found = max(0, steps)
+    while 2 * noise.tail(found + 1) > failure:
+        found += 1
+    return found

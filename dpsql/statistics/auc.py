@@ -1,0 +1,93 @@
+"""The scaled concordance of a score with a label, from which the area under the ROC curve follows, and two counts.
+
+There are n1 positive and n0 negative rows, ``n = n1 + n0``. S is the number of pairs of one row of each class in which
+the positive row has the larger score, less the number of those in which it has the smaller one; a tie counts 0. The
+*concordance* is ``T = S / (n - 1)``, and 0 if n < 2. Then::
+
+    area = 1/2 + T (n - 1) / (2 n1 n0)
+
+The area itself may move by 1/2 where a class is small. T does not, because S is divided by the size of the table:
+
+===========================  =========  ==========================  ==================================================
+step of one row              T by       (n1, n0) by                 why
+===========================  =========  ==========================  ==================================================
+added or removed             at most 1  1 in one of them            see below
+replaced, in its class       at most 2  nothing                     it has k <= n - 1 pairs, each of which moves S by 2
+replaced, in the other one   at most 1  1 in both of them           at most n0 pairs go, and n1 - 1 others come; n0 +
+                                                                    n1 - 1 = n - 1
+replaced by a row without a  at most 1  1 in one of them            it is removed
+class, or the other way
+===========================  =========  ==========================  ==================================================
+
+*Added.* Say the new row is positive; n1, n0, n and S are those of before. S moves by s with ``abs(s) <= n0``, and
+``abs(S) <= n1 n0``. T moves by ``s / n - S / (n (n - 1))``, hence by at most ``n0 (n - 1 + n1) / (n (n - 1))``. This is
+at most 1, as ``n0 (2 n - 1 - n0)`` is largest for n0 = n - 1 or n, where it is ``n (n - 1)``. For n < 2 it is plain.
+
+A row of neither class is in no pair and in neither count; n counts the others alone. So under replace n is not public:
+a label may become one of neither class. Coded midway between the classes instead, such a row would move T by up to 3/2.
+
+*Units.* The rows of a unit are up to `steps` such steps: under replace, a row for a row, and the rest added or removed.
+
+*Integers.* T is released in units of ``2**-bits``, rounded by ``floor(x + 1/2)``. Numbers that differ by at most an
+integer do so afterwards: the sensitivity is that of T times ``2**bits``, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.arrays import Longs
+from dpsql.contract.relation import Relation
+
+
+@dataclass(frozen=True)
+class Concordance:
+    """The exact integers behind an area; private.
+
+    Attributes
+    ----------
+    balance : int
+        S: concordant less discordant pairs.
+    positives, negatives : int
+        Rows of each class.
+    """
+
+    balance: int
+    positives: int
+    negatives: int
+
+    @classmethod
+    def of(cls, negatives: Longs, positives: Longs) -> Concordance:
+        """Return the concordance of counts.
+
+        Parameters
+        ----------
+        negatives, positives : ndarray of int64, shape (cells,)
+            Rows of each class in each cell, in ascending order of the score.
+        """
+        twice = below = 0
+        for less, more in zip(negatives.tolist(), positives.tolist(), strict=True):
+            twice += more * (2 * below + less)
+            below += less
+        rows = int(positives.sum())
+        return cls(twice - rows * below, rows, below)
+
+    def scaled(self, bits: int) -> int:
+        """Return T in units of ``2**-bits``, rounded to the nearest integer; 0 for fewer than two rows."""
+        others = self.positives + self.negatives - 1
+        return ((self.balance << (bits + 1)) + others) // (2 * others) if others > 0 else 0
+
+
+def concordance_sensitivity(relation: Relation) -> int:
+    """Return how far a privacy unit moves T: 1 for each row added or removed, 2 for each replaced one."""
+    return relation.norm(1)
+
+
+def class_sensitivity(relation: Relation) -> int:
+    """Return the L1 norm by which a privacy unit moves the counts of both classes."""
+    return relation.norm(1)
+
+
+def squared_class_sensitivity(relation: Relation) -> int:
+    """Return the squared L2 norm by which a privacy unit moves the counts of both classes."""
+    return relation.squared_norm(1, opposing=False)
