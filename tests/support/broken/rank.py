@@ -40,9 +40,9 @@ def range_of_two_levels_law(table: Table, *, epsilon: Fraction, **selection: Any
     - **What is wrong**: the range 2 holds for two levels alone. It does not for a numeric target, also one that
       happens to hold two values; nor for two levels beside a third value that is coded as 0 between -1 and 1.
     - **Caught by**: `check_exhaustively`, the log ratio of exact laws.
-    - **Counter-example**: epsilon = 1. Numeric: five rows (i, 0, i) and one row (-99, 1, 99) more move two scores 5/2
-      apart; loss 5/4. Third value as 0: rows (1, 0, -1) twice and (0, 0, 0) twice, and one row (2, 1, 1) more: 7/3;
-      loss 7/6.
+    - **Counter-example**: epsilon = 1, Gumbel noise, many copies of the first feature. Numeric: five rows (i, 0, i) and
+      one row (-99, 1, 99) more move two scores 5/2 apart; loss 5/4. Third value as 0: rows (1, 0, -1) twice and
+      (0, 0, 0) twice, and one row (2, 1, 1) more: 7/3; loss 7/6.
     """
     scores = [Fraction(abs(_score(table, feature)), max(1, len(table) - 1)) for feature in range(len(table[0]) - 1)]
     return _law(scores, _TWO_LEVELS, max(1, len(table) - 1), epsilon=epsilon, **selection)
@@ -59,7 +59,7 @@ def present_rows_law(table: Table, *, epsilon: Fraction, **selection: Any) -> di
       score by the order of n.
     - **Caught by**: the log ratio of exact laws on neighbours.
     - **Counter-example**: epsilon = 1; n rows of which two have feature a, which follows the target there. One row more,
-      which denies both, lowers its score from n/2 to (n + 1)/6: loss 0.97, 12.6 and 132 for n = 10, 100 and 1000.
+      which denies both, moves its score from n/2 to (n + 1)/6: loss 1.0, 13 and 133 for n = 10, 100 and 1000.
     """
     scores = []
     for feature in range(len(table[0]) - 1):
