@@ -1,7 +1,7 @@
 -- dp_sis(source, target := …, k := …, epsilon := …, lower := …, upper := …, …) → TABLE(rank BIGINT, feature VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_sis(x, y, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
--- nulls      NULL and NaN count as the middle of the bounds; values outside clip
+-- nulls      NULL and NaN count as the middle of the bounds; values outside clip; by rank they tie with every value
 -- twin       dpsql/functions/sis.py
 CREATE OR REPLACE TEMP MACRO dp_sis(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,

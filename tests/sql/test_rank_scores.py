@@ -37,7 +37,9 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     )
     opened.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [list(row) for row in ROWS])
     opened.execute("CREATE TABLE vectors AS SELECT [a, b, c] AS x, * FROM t")
-    cells = " UNION ALL ".join(f"SELECT id, unit, y, word, flag, '{name}' AS name, {name} AS v FROM t" for name in "abc")
+    cells = " UNION ALL ".join(
+        f"SELECT id, unit, y, word, flag, '{name}' AS name, {name} AS v FROM t" for name in "abc"
+    )
     opened.execute(f"CREATE TABLE cells AS {cells}")
     yield opened
     opened.close()
@@ -122,7 +124,9 @@ def test_scores_and_range_of_the_aggregate_form(
     ("target", "more", "spread"),
     [("y", {}, Fraction(5, 2)), ("flag", {}, 2), ("word", {"target_levels": ["no", "yes"]}, 2)],
 )
-def test_a_pipeline_without_bounds_ranks(con: Any, drawn: Drawn, target: str, more: dict[str, Any], spread: Any) -> None:
+def test_a_pipeline_without_bounds_ranks(
+    con: Any, drawn: Drawn, target: str, more: dict[str, Any], spread: Any
+) -> None:
     """The pipeline codes a third level as 0 for the fit, and it is missing for the selection all the same."""
     given = {**WIDE, **more, "k": 1, "epsilon": 2, "delta": 1e-6, "selector": "sis"}
     con.execute(f"FROM dp_pipeline('t', target := '{target}', {named(given)})").fetchall()
