@@ -88,9 +88,7 @@ FUNCTIONS: dict[str, Function] = {
     "dp_aggregate": Function(
         AggregatePlan, AggregateCall, AGGREGATED, "Release several aggregates of several columns as one."
     ),
-    "dp_sis": Function(
-        SisPlan, SisCall, RANKED, "Select k features privately by their covariance or rank correlation with the target."
-    ),
+    "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by covariance or rank correlation."),
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),
     "dp_two_stage": Function(
         TwoStagePlan, TwoStageCall, RANKED, "Select k features privately by votes of block-wise Lasso fits."
