@@ -120,10 +120,12 @@ class SisPlan(SelectionPlan):
     def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values; scores by rank use no bounds, neither given nor stated ones."""
         if cls.arguments["score"].read(given) == "rank":
-            centred = ("center",) if cls.arguments["center"].read(given) != "public" else ()
-            for name in (*(name for name in NOT_STATED if given[name] is not None), *centred):
+            unused = [name for name in NOT_STATED if given[name] is not None]
+            if cls.arguments["center"].read(given) != "public":
+                unused.append("center")
+            if unused:
                 raise ParameterError(
-                    "P045", f"{name} has no effect with score := 'rank', which compares values only. Leave it out."
+                    "P045", f"{unused[0]} has no effect with score := 'rank', which compares values only. Leave it out."
                 )
             stated = {name: value for name, value in stated.items() if name not in NOT_STATED}
         super()._fill(given, stated, of_table=of_table)
