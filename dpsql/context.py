@@ -131,7 +131,7 @@ class Context:
 
     @_releases("dp_sis")
     def dp_sis(self, source: object, **arguments: object) -> Release:
-        """Select k features privately by their cross product with the target."""
+        """Select k features privately by covariance or rank correlation."""
         return self._release_of("dp_sis", source, arguments)
 
     @_releases("dp_kendall")

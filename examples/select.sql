@@ -26,7 +26,11 @@ SELECT * FROM dp_sis('survey', target := 'responded', features := ['m1', 'm2', '
 SELECT * FROM dp_sis('survey', target := 'responded', features := ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7', 'm8'],
                      k := 3, epsilon := 1.0, release := 'first look');
 
--- The same over an array column, as an aggregate.
+-- Without any bounds: by rank correlation with the target.
+SELECT * FROM dp_sis('survey', target := 'responded', features := ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7', 'm8'],
+                     k := 3, epsilon := 0.5, score := 'rank');
+
+-- By covariance over an array column, as an aggregate.
 SELECT dp_sis([m1, m2, m3, m4, m5, m6, m7, m8], responded, n_features := 8, k := 3, epsilon := 1.0,
               lower := 0, upper := 100, dataset := 'survey')
 FROM survey;

@@ -89,8 +89,6 @@ class Plan(ABC):
     arguments: ClassVar[Signature]
     # The argument after which the aggregate form takes `n_features` and `names`; None keeps their position.
     names_after: ClassVar[str | None] = None
-    # Whether a numeric target needs bounds, because the statistic sums its coded values. Otherwise it is not coded.
-    target_needs_bounds: ClassVar[bool] = True
     # Whether the target has two public levels, by default false and true, or 0 and 1; other rows are ignored.
     target_is_label: ClassVar[bool] = False
     # The names under which this function takes the owner's stated bounds; None drops a bound.
@@ -160,6 +158,16 @@ class Plan(ABC):
     def relation(self) -> Relation:
         """The neighbouring relation."""
         return relation_of(self.neighbours, self.max_rows_per_unit)
+
+    @property
+    def target_needs_bounds(self) -> bool:
+        """Whether a numeric target needs bounds, because the statistic sums its coded values; else it is not coded."""
+        return True
+
+    @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return values for required arguments that the noise does not depend on, beside the given ones, by name."""
+        return cls.arguments.stand_ins
 
     @classmethod
     def _layout(cls, given: Mapping[str, object]) -> Layout:

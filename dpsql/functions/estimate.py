@@ -35,6 +35,7 @@ _ORDER = (
     "upper",
     "target_lower",
     "target_upper",
+    "target_levels",
     "row_norm",
     "rounds",
     "bounds_share",
@@ -119,7 +120,7 @@ def estimate(
     rows = None
     if n_rows is not None:
         rows = positive_integer("n_rows", n_rows, hint="Give a public number of rows.", most=MOST_ROWS)
-    given = kind.arguments.stand_ins
+    given = kind.stand_ins(arguments)
     if any(arguments.get(limit) is not None for limit in _PER_UNIT):
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:

@@ -29,7 +29,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side, known
-from dpsql.contract.plan import Plan, Quantity, SelectionPlan
+from dpsql.contract.plan import NOT_STATED, Plan, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
@@ -180,6 +180,8 @@ class PipelinePlan(Plan):
         given = {**self._shared, **own, **selector.fixed}
         if self.selector == "kendall":
             del given["blocks"]
+        if self.selector == "sis" and self.lower is None:  # ranks need no bounds, and nothing to centre
+            given = {**given, **NOT_STATED, "score": "rank", "center": None}
         return selector.plan.from_arguments(self.source, given)
 
     @cached_property

@@ -116,7 +116,7 @@ FUNCTIONS: dict[str, Function] = {
     "dp_crosstab": Function(
         CrosstabPlan, CrosstabCall, CROSSTAB, "Count the combinations of columns privately, with margins."
     ),
-    "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by their cross product with the target."),
+    "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by covariance or rank correlation."),
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),
     "dp_two_stage": Function(
         TwoStagePlan, TwoStageCall, RANKED, "Select k features privately by votes of block-wise Lasso fits."

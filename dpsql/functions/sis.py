@@ -18,13 +18,15 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import XTY, Quantity, SelectionPlan, feature_bounds
+from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Quantity, SelectionPlan, feature_bounds
+from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
+from dpsql.statistics.rank_scores import RankScores, rank_spread
 from dpsql.statistics.xty import (
     CrossProducts,
     TargetSums,
@@ -37,6 +39,7 @@ from dpsql.statistics.xty import (
 )
 
 CENTERS = ("public", "target")
+SCORES = ("covariance", "rank")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +48,10 @@ class SisPlan(SelectionPlan):
 
     Attributes
     ----------
-    lower, upper : float, tuple of float or dict of float
-        Public bounds of the features, by their order or their names.
+    lower, upper : float, tuple of float, dict of float or None
+        Public bounds of the features, by their order or their names; None for scores by rank.
+    score : {'rank'} or None
+        How features are scored: by rank correlation, or (None, so that older records stay as they are) by covariance.
     mechanism : {'one_shot', 'gumbel', 'canonical_lipschitz'}
         The selection mechanism.
     gamma : Fraction
@@ -57,8 +62,9 @@ class SisPlan(SelectionPlan):
         Share of epsilon spent on a private mean of the target, in (0, 1).
     """
 
-    lower: Side
-    upper: Side
+    lower: Side | None
+    upper: Side | None
+    score: str | None
     mechanism: str
     gamma: Fraction
     center: str
@@ -70,6 +76,12 @@ class SisPlan(SelectionPlan):
         K,
         EPSILON,
         *BOUNDS,
+        word(
+            "score",
+            "How features are scored: by covariance with the target, or by rank correlation, which needs no bounds.",
+            SCORES,
+            "covariance",
+        ),
         word("mechanism", "How the features are drawn; see the README on mechanisms.", MECHANISMS, "one_shot"),
         share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
         word("center", "Centre the target at the middle of its bounds, or at its private mean.", CENTERS, "public"),
@@ -84,15 +96,48 @@ class SisPlan(SelectionPlan):
     names_after: ClassVar[str | None] = "epsilon"
 
     @property
+    def by_rank(self) -> bool:
+        """Whether features are scored by rank correlation."""
+        return self.score == "rank"
+
+    @property
+    def target_needs_bounds(self) -> bool:
+        """Whether a numeric target needs bounds: ranks need none."""
+        return not self.by_rank
+
+    @property
     def statistic(self) -> str:
         """Name of the statement that computes the statistic."""
-        return XTY
+        return COLLECTED if self.by_rank else XTY
+
+    @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return values for required arguments that the noise does not depend on; ranks take no bounds."""
+        ranked = given.get("score") == "rank"
+        return {name: value for name, value in super().stand_ins(given).items() if not (ranked and name in NOT_STATED)}
+
+    @classmethod
+    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+        """Fill in the owner's stated values; scores by rank use no bounds, neither given nor stated ones."""
+        if cls.arguments["score"].read(given) == "rank":
+            unused = [name for name in NOT_STATED if given[name] is not None]
+            if cls.arguments["center"].read(given) != "public":
+                unused.append("center")
+            if unused:
+                raise ParameterError(
+                    "P045", f"{unused[0]} has no effect with score := 'rank', which compares values only. Leave it out."
+                )
+            stated = {name: value for name, value in stated.items() if name not in NOT_STATED}
+        super()._fill(given, stated, of_table=of_table)
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        ranked = cls.arguments["score"].read(given) == "rank"
+        bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given)
         return {
             **super()._own(given, layout),
-            **feature_bounds(given),
+            **bounds,
+            "score": "rank" if ranked else None,
             **cls._read(given, "mechanism", "gamma", "center", "center_share"),
         }
 
@@ -127,7 +172,13 @@ class SisPlan(SelectionPlan):
         return 2 if self.center == "target" else 1
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be. One unit is the largest change of a score by one added row."""
+        """Return how noisy the call would be.
+
+        One unit is the largest change of a score by one added row; scores by rank are scaled Kendall taus, at most half
+        the number of rows. Two levels count only where the arguments name them, not where the column's type does.
+        """
+        if self.by_rank:
+            return self._noise_by_rank(n_features, n_rows)
         out = one_shot_noise(
             mechanism=self.mechanism,
             gamma=self.gamma,
@@ -148,11 +199,29 @@ class SisPlan(SelectionPlan):
             )
         return out
 
+    def _noise_by_rank(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be with scores by rank."""
+        spread = float(rank_spread(self.relation, two_levels=self.target_levels is not None))
+        noise = one_shot_noise(
+            mechanism=self.mechanism, gamma=self.gamma, spread=spread, epsilon=self.epsilon, k=self.k, count=n_features
+        )
+        first: Quantity = ("score_range", spread, "most that one privacy unit can move two scores apart")
+        out = [first, *noise[1:]]
+        if n_rows is not None:
+            out.append(("score_gap_share", 2 * out[-1][1] / n_rows, "that gap as a difference of Kendall's tau"))
+        return out
+
 
 class SisCall(BoundedCall):
     """A dp_sis call, with the column types of its source."""
 
     plan: SisPlan
+
+    def start(self) -> Collector | None:
+        """Return an empty collection of rows for scores by rank; SQL sums the products of covariances."""
+        if self.plan.by_rank:
+            return RankScores(len(self.features), two_levels=self.target.levels is not None)
+        return None
 
     def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
         """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
@@ -174,8 +243,8 @@ class SisCall(BoundedCall):
 
     @cached_property
     def absent(self) -> NDArray[np.int64]:
-        """Quantised value 0 of each feature, used where long rows have no cell for it; shape (d,)."""
-        return absent_values(self.maps)
+        """Value 0 of each feature, quantised for products, used where long rows have no cell for it; shape (d,)."""
+        return super().absent if self.plan.by_rank else absent_values(self.maps)
 
     def cell_products(
         self, features: NDArray[np.int64], values: NDArray[np.float64], target: NDArray[np.int64]
@@ -183,8 +252,11 @@ class SisCall(BoundedCall):
         """Return what cells of long rows add to the products of absent cells, in units of ``S**2``; shape (cells,)."""
         return cell_products(self.maps, self.absent, features, values, target)
 
-    def prepare(self, statistic: Integers | CrossProducts, progress: Progress) -> Callable[[], list[str]]:
-        """Return the draw of the selection from ``s_j`` in units of ``S**2``."""
+    def prepare(self, statistic: Integers | CrossProducts | RankScores, progress: Progress) -> Callable[[], list[str]]:
+        """Return the draw of the selection, from ``s_j`` in units of ``S**2`` or from the rows to be ranked."""
+        if isinstance(statistic, RankScores):
+            scores, spread = statistic.utilities(self.plan.relation, progress)
+            return lambda: draw_by_rank(self.plan, scores, spread, self.features)
         utility = np.abs(statistic.total() if isinstance(statistic, CrossProducts) else statistic)
         return lambda: draw_selection(self.plan, utility, self.features)
 
@@ -193,7 +265,10 @@ class CollectedSisCall(SisCall):
     """A dp_sis call that reads rows through collectors, as part of a longer call that scans them itself."""
 
     def start(self) -> Collector:
-        """Return empty sums of the products if the centre is public, otherwise of the target."""
+        """Return the rows to be ranked; or empty sums of the products, or of the target if its mean is private."""
+        ranked = super().start()
+        if ranked is not None:
+            return ranked
         return TargetSums() if self.plan.center == "target" else CrossProducts(self.maps)
 
     def turn(self, collector: TargetSums, progress: Progress) -> Collector:
@@ -217,9 +292,35 @@ def draw_selection(plan: SisPlan, utility: Integers, features: Sequence[str]) ->
     - **Guarantee**: pure DP at ``plan.epsilon`` less the share spent on a private centre.
     - **Sensitivity**: `dpsql.statistics.xty.utility_range`.
     """
+    return _selected(plan, utility, utility_range(plan.neighbours, plan.max_rows_per_unit), features)
+
+
+def draw_by_rank(plan: SisPlan, utility: Integers, spread: int, features: Sequence[str]) -> list[str]:
+    """Draw the names of the features selected by rank correlation, in order of rank.
+
+    Parameters
+    ----------
+    plan : SisPlan
+    utility : ndarray of integers, shape (d,)
+        ``|tau_j|`` in the unit of `RankScores.utilities`.
+    spread : int
+        Range of the utility in that unit.
+    features : sequence of str, length d
+        Public names.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``. The unit depends on the number of rows, which is private; the law of
+      the draw depends on the ratio of utility and range alone, and so on ``|tau_j|``.
+    - **Sensitivity**: `dpsql.statistics.rank_scores`.
+    - **Does not protect**: running time, which grows with the number of rows.
+    """
+    return _selected(plan, utility, spread, features)
+
+
+def _selected(plan: SisPlan, utility: Integers, spread: int, features: Sequence[str]) -> list[str]:
     selection: OneShotSelection = plan.measurement["selection"]
-    chosen = selection.draw(utility, utility_range=utility_range(plan.neighbours, plan.max_rows_per_unit))
-    return [features[position] for position in chosen]
+    return [features[position] for position in selection.draw(utility, utility_range=spread)]
 
 
 def draw_center(plan: SisPlan, high: int, low: int) -> int:

@@ -66,13 +66,13 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, split := NULL, blocks := NULL,
   rows_per_block := NULL, count_share := NULL, radius := NULL, intercept := NULL, method := NULL, selector := NULL,
   selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
-  target_upper := NULL, row_norm := NULL, rounds := NULL, bounds_share := NULL, scale_share := NULL, quantiles := NULL,
-  cells := NULL, error_bound := NULL, score := NULL, threshold := NULL, max_features_per_row := NULL, n_max := NULL,
-  cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL,
-  regularization := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL, curve := NULL,
-  aggregates := NULL, keys := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL,
-  noise := NULL, ddof := NULL, confidence := NULL, max_rows_per_unit := NULL, bins := NULL, n_bins := NULL,
-  null_bin := NULL, margins := NULL
+  target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, bounds_share := NULL,
+  scale_share := NULL, quantiles := NULL, cells := NULL, error_bound := NULL, score := NULL, threshold := NULL,
+  max_features_per_row := NULL, n_max := NULL, cutoff := NULL, false_positives := NULL, clusters := NULL,
+  vocabulary := NULL, vocabulary_share := NULL, regularization := NULL, thresholds := NULL, n_thresholds := NULL,
+  threshold_share := NULL, curve := NULL, aggregates := NULL, keys := NULL, max_groups_per_unit := NULL,
+  max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL, confidence := NULL,
+  max_rows_per_unit := NULL, bins := NULL, n_bins := NULL, null_bin := NULL, margins := NULL
 ) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
     function,
@@ -82,12 +82,13 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
       blocks := blocks, rows_per_block := rows_per_block, count_share := count_share, radius := radius,
       intercept := intercept, method := method, selector := selector, selection_share := selection_share,
       selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
-      target_upper := target_upper, row_norm := row_norm, rounds := rounds, bounds_share := bounds_share,
-      scale_share := scale_share, quantiles := quantiles, cells := cells, error_bound := error_bound, score := score,
-      threshold := threshold, max_features_per_row := max_features_per_row, n_max := n_max, cutoff := cutoff,
-      false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
-      vocabulary_share := vocabulary_share, regularization := regularization, thresholds := thresholds,
-      n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, aggregates := aggregates,
-      keys := keys, max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
-      unit_value := unit_value, noise := noise, ddof := ddof, confidence := confidence,
-      max_rows_per_unit := max_rows_per_unit, bins := bins, n_bins := n_bins, null_bin := null_bin, margins := margins))) AS entry);
+      target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
+      bounds_share := bounds_share, scale_share := scale_share, quantiles := quantiles, cells := cells,
+      error_bound := error_bound, score := score, threshold := threshold, max_features_per_row := max_features_per_row,
+      n_max := n_max, cutoff := cutoff, false_positives := false_positives, clusters := clusters,
+      vocabulary := vocabulary, vocabulary_share := vocabulary_share, regularization := regularization,
+      thresholds := thresholds, n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve,
+      aggregates := aggregates, keys := keys, max_groups_per_unit := max_groups_per_unit,
+      max_rows_per_unit_group := max_rows_per_unit_group, unit_value := unit_value, noise := noise, ddof := ddof,
+      confidence := confidence, max_rows_per_unit := max_rows_per_unit, bins := bins, n_bins := n_bins,
+      null_bin := null_bin, margins := margins))) AS entry);

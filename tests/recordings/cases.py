@@ -247,6 +247,19 @@ def selectors() -> Iterator[Case]:
         "epsilon in SQL": {"epsilon": Sql("ln(3)")},
     }
     yield from _options_of("dp_sis", "people", given, ways)
+    by_rank = {"k": 2, "epsilon": 1, "score": "rank"}
+    ways = {
+        "by rank, wide": {},
+        "by rank, odd rows": {"source": "odd"},
+        "by rank, array": {"source": LAYOUTS["array"][0], **LAYOUTS["array"][1]},
+        "by rank, long": {"source": "cells", **LAYOUTS["long"][1]},
+        "by rank, replace, gumbel": {"mechanism": "gumbel", **REPLACE},
+        "by rank, units, canonical": {"mechanism": "canonical_lipschitz", **UNIT},
+        "by rank, boolean target": {"target": "relapse"},
+        "by rank, two of three levels": {"target": "word", "target_levels": ["no", "yes"]},
+        "by rank, no rows": {"source": "nobody"},
+    }
+    yield from _options_of("dp_sis", "people", {"target": "y", **WIDE, **by_rank}, ways)
 
     kendall = {"k": 3, "epsilon": 1}
     yield from _columns_of("dp_kendall", kendall, {})
@@ -757,6 +770,8 @@ def estimates() -> Iterator[Case]:
     ways: dict[str, dict[str, Any]] = {
         "dp_sis": {**columns, "k": 5},
         "dp_sis, gumbel, centred": {**columns, "k": 5, "mechanism": "gumbel", "center": "target", **REPLACE},
+        "dp_sis, by rank": {**columns, "k": 5, "score": "rank"},
+        "dp_sis, by rank, two levels": {**columns, "k": 5, "score": "rank", "target_levels": [0, 1]},
         "dp_kendall": {**columns, "k": 5, "split": "scaled"},
         "dp_two_stage": {**columns, "k": 5, "rows_per_block": 50},
         "dp_best_subset": {**columns, "k": 3, "intercept": True},

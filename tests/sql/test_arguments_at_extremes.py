@@ -98,6 +98,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**BOUNDED, **NAMED, "mechanism": "'gumbel'"},
         {**BOUNDED, **ARRAY},
         {**BOUNDED, **LONG, "mechanism": "'canonical_lipschitz'", "gamma": "0.5"},
+        {**SELECTED, **WIDE, "score": "'rank'"},
     ],
     "dp_kendall": [
         {**SELECTED, **WIDE},

@@ -18,6 +18,7 @@ from support.broken.logistic import BROKEN_LOGISTIC, broken_logistic
 from support.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
 from support.broken.noise import float_sum, half_scale_laplace, naive_laplace
 from support.broken.planting import Fault, planted
+from support.broken.rank import present_rows_law, range_of_two_levels_law
 from support.broken.roc import BROKEN_ROC, broken_roc
 from support.broken.selection import (
     algorithm_1_law,
@@ -54,9 +55,11 @@ __all__ = [
     "install_broken_selectors",
     "naive_laplace",
     "planted",
+    "present_rows_law",
     "printed_canonical_lipschitz",
     "printed_canonical_lipschitz_law",
     "pruned_by_products",
+    "range_of_two_levels_law",
     "sensitivity_as_range_law",
     "tau_b_law",
     "tau_b_scores",
