@@ -203,12 +203,16 @@ class Labels(KeptRows):
     ----------
     numbers : ndarray of int64
         The numbers of the released keys, ascending.
+
+    Attributes
+    ----------
+    found : dict
+        Rank in the order of the keys' own type, and labels, of every key by its number.
     """
 
     def __init__(self, numbers: Longs) -> None:
         self.numbers = numbers
-        # Rank in the order of the keys' own type, and labels, of every key by its number.
-        self._by_number: dict[int, tuple[int, tuple[str | None, ...]]] = {}
+        self.found: dict[int, tuple[int, tuple[str | None, ...]]] = {}
 
     def zero(self) -> Labels:
         """Return an empty collector."""
@@ -222,14 +226,14 @@ class Labels(KeptRows):
         """Take in the labels of a batch of keys: fields j, rank, label0 and so on."""
         labels = zip(*(rows.field(f"label{column}").to_pylist() for column in range(columns)), strict=True)
         ranked = zip(rows.field("rank").to_pylist(), labels, strict=True)
-        self._by_number.update(zip(rows.field("j").to_pylist(), ranked, strict=True))
+        self.found.update(zip(rows.field("j").to_pylist(), ranked, strict=True))
 
     def merge(self, other: Labels) -> None:
         """Take in other labels."""
-        self._by_number |= other._by_number
+        self.found |= other.found
 
     def in_order(self, columns: int) -> tuple[NDArray[np.intp], list[list[str | None]]]:
         """Return the released keys in the order of their type: positions in `numbers`, and labels by column."""
-        found = [self._by_number[number] for number in self.numbers.tolist()]
+        found = [self.found[number] for number in self.numbers.tolist()]
         order = np.argsort(np.array([rank for rank, _ in found], dtype=np.int64), kind="stable")
         return order, [[found[place][1][column] for place in order.tolist()] for column in range(columns)]

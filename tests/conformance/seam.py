@@ -26,7 +26,11 @@ import dpsql.udfs.release
 import dpsql.udfs.sis
 from dpsql.contract.fold import Collector
 from dpsql.engines.duckdb.session import Session
+from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, _taken
 from dpsql.noise.entropy import OperatingSystemEntropy
+from dpsql.statistics.aggregates import Sums, Words
+from dpsql.statistics.grouped_sums import GroupedSums, KeyedSums, Labels
 from dpsql.statistics.presence import NameCounts
 from dpsql.testing.bits import SeededBits
 from support.broken.planting import planted
@@ -223,6 +227,15 @@ class Watch:
         def vocabulary(names: list[str], counts: Any, selection: Any) -> list[str]:
             return sorted(names)  # what follows is judged for every name
 
+        draw = KeyedNoise.draw
+
+        def every_key(part: KeyedNoise, sums: list[Sums]) -> tuple[Any, list[NoisyBlock]]:
+            if watch._through:
+                return draw(part, sums)
+            laws = zip(part.blocks, part.noise.lattices, sums, strict=True)
+            exact = [NoisyBlock(block, law, on_lattice(block.words(given), law.bits)) for block, law, given in laws]
+            return np.arange(len(sums[0].n)), exact
+
         def center(plan: Any, high: int, low: int) -> int:
             watch._seen.passes.append(Pass(integers=(int(high), int(low))))
             return 12_345  # what follows is judged for any one centre
@@ -232,6 +245,7 @@ class Watch:
             (Session, "finish", watched_finish),
             (Session, "turn", watched_turn),
             (dpsql.mechanisms.choices, "select_partitions", vocabulary),
+            (KeyedNoise, "draw", every_key),
             (dpsql.udfs.sis, "draw_center", center),
             (dpsql.functions.sis, "draw_center", center),
             *((kind, "add", self._watched_add(vars(kind)["add"])) for kind in collectors),
@@ -255,6 +269,9 @@ class Watch:
     def _end_pass(self, statistic: Any) -> None:
         batches, self._batches = self._batches, []
         rows = np.concatenate(batches) if batches else np.empty((0, 0), np.int64)
+        if isinstance(statistic, Labels):
+            self._seen.passes.append(Pass(named={repr(labels): 1 for _, labels in statistic.found.values()}))
+            return
         if isinstance(statistic, NameCounts):  # whose names come in any order
             names = [name.decode() for name in statistic.vocabulary.names]
             self._seen.passes.append(Pass(named=dict(zip(names, statistic.counts.tolist(), strict=True))))
@@ -275,6 +292,12 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
     """Return what was summed or counted; None of a collector that keeps rows as they come."""
     if isinstance(statistic, np.ndarray):
         return tuple(map(int, statistic.tolist()))
+    if isinstance(statistic, GroupedSums):
+        return _of_groups(statistic.sums())
+    if isinstance(statistic, KeyedSums):  # whose keys have numbers in any order
+        sums = statistic.sums()
+        groups = [_of_groups([_taken(one, np.array([place])) for one in sums]) for place in range(len(sums[0].n))]
+        return tuple(number for group in sorted(groups) for number in group)
     for name in ("counts", "total", "sums", "cells"):
         value = getattr(statistic, name, None)
         if value is None or type(statistic).__name__ == "WholeTable":  # whose counting takes its rows away
@@ -283,6 +306,15 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
         value = getattr(value, "counts", value)
         return tuple(map(int, np.asarray(value, dtype=object).ravel().tolist()))
     return None
+
+
+def _of_groups(sums: list[Sums]) -> tuple[int, ...]:
+    """Return the sums of groups, target by target."""
+    found: list[int] = []
+    for one in sums:
+        squares = one.s2.integers() if isinstance(one.s2, Words) else [] if one.s2 is None else one.s2
+        found += [*map(int, one.n), *map(int, one.s1), *map(int, squares)]
+    return tuple(found)
 
 
 def _bits(target: Any, features: Any, keys: Any) -> NDArray[np.int64]:
