@@ -1,7 +1,7 @@
 """The SQL of predictions: a released model over all rows of a source, at the speed of a formula written by hand.
 
-A model of columns becomes one expression, its numbers written to the last bit, which DuckDB runs without leaving its own
-threads. Vectors and the lists of long rows go through `dpsql_predict`, which is faster for them than `list_extract`.
+A model of columns becomes one expression, its numbers exact to the last bit, which DuckDB runs without calling Python.
+Vectors and the lists of long rows go through `dpsql_predict`, which is faster for them than `list_extract`.
 
 The value of a row depends on that row alone, so that a view of predictions may be released from: a comparison that
 DuckDB decides from a file's minimum and maximum, which ignore NaN, decides nothing here, because NaN is asked for by a
@@ -15,7 +15,8 @@ from dpsql.errors import SourceError
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.rendering import call, cast, coalesce, double, identifier, plus, text
 
-_ROWS, _SCORE = identifier("__dpsql__rows"), identifier("__dpsql__score")
+# Names that are the same at each bind, so that a view of predictions has one plan, by which its base tables are known.
+_ROWS, _SCORE = "__dpsql__rows", "__dpsql__score"
 
 
 def predictions_sql(model: LinearModel, source: str) -> str:
