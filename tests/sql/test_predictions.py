@@ -9,7 +9,9 @@ from typing import Any
 import duckdb
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import dpsql
 from dpsql.released.model import LinearModel
@@ -132,10 +134,10 @@ def test_a_file_whose_statistics_ignore_nan(con: Any, tmp_path: Path) -> None:
     """DuckDB may decide comparisons from a file's minimum and maximum; NaN must not become a bound, or present."""
     for low in (-5, -0.5, 5):
         path = tmp_path / f"{low}.parquet"
-        con.execute(
-            f"COPY (SELECT CASE WHEN i = 7 THEN 'nan' ELSE {low} + i / 1000 END::DOUBLE AS a, 0.5::DOUBLE AS b "
-            f"FROM range(100) AS r(i)) TO '{path}' (FORMAT parquet)"
-        )
+        values = np.where(np.arange(100) == 7, np.nan, low + np.arange(100) / 1000)
+        parquet.write_table(
+            pa.table({"a": values, "b": np.full(100, 0.5)}), path
+        )  # DuckDB's own writer leaves them out
         for name in ("line", "odds", "above"):
             assert_as_function(con, name, str(path))
 
@@ -193,6 +195,7 @@ def test_nothing_of_the_callers_replaces_a_function() -> None:
         ).fetchall()
         before = opened.execute("FROM dp_predictions('m', 't')").fetchall()
         shadows = (
+            "nextafter(x, y)",
             "isnan(x)",
             "exp(x)",
             '"-"(x)',

@@ -3,9 +3,9 @@
 A model of columns becomes one expression, its numbers exact to the last bit, which DuckDB runs without calling Python.
 Vectors and the lists of long rows go through `dpsql_predict`, which is faster for them than `list_extract`.
 
-The value of a row depends on that row alone, so that a view of predictions may be released from: a comparison that
-DuckDB decides from a file's minimum and maximum, which ignore NaN, decides nothing here, because NaN is asked for by a
-function first.
+The value of a row depends on that row alone, so that a view of predictions may be released from. DuckDB may decide a
+comparison from a file's minimum and maximum, which ignore NaN; so a comparison that NaN passes either leaves it as it
+is (BETWEEN) or comes after `_is_nan`, which nothing but the value decides.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _names(model: LinearModel) -> str:
 
 def _predicted(model: LinearModel) -> str:
     """Return the columns of a prediction from the linear form, NULL where that is NaN."""
-    missing = call("isnan", _SCORE)
+    missing = _is_nan(_SCORE)
     if not isinstance(model, LinearClassifier):
         return f"CASE WHEN {missing} THEN NULL ELSE {_SCORE} END AS prediction"
     odds = call("exp", call("-", _SCORE))
@@ -98,16 +98,20 @@ def _term(model: LinearModel, place: int, value: str) -> str:
     if isinstance(model, LinearClassifier) and model.binary:
         above = f"<> {double(0)}" if model.present_above is None else f"> {double(model.present_above)}"
         return (
-            f"CASE WHEN {call('isnan', value)} THEN {double(0)} WHEN {value} {above} THEN {coefficient} "
-            f"ELSE {double(0)} END"
+            f"CASE WHEN {_is_nan(value)} THEN {double(0)} WHEN {value} {above} THEN {coefficient} ELSE {double(0)} END"
         )
     if model.feature_bounds_ is not None:
         low, high = map(double, model.feature_bounds_[place])
         value = (
-            f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {call('isnan', value)} THEN {value} "
+            f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {_is_nan(value)} THEN {value} "
             f"WHEN {value} < {low} THEN {low} WHEN {value} IS NOT NULL THEN {high} END"
         )
     return call("*", coefficient, value)
+
+
+def _is_nan(value: str) -> str:
+    """Return whether a double is NaN, of which DuckDB 2.0 decides a plain isnan() from statistics, not this."""
+    return call("isnan", call("nextafter", value, value))
 
 
 def _sum(terms: list[str]) -> str:
