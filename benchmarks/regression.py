@@ -1,7 +1,7 @@
 """Whole calls of the regression functions, beside what they cannot do without (kernel 6).
 
     python benchmarks/regression.py calls       # dp_linear_regression beside its own statistics query, and its methods
-    python benchmarks/regression.py predict     # dp_predict, rows per second
+    python benchmarks/regression.py predict     # dp_predictions and dp_predict, rows per second
     python benchmarks/regression.py memory      # peak memory beyond the table, as rows grow
     python benchmarks/regression.py neighbour   # with default BLAS threads, beside a busy process
     python benchmarks/regression.py start       # first calls of new processes
@@ -27,6 +27,7 @@ from racing import race
 import dpsql
 from dpsql.engines.duckdb.statements import statistic_sql
 from dpsql.functions.linear_regression import RegressionPlan
+from dpsql.released.model import LinearModel
 
 BOUNDS = {"lower": -4, "upper": 4, "target_lower": -12, "target_upper": 12}
 BUDGET = {"epsilon": 1, "delta": 1e-6}
@@ -90,27 +91,44 @@ def calls(options: argparse.Namespace) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
+    """Print rows per second of each form; of normal features, bounds of 4 cut off hardly any, bounds of 1 a third."""
     with opened(options) as context:
         con = context.connection
-        for layout, release in (("wide", "m"), ("array", "ma")):
-            columns = given(context, layout)
-            context.dp_linear_regression(**columns, **BUDGET, **BOUNDS, method="ada_ssp", release=release)
         names = given(context, "wide")["features"]
         struct = "{" + ", ".join(f"{name}: {name}" for name in names) + "}"
         columns = np.column_stack([con.execute(f"SELECT {name} FROM t").fetchnumpy()[name] for name in names])
-        model = context.model("m")
-        times = race(
-            {
-                "struct of columns": lambda: con.execute(f"SELECT sum(dp_predict('m', {struct})) FROM t").fetchall(),
-                "whole row": lambda: con.execute("SELECT sum(dp_predict('m', t)) FROM t").fetchall(),
-                "array": lambda: con.execute("SELECT sum(dp_predict('ma', x)) FROM a").fetchall(),
-                "LinearModel.predict, NumPy": lambda: model.predict(columns),
-                "sum of the columns": lambda: con.execute(f"SELECT sum({' + '.join(names)}) FROM t").fetchall(),
-            },
-            options.repeats,
-        )
-        for name, seconds in times.items():
-            print(f"{name:28}{seconds:8.3f} s  {options.rows / seconds / 1e6:7.1f} million rows/s")
+        vectors = given(context, "array")
+        context.dp_linear_regression(**vectors, **BUDGET, **BOUNDS, method="ada_ssp", release="ma")
+        for bound in (4, 1):
+            bounds = {**BOUNDS, "lower": -bound, "upper": bound}
+            context.dp_linear_regression(
+                **given(context, "wide"), **BUDGET, **bounds, method="ada_ssp", release=f"m{bound}"
+            )
+            model = context.model(f"m{bound}")
+            clipped = [f"greatest(least({name}, {bound}::DOUBLE), -{bound}::DOUBLE)" for name in names]
+            sums = {
+                "by hand, without bounds": (by_hand(model, names), "t"),
+                "by hand, least and greatest": (by_hand(model, clipped), "t"),
+                "dp_predictions": ("prediction", f"dp_predictions('m{bound}', 't')"),
+                "dp_predict, struct of columns": (f"dp_predict('m{bound}', {struct})", "t"),
+                "dp_predict, whole row": (f"dp_predict('m{bound}', t)", "t"),
+                "dp_predict, array": ("dp_predict('ma', x)", "a"),
+            }
+            runs = {
+                name: lambda value=value, source=source: con.execute(f"SELECT sum({value}) FROM {source}").fetchall()
+                for name, (value, source) in sums.items()
+            }
+            runs["LinearModel.predict, NumPy"] = lambda model=model: model.predict(columns)
+            times = race(runs, options.repeats)
+            print(f"{options.rows} rows, {options.features} features, bounds of {bound}")
+            for name, seconds in times.items():
+                print(f"  {name:32}{seconds:8.3f} s  {options.rows / seconds / 1e6:7.1f} million rows/s")
+
+
+def by_hand(model: LinearModel, values: list[str]) -> str:
+    """Return a model as one would write it: coefficients times values, added up."""
+    terms = [f"{slope!r}::DOUBLE * {value}" for slope, value in zip(model.coef_.tolist(), values, strict=True)]
+    return " + ".join([*terms, f"{model.intercept_!r}::DOUBLE"])
 
 
 def memory(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 
 from dpsql.contract.documented import takes
-from dpsql.contract.names import FRAME_PREFIX, source_sql
+from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
@@ -23,7 +23,7 @@ from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
-from dpsql.rendering import call, cast, coalesce, double, element, identifier, struct
+from dpsql.rendering import cast, element, identifier
 from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
@@ -265,21 +265,12 @@ class Context:
         dataset : str, optional
             As for `model`.
         """
-        from dpsql.released.model import LinearClassifier
+        from dpsql.engines.duckdb.prediction import predictions_sql
 
         found = self.model(model, dataset)
         with self._named(source) as name:
-            # Only the features go through the function; the row may have many other columns.
-            kept, row, groups = "*", _features_of(found), ""
-            if found.long is not None:
-                kept = identifier(found.long[0])
-                groups = f" GROUP BY {kept}"
-            number = f"dp_predict({found.ledger_id}, {row})"
-            predictions = f"{number} AS prediction"
-            if isinstance(found, LinearClassifier):
-                predictions = f"dp_predict_class({found.ledger_id}, {row}) AS prediction, {number} AS probability"
             try:
-                return self.sql(f"SELECT {kept}, {predictions} FROM {source_sql(name)}{groups}")
+                return self.sql(predictions_sql(found, name))
             except _NAMING_ERRORS as error:
                 reason = str(error).splitlines()[0]
                 shown = show(source if isinstance(source, str) else type(source).__name__)
@@ -483,22 +474,3 @@ class Context:
             yield name
         finally:
             self.connection.unregister(name)
-
-
-def _features_of(model: LinearModel) -> str:
-    """Return what dp_predict reads of a row, as SQL; of long rows, what it reads of all rows of a row id."""
-    if model.vector is not None:
-        return identifier(model.vector)
-    if model.long is None:
-        return struct({name: identifier(name) for name in model.feature_names_in_})
-    _, feature, *value = map(identifier, model.long)
-    names = call("list", cast(feature, "VARCHAR"))
-    if not value:
-        return names
-    if getattr(model, "binary", False):
-        number = cast(value[0], "DOUBLE")
-        present = f"{names} FILTER (WHERE {number} <> 0 AND {number} <> 'nan'::DOUBLE)"
-        return coalesce(present, cast(call("list_value"), "VARCHAR[]"))
-    raise SourceError(
-        "S010", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
-    )

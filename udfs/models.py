@@ -9,7 +9,9 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dpsql.contract.parameters import text
 from dpsql.engines.duckdb.past_releases import ModelRow
+from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
@@ -39,6 +41,21 @@ _MODELS = {
 def model_number(session: Session) -> Callable[..., int]:
     """Bind (model, dataset) → its number in the ledger. Pure: DuckDB evaluates it once, at planning time."""
     return lambda model, dataset: session.model(model, dataset).ledger_id
+
+
+def predictions(session: Session) -> Callable[..., str]:
+    """Bind (model, dataset, source) → the text to run. Pure."""
+
+    def run(model: object, dataset: str | None, source: object) -> str:
+        name = text("source", source, hint="Give the name of a table, view or registered frame.")
+        return predictions_sql(session.model(model, dataset), name)
+
+    return run
+
+
+def numeric(session: Session) -> Callable[..., bool]:
+    """Bind (number of the model, names of the features' SQL types) → true. Pure: DuckDB evaluates it while planning."""
+    return lambda number, types: session.model(number).takes(types)
 
 
 def predict(session: Session) -> Callable[..., pa.Array]:
@@ -92,6 +109,8 @@ def histogram_quantile(session: Session) -> Callable[..., list[QuantileRow]]:
 
 SPECS = (
     UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
+    UdfSpec("dpsql_predictions", predictions, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_numeric", numeric, "BOOLEAN", native=True, pure=True),
     UdfSpec("dpsql_predict", predict, "DOUBLE", pure=True),
     UdfSpec("dpsql_predict_class", predict_class, "VARCHAR", pure=True),
     UdfSpec("dpsql_models", models, struct_list(_MODELS), native=True, nullary=True),

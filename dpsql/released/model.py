@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dpsql.ledger.rows import StoredRelease
 
 
+# SQL types of features, as DuckDB's typeof names them; the last one is that of a NULL without a type.
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_NUMERIC = {*_INTEGERS, *(f"U{kind}" for kind in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN", '"NULL"'}
 _LONG = ("row_id", "features", "value")
 # Rows that are processed at once, within the nearest cache.
 _BLOCK = 4096
@@ -171,6 +174,19 @@ class LinearModel:
         """
         return self._row_scores(rows)
 
+    def takes(self, types: Sequence[str]) -> bool:
+        """Return true if the features may have these SQL types, given in the model's order.
+
+        Raises
+        ------
+        SourceError
+            S003: a type is neither numeric nor BOOLEAN.
+        """
+        for name, kind in zip(self.feature_names_in_, types, strict=True):
+            if kind.partition("(")[0] not in _NUMERIC:
+                raise _not_numeric(name)
+        return True
+
     def _row_scores(self, rows: pa.Array) -> NDArray[np.float64]:
         """Return the linear form of each row; NaN stands for NULL."""
         import pyarrow as pa
@@ -208,7 +224,7 @@ class LinearModel:
             return np.asarray(pa.concat_arrays(fields).to_numpy()).reshape(len(fields), -1)
         for name, field in zip(self.feature_names_in_, fields, strict=True):
             if not (is_numeric(field.type) or is_boolean(field.type) or pa.types.is_null(field.type)):
-                raise SourceError("S003", f"feature {show(name)} is not numeric. Cast it in the row.")
+                raise _not_numeric(name)
         return np.stack([to_doubles(field) for field in fields])
 
     def _present(self, rows: pa.Array) -> NDArray[np.float64]:
@@ -309,9 +325,15 @@ class LinearClassifier(LinearModel):
 
     def predict_classes(self, rows: pa.Array) -> list[str | None]:
         """Return the likelier class of each row as text."""
-        texts = [*(_class_text(level) for level in self.classes_), None]
-        classes: list[str | None] = self._classes(self._row_scores(rows), np.array(texts, dtype=object)).tolist()
+        texts = np.array([*self.class_texts, None], dtype=object)
+        classes: list[str | None] = self._classes(self._row_scores(rows), texts).tolist()
         return classes
+
+    @property
+    def class_texts(self) -> tuple[str, str]:
+        """The two classes as SQL would print them, the negative one first."""
+        negative, positive = self.classes_
+        return _class_text(negative), _class_text(positive)
 
     @staticmethod
     def _classes(scores: NDArray[np.float64], classes: NDArray[np.object_]) -> NDArray[np.object_]:
@@ -329,6 +351,10 @@ _KINDS: dict[str, type[LinearModel]] = {
     "naive_bayes": LinearClassifier,
     "logistic_regression": LinearClassifier,
 }
+
+
+def _not_numeric(feature: str) -> SourceError:
+    return SourceError("S003", f"feature {show(feature)} is not numeric. Cast it in the row.")
 
 
 def _linear(stored: StoredRelease, result: Fitted, coefficients: Sequence[float]) -> LinearModel:

@@ -11,6 +11,15 @@ CREATE OR REPLACE TEMP MACRO dp_predict(model, x, dataset := NULL) AS
 CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x, dataset := NULL) AS
   system.main.dpsql_predict_class(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
+-- dp_predictions(model, source) → TABLE: the columns of the source, and prediction; of a classifier probability, too.
+-- Costs nothing: it reads a released model. A model of columns becomes a formula in SQL: the fastest way to predict.
+-- model    the release's name, or its number in the ledger
+-- source   a table, view, file or registered frame with the columns that the model was fitted to; of a model of long
+--          rows there is one row per row id
+-- nulls    NULL in a feature gives NULL; where presence counts, it is absence
+CREATE OR REPLACE TEMP MACRO dp_predictions(model, source, dataset := NULL) AS TABLE
+  SELECT * FROM system.main.query(system.main.dpsql_predictions(model, dataset::VARCHAR, source));
+
 -- dp_precision_recall(release) → TABLE(threshold DOUBLE, precision DOUBLE, recall DOUBLE)
 -- Another view of a released ROC curve, named by its release or its number in the ledger. Costs nothing.
 CREATE OR REPLACE TEMP MACRO dp_precision_recall(release, dataset := NULL) AS TABLE

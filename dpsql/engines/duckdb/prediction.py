@@ -1,0 +1,123 @@
+"""The SQL of predictions: a released model over all rows of a source, at the speed of a formula written by hand.
+
+A model of columns becomes one expression, its numbers exact to the last bit, which DuckDB runs without calling Python.
+Vectors and the lists of long rows go through `dpsql_predict`, which is faster for them than `list_extract`.
+
+The value of a row depends on that row alone, so that a view of predictions may be released from. DuckDB may decide a
+comparison from a file's minimum and maximum, which ignore NaN; so a comparison that NaN passes either leaves it as it
+is (BETWEEN) or comes after `_is_nan`, which nothing but the value decides.
+"""
+
+from __future__ import annotations
+
+from dpsql.contract.names import source_sql
+from dpsql.errors import SourceError
+from dpsql.released.model import LinearClassifier, LinearModel
+from dpsql.rendering import call, cast, coalesce, double, identifier, plus, text
+
+# Names that are the same at each bind, so that a view of predictions has one plan, by which its base tables are known.
+_ROWS, _SCORE = "__dpsql__rows", "__dpsql__score"
+
+
+def predictions_sql(model: LinearModel, source: str) -> str:
+    """Return the query of a source's rows with a column ``prediction``; of a classifier ``probability``, too.
+
+    Of a model of long rows there is one row per row id. A feature that the source lacks is DuckDB's own binder error.
+
+    Parameters
+    ----------
+    model : LinearModel
+    source : str
+        Name of a table, view, file or registered frame.
+
+    Raises
+    ------
+    SourceError
+        S010: the model is of long rows with values that no list of names can hold.
+    """
+    rows = source_sql(source)
+    if model.long is not None:
+        row_id, names = identifier(model.long[0]), _names(model)
+        return f"SELECT {row_id}, {_computed(model, names)} FROM {rows} GROUP BY {row_id}"
+    if model.vector is not None:
+        return f"SELECT *, {_computed(model, identifier(model.vector))} FROM {rows}"
+    scored = f"SELECT *, {_score(model)} AS {_SCORE} FROM {rows} AS {_ROWS}"
+    return f"SELECT * EXCLUDE ({_SCORE}), {_predicted(model)} FROM ({scored}) AS {_ROWS}"
+
+
+def _computed(model: LinearModel, row: str) -> str:
+    """Return the columns of a prediction by dpsql's functions, from a vector or a list of names."""
+    number = call("dpsql_predict", str(model.ledger_id), row)
+    if not isinstance(model, LinearClassifier):
+        return f"{number} AS prediction"
+    return f"{call('dpsql_predict_class', str(model.ledger_id), row)} AS prediction, {number} AS probability"
+
+
+def _names(model: LinearModel) -> str:
+    """Return the list of the features that a row id has in long rows."""
+    _, feature, *value = map(identifier, model.long or ())
+    names = call("list", cast(feature, "VARCHAR"))
+    if not value:
+        return names
+    if isinstance(model, LinearClassifier) and model.binary:
+        number = cast(value[0], "DOUBLE")
+        present = f"{names} FILTER (WHERE {number} <> 0 AND {number} <> 'nan'::DOUBLE)"
+        return coalesce(present, cast(call("list_value"), "VARCHAR[]"))
+    raise SourceError(
+        "S010", "the model was fitted to long rows with values. Pivot them: dp_predict(model, t) takes a column each."
+    )
+
+
+def _predicted(model: LinearModel) -> str:
+    """Return the columns of a prediction from the linear form, NULL where that is NaN."""
+    missing = _is_nan(_SCORE)
+    if not isinstance(model, LinearClassifier):
+        return f"CASE WHEN {missing} THEN NULL ELSE {_SCORE} END AS prediction"
+    odds = call("exp", call("-", _SCORE))
+    probability = call("/", double(1), plus(double(1), odds))
+    negative, positive = map(text, model.class_texts)
+    return (
+        f"CASE WHEN {missing} THEN NULL WHEN {_SCORE} > {double(0)} THEN {positive} "
+        f"WHEN {_SCORE} IS NOT NULL THEN {negative} END AS prediction, "
+        f"CASE WHEN {missing} THEN NULL ELSE {probability} END AS probability"
+    )
+
+
+def _score(model: LinearModel) -> str:
+    """Return the linear form of a row, which checks the types of its columns when the statement is planned."""
+    columns = [f"{_ROWS}.{identifier(name)}" for name in model.feature_names_in_]
+    terms = [_term(model, place, cast(column, "DOUBLE")) for place, column in enumerate(columns)]
+    types = call("list_value", *(call("typeof", column) for column in columns))
+    numeric = call("dpsql_numeric", str(model.ledger_id), types)
+    return f"CASE WHEN {numeric} THEN {plus(_sum(terms), double(model.intercept_))} END"
+
+
+def _term(model: LinearModel, place: int, value: str) -> str:
+    """Return a coefficient times a feature as the fit used it: present or absent, or clipped; NaN and NULL stay."""
+    coefficient = double(float(model.coef_[place]))
+    if isinstance(model, LinearClassifier) and model.binary:
+        above = f"<> {double(0)}" if model.present_above is None else f"> {double(model.present_above)}"
+        return (
+            f"CASE WHEN {_is_nan(value)} THEN {double(0)} WHEN {value} {above} THEN {coefficient} ELSE {double(0)} END"
+        )
+    if model.feature_bounds_ is not None:
+        low, high = map(double, model.feature_bounds_[place])
+        value = (
+            f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {_is_nan(value)} THEN {value} "
+            f"WHEN {value} < {low} THEN {low} WHEN {value} IS NOT NULL THEN {high} END"
+        )
+    return call("*", coefficient, value)
+
+
+def _is_nan(value: str) -> str:
+    """Return whether a double is NaN, of which DuckDB 2.0 decides a plain isnan() from statistics, not this."""
+    return call("isnan", call("nextafter", value, value))
+
+
+def _sum(terms: list[str]) -> str:
+    """Return a sum in pairs, whose depth stays small however many terms there are."""
+    if not terms:
+        return double(0)
+    while len(terms) > 1:
+        terms = [plus(*terms[first : first + 2]) for first in range(0, len(terms), 2)]
+    return terms[0]
