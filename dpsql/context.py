@@ -23,7 +23,7 @@ from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
-from dpsql.rendering import cast, element, identifier
+from dpsql.rendering import call, cast, double, element, identifier
 from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
