@@ -67,7 +67,7 @@ class AggregateCall(GroupedCall):
         if not isinstance(collector, GroupedSums):
             raise TypeError("the collector is of another call")
         if not self.plan.source:
-            collector.add(np.empty(0), self._codes(rows), batch)
+            collector.add(np.zeros(len(rows)), self._codes(rows), batch)
             return
         columns = [rows.field(f"p{column}").to_numpy(zero_copy_only=False) for column in range(len(self.plan.by))]
         collector.add_groups(self.places.of(columns, len(rows)), GroupRecords.read(rows, len(self.plan.targets)))
