@@ -100,15 +100,19 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {
-    "dp_count": Function(CountPlan, AggregateCall, AGGREGATED, "Count rows, values or distinct units privately."),
-    "dp_sum": Function(SumPlan, AggregateCall, AGGREGATED, "Add up a column privately."),
-    "dp_avg": Function(AvgPlan, AggregateCall, AGGREGATED, "Average a column privately."),
-    "dp_variance": Function(VariancePlan, AggregateCall, AGGREGATED, "Estimate the variance of a column privately."),
+    "dp_count": Function(
+        CountPlan, AggregateCall, AGGREGATED, "Count rows, values or distinct units privately, in groups."
+    ),
+    "dp_sum": Function(SumPlan, AggregateCall, AGGREGATED, "Add up a column privately, in groups."),
+    "dp_avg": Function(AvgPlan, AggregateCall, AGGREGATED, "Average a column privately, in groups."),
+    "dp_variance": Function(
+        VariancePlan, AggregateCall, AGGREGATED, "Estimate the variance of a column privately, in groups."
+    ),
     "dp_stddev": Function(
-        StddevPlan, AggregateCall, AGGREGATED, "Estimate the standard deviation of a column privately."
+        StddevPlan, AggregateCall, AGGREGATED, "Estimate the standard deviation of a column privately, in groups."
     ),
     "dp_aggregate": Function(
-        AggregatePlan, AggregateCall, AGGREGATED, "Release several aggregates of several columns as one."
+        AggregatePlan, AggregateCall, AGGREGATED, "Release several aggregates of several columns as one, in groups."
     ),
     "dp_histogram": Function(
         HistogramPlan, HistogramCall, HISTOGRAM, "Count the values of a column privately between public edges."

@@ -180,6 +180,41 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
         {"target": "y", "epsilon": 1, "by": "g", "keys": [1], "other": True},
         "542701b75f385b39389788b28f0236489306ddd6ea4d5f20e89b507b8541a530",
     ),
+    (
+        "dp_count",
+        {"epsilon": 1, "by": "g", "keys": ["a", None], "other": True},
+        "5d4212e7e04774c9b6d7e69e9fb7343f3791b8cdec67fa10fb765b5e20ea02ab",
+    ),
+    (
+        "dp_count",
+        {**BUDGET, "by": "g", "keys": "private", **UNIT, "max_groups_per_unit": 2},
+        "afb6e3bfe9f89bdc9970177e338451aeed342cf21d352ed279c13c7a0dd63c96",
+    ),
+    (
+        "dp_sum",
+        {"target": "y", **BOUNDS, "epsilon": 1},
+        "56804335661d1ee4edb8256f7217089f57c1e54ec0536216d3dd1d74a3cd7bc5",
+    ),
+    (
+        "dp_avg",
+        {"target": ["y", "z"], **BOUNDS, "epsilon": 1, "by": ["g", "h"], "keys": {"g": [1]}},
+        "4cd46722904ee945484969d791335dbdb4fc956853ed168283a94ff83c7e8980",
+    ),
+    (
+        "dp_variance",
+        {"target": "y", **BOUNDS, "epsilon": 1, "ddof": 0},
+        "70734c8a7b7c8318b05e1a86e8c51897a0d805781fdd270e4a93d14532f726f9",
+    ),
+    (
+        "dp_stddev",
+        {"target": "y", **BOUNDS, **BUDGET, "noise": "gaussian", **UNIT},
+        "11d74345f588b6c0e88a05d62bbbfe397df96c534088514028f2ad794d5ae3db",
+    ),
+    (
+        "dp_aggregate",
+        {"aggregates": ["count", "avg"], "target": "y", **BOUNDS, "epsilon": 1, "condition": "y > 1"},
+        "f19ac57cd74ee7b7969617c6a1b5ab7028e5d90e956471064dcc9a9ded23ed85",
+    ),
 ]
 
 
