@@ -18,11 +18,11 @@ from dpsql.contract.names import (
     source_parts,
     source_sql,
 )
-from dpsql.contract.parameters import fold
+from dpsql.contract.parameters import fold, show
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.declarations import PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, text
 
 FROM = "FROM "
 
@@ -191,6 +191,27 @@ def budget_named(dataset: str | None, declarations: Declarations, catalog: Catal
     """Return the budget that the caller names; None for none."""
     found = None if dataset is None else named(dataset, declarations, catalog)
     return found.dataset if found is not None and found.kind == PROTECT else None
+
+
+def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str:
+    """Return the full path of a table that was declared public, by any spelling of its name.
+
+    Raises
+    ------
+    ParameterError
+        P071: no table of this name was declared public, or it is a view.
+    """
+    found = named(table, declarations, catalog)
+    path = None
+    if found is not None and found.kind == PUBLIC_KIND and found.view is None and found.table is not None:
+        path = catalog.path(found.table)
+    if path is None:
+        raise ParameterError(
+            "P071",
+            f"keys: {show(table)} is no table that was declared public. Its owner runs "
+            f"SELECT dp_public({text(table)}); or list the keys.",
+        )
+    return pinned(path)
 
 
 def pinned(own: Path) -> str:

@@ -24,13 +24,13 @@ from dpsql.engines.duckdb.lineage.paths import (
     named,
     pinned,
     pinned_path,
+    public_path,
     spellings,
     view_form,
 )
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.refusals import refuse_hidden, words_of
 from dpsql.errors import BudgetError, ParameterError, SourceError
-from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -315,25 +315,8 @@ class Sources:
         return name
 
     def public_path(self, table: str) -> str:
-        """Return the full path of a table that was declared public, by any spelling of its name.
-
-        Raises
-        ------
-        ParameterError
-            P071: no table of this name was declared public, or it is a view.
-        """
-        catalog = self.catalog()
-        found = named(table, self.declarations(), catalog)
-        path = None
-        if found is not None and found.kind == PUBLIC_KIND and found.view is None and found.table is not None:
-            path = catalog.path(found.table)
-        if path is None:
-            raise ParameterError(
-                "P071",
-                f"keys: {show(table)} is no table that was declared public. Its owner runs "
-                f"SELECT dp_public({literal(table)}); or list the keys.",
-            )
-        return pinned(path)
+        """Return the full path of a table that was declared public; see `paths.public_path`."""
+        return public_path(table, self.declarations(), self.catalog())
 
     def _public(
         self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None
