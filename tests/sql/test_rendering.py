@@ -84,6 +84,7 @@ _PRIVATE = {"by": ["g", "h"], "keys": "private", "delta": 1e-6}
 _OWNER = {"privacy_unit": "u", "max_groups_per_unit": 2, "max_rows_per_unit_group": 3, "max_rows_per_unit": 4}
 GROUPED: list[dict[str, Any]] = [
     *(keys | unit for keys in (_ONE_KEY, _TWO_KEYS, _PRIVATE) for unit in ({}, _OWNER)),
+    {"by": ["g", "h"], "keys": "db.main.public_keys"},
     {**_ONE_KEY, "other": True},
     {**_ONE_KEY, **_OWNER, "other": True},
     {"by": ["g", "h"], "keys": [{"g": "A", "h": 1}, {"g": None, "h": 2}]},

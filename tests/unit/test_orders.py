@@ -131,6 +131,7 @@ ALLOWED = {
         "declarations",
         "sorted",
     ): "by the number of the entry, which is unique",
+    ("udfs/keys.py", "_first_twice", "lexsort"): "stable, by all parts of public keys",
     ("dpsql/kernels/ball_least_squares.py", "_columns", "sort"): VALUES,
     ("dpsql/kernels/best_subsets.py", "add", "sort"): VALUES,
     ("dpsql/kernels/best_subsets.py", "_listed", "lexsort"): "by score, then by all members: distinct subsets",
