@@ -91,7 +91,7 @@ def test_results_that_tell_exact_counts(
     opened: list[Any], fault: Fault, sql: str, tables: tuple[str, str], delta: float
 ) -> None:
     epsilon = 0.1 if sql == PUBLIC else 1.0
-    report = audited(opened, fault, sql, tables, epsilon=epsilon, delta=delta, runs=60)
+    report = audited(opened, fault, sql, tables, epsilon=epsilon, delta=delta, runs=150)
     assert report.verdict == "violates", str(report)
-    right = audited(opened, None, sql, tables, epsilon=epsilon, delta=delta, runs=60)
+    right = audited(opened, None, sql, tables, epsilon=epsilon, delta=delta, runs=150)
     assert right.verdict != "violates", str(right)

@@ -42,7 +42,7 @@ def test_bins(more: dict[str, Any], factor: int) -> None:
         while len(found) < runs:
             with Permit(plan.measurement).drawing():
                 block = draw_histogram(plan, counts)["block"]
-            found += (np.array(block["whole"])[0] - counts.ravel()).tolist()  # type: ignore[call-overload, index]
+            found += (np.array(block["words"])[0][0] - counts.ravel()).tolist()  # type: ignore[call-overload, index]
         return found[:runs]
 
     judge(sampler, lambda epsilon: geometric(factor / float(epsilon)), Fraction(1))
@@ -62,7 +62,7 @@ def test_margins(more: dict[str, Any], factor: int) -> None:
         found: list[int] = []
         while len(found) < runs:
             with Permit(plan.measurement).drawing():
-                found += (draw_crosstab(plan, cells).whole[0] - exact).tolist()
+                found += (draw_crosstab(plan, cells).words.high[0] - exact).tolist()
         return found[:runs]
 
     judge(sampler, lambda epsilon: geometric(factor / float(epsilon)), Fraction(4))
