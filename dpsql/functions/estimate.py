@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.parameters import choice, positive_integer
@@ -88,6 +90,16 @@ def _estimated(name: str) -> Argument:
 ESTIMATE = Signature(*map(_estimated, _ORDER))
 
 
+def _grouped_by(function: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the columns that a call would group by, as its argument `by`: made up where it is about groups at all."""
+    keys = arguments.get("keys")
+    if "by" not in FUNCTIONS[function].plan.arguments:
+        return {}
+    if isinstance(keys, Mapping) and keys:
+        return {"by": list(keys)}
+    return {"by": ["key"]} if any(arguments.get(name) is not None for name in ("keys", *_PER_UNIT[1:])) else {}
+
+
 def estimate(
     function: object, n_features: object = None, n_rows: object = None, **arguments: object
 ) -> list[dict[str, str | float]]:
@@ -110,7 +122,8 @@ def estimate(
         ``quantity``, ``value``, ``meaning``.
     """
     name = choice("function", function, tuple(FUNCTIONS))
-    kind = FUNCTIONS[name].plan_of(arguments)
+    by = _grouped_by(name, arguments)
+    kind = FUNCTIONS[name].plan_of(by)
     for argument in arguments:
         if argument not in kind.arguments:
             raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")
@@ -127,8 +140,9 @@ def estimate(
         given["row_id"] = "id"
     if "n_features" in kind.arguments:
         given["n_features"] = count
-    if "by" in kind.arguments and any(arguments.get(name) is not None for name in ("keys", *_PER_UNIT[1:])):
-        given["by"] = ["key"]
+    given |= by
+    if arguments.get("bins") is not None:
+        given |= {"lower": None, "upper": None}
     # A row id with one column of features means the long layout; here an array of `count` features is equivalent.
     plan = kind.from_arguments("source", {**given, **arguments})
     plan.check_features(count)

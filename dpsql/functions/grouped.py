@@ -173,7 +173,7 @@ class GroupedPlan(Plan):
         """Return the rows that one privacy unit may contribute, in all groups together."""
         by = parameters.known(tuple, given["by"])
         keys = read_keys(given.get("keys"), by) if by else PublicKeys(())
-        return cls._contribution(given, layout, keys, other=bool(given.get("other"))).rows
+        return cls._contribution(given, layout, keys, other=given.get("other") is True).rows
 
     @property
     def target_blocks(self) -> Sequence[ValueBlock | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import partial
 
 from dpsql.contract import parameters
@@ -18,6 +19,12 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.errors import ParameterError
+
+
+def _confidence(given: object) -> Fraction:
+    number = parameters.open_unit_interval("confidence", given, hint="0.95 is usual.")
+    parameters.within("confidence", number, Fraction(1, 100), 1 - Fraction(1, 10**6), hint="0.95 is usual.")
+    return number
 
 
 def _ddof(given: object) -> int:
@@ -73,9 +80,9 @@ AUTO = "auto"
 NOISE = word("noise", "The law of the noise; 'auto' takes what is smaller.", (AUTO, "laplace", "gaussian"), AUTO)
 CONFIDENCE = Argument(
     "confidence",
-    "Chance that an interval holds the exact answer over the rows that count, for each number by itself.",
+    "Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by itself.",
     0.95,
-    check=partial(parameters.open_unit_interval, "confidence", hint="0.95 is usual."),
+    check=_confidence,
     exact=True,
 )
 DDOF = Argument(
@@ -98,5 +105,6 @@ BUDGET = (DATASET, RELEASE, CONDITION)
 def refuse_without_by(given: Mapping[str, object], arguments: Iterable[Argument]) -> None:
     """Raise if an argument about groups is given where there are none."""
     for argument in arguments:
-        if given.get(argument.name) not in (None, argument.default):
+        value = given.get(argument.name)
+        if value is not None and value is not argument.default:
             raise ParameterError("P046", f"{argument.name} needs by. Name the columns to group by, or leave it out.")

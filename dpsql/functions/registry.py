@@ -92,7 +92,9 @@ class Function:
 
     def plan_of(self, arguments: Mapping[str, object]) -> type[Plan]:
         """Return the class of the plan for some arguments, or for a plan's record."""
-        return self.grouped[0] if self.grouped is not None and arguments.get("by") else self.plan
+        by = arguments.get("by")
+        has_groups = by is not None and not (isinstance(by, (list, tuple)) and not by)
+        return self.grouped[0] if self.grouped is not None and has_groups else self.plan
 
     def call_of(self, plan: Plan) -> type[Call]:
         """Return the class of the call for a plan."""
