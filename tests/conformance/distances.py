@@ -17,6 +17,7 @@ from dpsql.functions.best_subset import BestSubsetPlan
 from dpsql.functions.bounds import BoundsPlan
 from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.feature_moments import MomentsPlan
+from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.quantile import QuantilePlan
 from dpsql.functions.regression_metrics import SHARES, MetricsPlan
 from dpsql.functions.score_histogram import ScorePlan
@@ -90,6 +91,9 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
     if before.named is not None and after.named is not None:
         names = {*before.named, *after.named}
         moved = sum(abs(after.named.get(name, 0) - before.named.get(name, 0)) for name in names)
+        if isinstance(plan, GroupedPlan):
+            yield "keys of groups", moved, plan.contribution.changed_groups
+            return
         assert isinstance(plan, FeatureCountsPlan)
         yield "rows by name", moved, steps * unit * plan.max_features_per_row
         return
