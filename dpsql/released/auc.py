@@ -23,11 +23,11 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.contract.json import Json
+from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.released.results import Area, ScaledArea
 
 # Chance that one of three noisy numbers is out of its reach.
 FAILURE = Fraction(1, 60)
-CLEAR, UNCLEAR, UNDETERMINED, NOT_MEASURED = "clear", "unclear", "undetermined", "not measured"
 
 
 def area_rows(result: Area | ScaledArea) -> list[Mapping[str, Json]]:

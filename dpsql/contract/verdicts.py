@@ -1,0 +1,22 @@
+"""What a release says about its own noise, in one vocabulary for all functions.
+
+A verdict follows from what is released and from public values alone, so it costs no privacy. It speaks of the noise of
+this call, never of sampling: whether other rows would give the same answer is another question.
+
+==============  =======================================================================================
+verdict         meaning
+==============  =======================================================================================
+clear           the stated claim holds with the stated confidence, whatever the noise was
+unclear         noise of this size explains what is seen
+undetermined    the mechanism has no answer
+not measured    a claim would cost a share of the budget, and none was paid; or the noise is not known
+==============  =======================================================================================
+"""
+
+from __future__ import annotations
+
+CLEAR = "clear"
+UNCLEAR = "unclear"
+UNDETERMINED = "undetermined"
+NOT_MEASURED = "not measured"
+VERDICTS = (CLEAR, UNCLEAR, UNDETERMINED, NOT_MEASURED)
