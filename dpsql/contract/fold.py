@@ -11,7 +11,7 @@ A fold is not thread-safe. An engine gives each thread a fold of its own and mer
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
@@ -97,6 +97,31 @@ class KeptRows(Collector):
     This is not a fold: it grows with the rows, has no state to send, and `merge` appends the rows of the other. What is
     computed from the rows does not depend on their order.
     """
+
+
+class Ignoring(Collector):
+    """A pass that ignores the rows."""
+
+    def zero(self) -> Self:
+        """Return itself: it holds no state."""
+        return self
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Ignore the rows."""
+
+    def merge(self, other: Self) -> None:
+        """Ignore the other collector."""
+
+
+class Waiting(Ignoring):
+    """A pass that is skipped, because what it would show is known by now."""
+
+    def __init__(self, following: Collector) -> None:
+        self._following = following
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Return the collector of the next pass."""
+        return self._following
 
 
 Inner = TypeVar("Inner", bound=Collector)

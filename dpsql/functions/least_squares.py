@@ -1,185 +1,238 @@
-"""AdaSSP and boosted AdaSSP as passes over the rows: private bounds if none were given, then exact sums."""
+"""AdaSSP and boosted AdaSSP as passes over the rows: private bounds if none were given, moments, then exact sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.fold import Collector, Pass
+from dpsql.contract.fold import Collector, Ignoring, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.plan import Quantity
-from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS
+from dpsql.functions.feature_scaling import Interval, KeptFeatures, Magnitudes, Moments, draw_standard
+from dpsql.kernels.cells import FINE_CELLS
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
+from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.parts import GaussianNoise
-from dpsql.statistics.counts import MagnitudeHistogram
-from dpsql.statistics.regression import RowMap, RowProducts, Scales, StoredRows, cross_sensitivity, gram_sensitivity
+from dpsql.statistics.column_moments import ColumnMoments
+from dpsql.statistics.regression import (
+    STANDARD_ONE,
+    RowMap,
+    RowProducts,
+    Scales,
+    Standard,
+    StoredRows,
+    cross_sensitivity,
+    gram_sensitivity,
+)
 
 if TYPE_CHECKING:
     from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 
-QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
-# Boosting clips residuals to this many interquartile ranges of the target.
-_RANGES = 2.0
-# Chance that private bounds extend to a magnitude that no row has.
-_FAILURE = Fraction(1, 1000)
+# The middle of the target, and what boosting clips residuals to: the farther of the outer two from it.
+TARGET_QUANTILES = (Fraction(1, 20), Fraction(1, 2), Fraction(19, 20))
 # Boosting clips the target to 256 times the residual bound.
 _FARTHEST_TARGET = 256 * FIXED_POINT_ONE
-
-Interval = tuple[float, float]
-Kept = TypeVar("Kept", bound=Collector)
 
 
 def start(call: RegressionCall) -> Collector:
     """Return the collector of the first pass."""
     features, target = call.intervals, call.bounded_target
-    if call.plan.draws_bounds or features is None or target is None:
-        return Magnitudes(call)
-    return _fitting(call, features, target)
+    if not (call.plan.draws_bounds or features is None or target is None):
+        return _bounded(call, features, target)
+
+    def following(drawn: Sequence[Interval | None], other: Interval | None) -> Collector:
+        return _bounded(call, drawn if features is None else features, other if target is None else target)
+
+    # Zero columns if the type of the target determines its bounds.
+    return Magnitudes(call.plan, len(call.features) if features is None else 0, target is None, following)
 
 
-def _fitting(call: RegressionCall, features: list[Interval], target: Interval) -> Collector:
-    """Return the collector of the last pass."""
-    return (Boosted if call.plan.method == "boosted_ada_ssp" else Products)(call, features, target)
+def _bounded(call: RegressionCall, features: Sequence[Interval | None], target: Interval | None) -> Collector:
+    """Return the collector that follows once the bounds are known; None stands for undetermined ones."""
+    if target is None:
+        return Undetermined(call)
+    columns = Columns(call, features, target)
+    if call.plan.method == "boosted_ada_ssp":
+        return Boosted(columns)
+    if not call.plan.standardizes:
+        return Products(columns, columns.mapped)
+    if not columns.kept:
+        return Waiting(Products(columns, columns.mapped))
+    return Moments(
+        call.plan, columns.kept, columns.mapped, lambda found: Products(columns, columns.mapped.standardised(found))
+    )
 
 
-class Magnitudes(Pass[MagnitudeHistogram]):
-    """Histograms of magnitudes, one for each column without public bounds."""
+class Undetermined(Ignoring):
+    """The rest of a call whose target has no bounds: there is no model, and all is charged."""
 
     def __init__(self, call: RegressionCall) -> None:
         self._call = call
-        self._features: list[Interval] | None = call.intervals
-        self._target: Interval | None = call.bounded_target
-        # Zero columns if the type of the target determines its bounds.
-        width = len(call.features) if self._features is None else 0
-        super().__init__(MagnitudeHistogram(width, target=self._target is None))
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Draw the missing bounds."""
-        plan = self._call.plan
-        features, target = self._features, self._target
-        counts = self.inner.cells.counts
-        if len(counts):
-            part: GaussianNoise = plan.measurement["fit"]
-            drawn = part.draw_bounds(
-                "bounds",
-                counts,
-                neighbours=plan.neighbours,
-                max_rows_per_unit=plan.max_rows_per_unit,
-                failure=_FAILURE,
-            )
-            if target is None:
-                target = drawn.pop()
-            if features is None:
-                features = drawn
-        return _fitting(self._call, features or [], target or (-1.0, 1.0))
+        """Return itself."""
+        return self
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
+        """Return a result without a model."""
+        result = self._call.result(None, reason="the noise hides where the target's values lie")
+        return lambda: result
 
 
-class _Fit(Pass[Kept]):
-    """The steps of both methods: map columns to [-1, 1], clip long rows, and map the model back."""
+class Columns:
+    """The columns of a fit: those with bounds, how they are mapped to [-1, 1], and how a model is mapped back.
 
-    def __init__(
-        self, call: RegressionCall, features: list[Interval], target: Interval, kind: Callable[[RowMap, Interval], Kept]
-    ) -> None:
-        self._call = call
+    A column whose bounds are undetermined is left out. Which these are was released, so they are public.
+
+    Attributes
+    ----------
+    call : RegressionCall
+    kept : list of int
+        Positions of the features with bounds.
+    scales : Scales
+    mapped : RowMap
+    target : (float, float)
+    """
+
+    def __init__(self, call: RegressionCall, features: Sequence[Interval | None], target: Interval) -> None:
+        self.call = call
+        self.target = target
         self._bounds = features
-        middle, scale = affine_maps(features)
-        self._scales = Scales(middle, scale, *affine_map(*target))
-        longest, self._radius = call.plan.radii(len(features))
-        super().__init__(kind(RowMap(self._scales, longest), target))
+        found = [(place, pair) for place, pair in enumerate(features) if pair is not None]
+        self.kept = [place for place, _ in found]
+        self.scales = Scales(*affine_maps([pair for _, pair in found]), *affine_map(*target))
+        self.mapped = RowMap(self.scales, call.plan.longest(len(found)))
 
-    def result(self, fit: LinearFit, scales: Scales) -> Callable[[], Json]:
+    def result(self, fit: LinearFit, scales: Scales, standard: Standard | None) -> Callable[[], Json]:
         """Return the released model in the units of the columns."""
-        unit = self._call.target_unit
-        matrix = _unmapping(scales, unit)
+        unit = self.call.target_unit
+        matrix = _unmapping(scales, standard, unit)
         coefficients = matrix @ fit.coefficients
         coefficients[0] += scales.target_middle / unit
         errors = None
         if fit.covariance is not None:
             errors = np.sqrt(np.clip(np.einsum("ij,jk,ik->i", matrix, fit.covariance, matrix), 0.0, None))
-        return lambda: self._call.result(coefficients, errors, self._bounds)
+        places = [0, *(1 + place for place in self.kept)]
+        bounds: list[Interval | None] = [None] * len(self._bounds)
+        for place, pair in zip(self.kept, self._counted(standard), strict=True):
+            bounds[place] = pair
+        width = 1 + len(self._bounds)
+        return lambda: self.call.result(_spread(coefficients, places, width), _spread(errors, places, width), bounds)
+
+    def _counted(self, standard: Standard | None) -> list[Interval]:
+        """Return the intervals to which the fit clips the features."""
+        given = [pair for pair in self._bounds if pair is not None]
+        if standard is None:
+            return given
+        lower, upper = self.scales.middle + standard.limits * FIXED_POINT_ONE / self.scales.scale
+        return [(max(low, a), min(high, b)) for (low, high), a, b in zip(given, lower, upper, strict=True)]
 
 
-def _unmapping(scales: Scales, unit: float) -> NDArray[np.float64]:
-    """Return the matrix that maps coefficients of scaled columns to those of the columns, intercept first."""
-    matrix = np.diag(np.concatenate(([FIXED_POINT_ONE], scales.scale))) / (scales.target_scale * unit)
-    matrix[0, 1:] = -scales.middle * np.diag(matrix)[1:]
+def _spread(values: NDArray[np.float64] | None, places: list[int], width: int) -> NDArray[np.float64] | None:
+    """Return values at their places among zeros."""
+    if values is None:
+        return None
+    found = np.zeros(width)
+    found[places] = values
+    return found
+
+
+def _unmapping(scales: Scales, standard: Standard | None, unit: float) -> NDArray[np.float64]:
+    """Return the matrix that maps coefficients of mapped columns to those of the columns, intercept first."""
+    slopes, middle, one = scales.scale, scales.middle, float(FIXED_POINT_ONE)
+    if standard is not None:
+        one = float(STANDARD_ONE)
+        slopes = scales.scale / FIXED_POINT_ONE / standard.deviation * one
+        middle = scales.middle + standard.mean * FIXED_POINT_ONE / scales.scale
+    matrix = np.diag(np.concatenate(([one], slopes))) / (scales.target_scale * unit)
+    matrix[0, 1:] = -middle * np.diag(matrix)[1:]
     return matrix
 
 
-class Products(_Fit[RowProducts]):
+class Products(KeptFeatures[RowProducts]):
     """AdaSSP: exact products of all columns."""
 
-    def __init__(self, call: RegressionCall, features: list[Interval], target: Interval) -> None:
-        super().__init__(call, features, target, RowProducts)
+    def __init__(self, columns: Columns, mapped: RowMap) -> None:
+        super().__init__(columns.kept, RowProducts(mapped, columns.target))
+        self._columns, self._mapped = columns, mapped
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the noisy products and solve."""
-        plan = self._call.plan
+        plan = self._columns.call.plan
         part: GaussianNoise = plan.measurement["fit"]
         fit = part.draw_fit(
             "fit",
             self.inner.products(),
-            radius=self._radius,
+            radius=self._mapped.radius,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )
-        return self.result(fit, self._scales)
+        return self._columns.result(fit, self._columns.scales, self._mapped.standard)
 
 
-class Boosted(_Fit[StoredRows]):
+class Boosted(KeptFeatures[StoredRows]):
     """Boosted AdaSSP: the stored rows, which every round reads."""
 
-    def __init__(self, call: RegressionCall, features: list[Interval], target: Interval) -> None:
-        super().__init__(call, features, target, StoredRows)
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(columns.kept, StoredRows(columns.mapped, columns.target))
+        self._columns = columns
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
-        """Draw the target's scale and the noisy products, and boost."""
-        plan = self._call.plan
+        """Draw the target's scale, the moments and the noisy products, and boost."""
+        plan, mapped = self._columns.call.plan, self._columns.mapped
         scales = self._scaled()
-        rows = ClippedRows(len(scales.middle) + 1)
-        for matrix, values in self.inner.given_up():
+        if plan.standardizes and self._columns.kept:
+            moments = ColumnMoments(mapped)
+            for quantised in self.inner.quantised():
+                moments.add_rows(quantised)
+            mapped = mapped.standardised(draw_standard(plan, moments))
+        width = 1 + len(self._columns.kept)
+        rows, gram = ClippedRows(width), GramAccumulator(width)
+        for matrix, values in self.inner.given_up(mapped):
             with np.errstate(over="ignore", invalid="ignore"):
                 moved = (values - scales.target_middle) * scales.target_scale
             np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
             rows.add(matrix, np.nan_to_num(np.floor(moved + 0.5)))
+            gram.add(matrix)
         part: GaussianNoise = plan.measurement["fit"]
         fit = part.draw_boosted(
             "fit",
             rows,
-            self.inner.products(),
-            radius=self._radius,
+            gram.total(),
+            radius=mapped.radius,
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
             progress=progress,
         )
-        return self.result(fit, scales)
+        return self._columns.result(fit, scales, mapped.standard)
 
     def _scaled(self) -> Scales:
-        """Return the scales, with that of the target derived from its private median and quartiles.
+        """Return the scales, with that of the target derived from its private quantiles.
 
         Notes
         -----
-        - **Guarantee**: pure DP at ``plan.scale_epsilon``. If the quartiles coincide, the scale comes from the bounds.
+        - **Guarantee**: pure DP at ``plan.scale_epsilon``. If the quantiles coincide, the scale comes from the bounds.
         """
-        plan = self._call.plan
-        if self._call.target.levels is not None:
-            return self._scales
+        plan, scales = self._columns.call.plan, self._columns.scales
+        if self._columns.call.target.levels is not None:
+            return scales
         part: QuantileSelection = plan.measurement["scale"]
         found = part.draw_tied(self.inner.cells.counts)
-        first, median, third = (self.inner.cells.middle(cell) for cell in found)
-        if not third > first:
-            return self._scales
-        return replace(self._scales, target_middle=median, target_scale=FIXED_POINT_ONE / (_RANGES * (third - first)))
+        low, median, high = (self.inner.cells.middle(cell) for cell in found)
+        reach = max(median - low, high - median)
+        if not reach > 0.0:
+            return scales
+        return replace(scales, target_middle=median, target_scale=FIXED_POINT_ONE / reach)
 
 
 def least_share(plan: RegressionPlan) -> Fraction:
@@ -192,23 +245,25 @@ def least_share(plan: RegressionPlan) -> Fraction:
 def released_numbers(plan: RegressionPlan, n_features: int) -> int:
     """Return the largest number of values with Gaussian noise that a call releases."""
     columns = n_features + 1
-    bounds = (COARSE_CELLS + FINE_CELLS) * columns if plan.draws_bounds else 0
+    bounds = FINE_CELLS * columns if plan.draws_bounds else 0
+    bounds += 2 * columns if plan.standardizes else 0
     rounds = plan.rounds if plan.method == "boosted_ada_ssp" else 1
     return bounds + columns * (columns + 1) // 2 + 1 + rounds * columns
 
 
 def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Quantity]:
     """Return how noisy a call would be. Columns are in half widths of their bounds."""
-    radius = plan.radii(n_features)[1]
+    one = STANDARD_ONE if plan.standardizes else FIXED_POINT_ONE
+    radius = plan.radius(n_features)
     boosted = plan.method == "boosted_ada_ssp"
     releases = plan.rounds + 2 if boosted else 3
-    scale = releases**0.5 / float(plan.fit_mu) / FIXED_POINT_ONE**2
+    scale = releases**0.5 / float(plan.fit_mu)
     given = (plan.neighbours, radius, plan.max_rows_per_unit)
-    products = gram_sensitivity(*given) * scale
-    cross = cross_sensitivity(*given) * scale
+    products = gram_sensitivity(*given) * scale / one**2
+    cross = cross_sensitivity(*given) * scale / (one * FIXED_POINT_ONE)
     out: list[Quantity] = [
         ("mu", float(plan.mu), "Gaussian privacy loss of all Gaussian releases together"),
-        ("noise_multiplier", releases**0.5 / float(plan.fit_mu), "noise of each release over its sensitivity"),
+        ("noise_multiplier", scale, "noise of each release over its sensitivity"),
         ("products_noise", products, "standard deviation of the noise on a sum of squares of the features"),
         ("cross_noise", cross, "standard deviation of the noise on a sum of feature times target, in each round"),
     ]

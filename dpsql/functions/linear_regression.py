@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from dpsql.contract.arguments import (
     PROTECTION,
     Signature,
     double,
+    flag,
     integer,
     share,
     word,
@@ -44,7 +45,7 @@ from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.mechanisms.tukey_budget import models_needed, row_budget
 from dpsql.progress import Progress
-from dpsql.statistics.regression import CELLS, row_radius
+from dpsql.statistics.regression import CELLS, STANDARD_ONE, largest_norm, standard_length
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
 Floats = NDArray[np.float64]
@@ -78,10 +79,14 @@ class RegressionPlan(Plan):
         Public number of blocks for the Tukey mechanism; None to derive it from the number of rows.
     n_rows : int or None
         Public lower bound on the number of rows, at most `MOST_ROWS`.
+    standardize : bool
+        Whether rows are measured in private standard deviations of their features. Not with a `row_norm`.
     bounds_share : Fraction
         Share of mu squared spent on private bounds, in (0, 1).
+    moments_share : Fraction
+        Share of what is left of mu squared that is spent on means and standard deviations, in (0, 1).
     scale_share : Fraction
-        Share of epsilon spent on the private median and quartiles of the target, in (0, 1).
+        Share of epsilon spent on three private quantiles of the target, in (0, 1).
     count_share : Fraction
         Share of epsilon spent on a private number of rows, in (0, 1).
     count_failure : Fraction
@@ -97,7 +102,9 @@ class RegressionPlan(Plan):
     split: str
     blocks: int | None
     n_rows: int | None
+    standardize: bool
     bounds_share: Fraction
+    moments_share: Fraction
     scale_share: Fraction
     count_share: Fraction
     count_failure: Fraction
@@ -108,9 +115,9 @@ class RegressionPlan(Plan):
     fitting: ClassVar[Signature] = Signature(
         double(
             "row_norm",
-            "Norm to which longer rows of features are scaled down, above 0. Each feature is measured in half widths "
-            "of its bounds.",
-            shown="none is shortened",
+            "Norm to which longer rows of features are scaled down, above 0. Each feature is then measured in half "
+            "widths of its bounds, and nothing is standardized.",
+            shown="sqrt(features), in standard deviations",
             hint="Give the longest row of features that is to count in full, or leave it out.",
         ),
         integer(
@@ -128,8 +135,14 @@ class RegressionPlan(Plan):
             hint=_public_hint,
             most=MOST_ROWS,
         ),
-        _share("bounds_share", "Share of the budget spent on private bounds, between 0 and 1.", 0.25),
-        _share("scale_share", "Boosting: share of epsilon spent on the target's quartiles, between 0 and 1.", 0.05),
+        flag("standardize", "Measure features in their private standard deviations; not for Tukey.", True),
+        _share("bounds_share", "Share of the budget spent on private bounds, between 0 and 1.", 0.4),
+        _share(
+            "moments_share",
+            "Share of the rest spent on means and standard deviations of the features, between 0 and 1.",
+            0.05,
+        ),
+        _share("scale_share", "Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.", 0.05),
         _share("count_share", "Tukey: share of epsilon spent on a private row count, between 0 and 1.", 0.05),
         _share("count_failure", "Tukey: chance that the private row count is too high, between 0 and 1.", 0.0001),
     )
@@ -147,7 +160,8 @@ class RegressionPlan(Plan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
             **cls._read(given, "delta", "method", "rounds", "split", "blocks", "n_rows"),
-            **cls._read(given, "bounds_share", "scale_share", "count_share", "count_failure"),
+            **cls._read(given, "standardize", "bounds_share", "moments_share"),
+            **cls._read(given, "scale_share", "count_share", "count_failure"),
             "lower": None,
             "upper": None,
         }
@@ -197,11 +211,11 @@ class RegressionPlan(Plan):
         return (part.scale(),)
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the shares of mu of the private bounds and of the fit's smallest release."""
+        """Return the shares of mu of the private bounds, of the moments, and of the fit's smallest release."""
         if self.method == "tukey":
             return ()
         fit = share_of_mu(least_squares.least_share(self), self.fit_mu)
-        parts = (self.bounds_mu, fit) if self.draws_bounds else (fit,)
+        parts = (*(mu for name, mu in self.gaussian_shares if name != "fit"), fit)
         return (part / self.max_rows_per_unit for part in parts)
 
     @property
@@ -224,7 +238,12 @@ class RegressionPlan(Plan):
         """Number of passes over the rows."""
         if self.method == "tukey":
             return 1 + self.draws_count + (self.lower is None or not self.target_is_bounded)
-        return 1 + self.draws_bounds
+        return 1 + self.draws_bounds + (self.standardizes and self.method == "ada_ssp")
+
+    @property
+    def standardizes(self) -> bool:
+        """Whether rows are measured in private standard deviations of their features."""
+        return self.standardize and self.row_norm is None and self.method != "tukey"
 
     @property
     def in_blocks(self) -> bool:
@@ -233,7 +252,7 @@ class RegressionPlan(Plan):
 
     @cached_property
     def scale_epsilon(self) -> Fraction:
-        """Epsilon spent on the target's median and quartiles; 0 if they are not needed."""
+        """Epsilon spent on quantiles of the target; 0 if they are not needed."""
         needed = self.method == "boosted_ada_ssp" and self.target_levels is None
         return self.epsilon * self.scale_share if needed else Fraction(0)
 
@@ -248,14 +267,17 @@ class RegressionPlan(Plan):
         return usable_mu(self.epsilon - self.scale_epsilon, self.delta)
 
     @cached_property
-    def bounds_mu(self) -> Fraction:
-        """Mu spent on private bounds. Squares of mu add up."""
-        return share_of_mu(self.bounds_share, self.mu) if self.draws_bounds else Fraction(0)
+    def gaussian_shares(self) -> tuple[tuple[str, Fraction], ...]:
+        """The mu of each Gaussian release, by its name. Squares of mu add up."""
+        rest = 1 - self.bounds_share if self.draws_bounds else Fraction(1)
+        moments = self.moments_share * rest if self.standardizes else Fraction(0)
+        shares = (("bounds", 1 - rest), ("moments", moments), ("fit", rest - moments))
+        return tuple((name, share_of_mu(share, self.mu) if share < 1 else self.mu) for name, share in shares if share)
 
-    @cached_property
+    @property
     def fit_mu(self) -> Fraction:
         """Mu left for the fit."""
-        return share_of_mu(1 - self.bounds_share, self.mu) if self.draws_bounds else self.mu
+        return dict(self.gaussian_shares)["fit"]
 
     @cached_property
     def model_budget(self) -> tuple[Fraction, Fraction]:
@@ -274,12 +296,11 @@ class RegressionPlan(Plan):
             if not self.draws_count:
                 return measurement_of(model)
             return measurement_of(LaplaceNoise("count", self.count_epsilon, self.max_rows_per_unit), model)
-        shares = (("bounds", self.bounds_mu), ("fit", self.fit_mu))
         rest = self.epsilon - self.scale_epsilon
-        gaussian = GaussianNoise("fit", self.mu, rest, self.delta, shares if self.draws_bounds else shares[1:])
+        gaussian = GaussianNoise("fit", self.mu, rest, self.delta, self.gaussian_shares)
         if not self.scale_epsilon:
             return measurement_of(gaussian)
-        scale = QuantileSelection("scale", self.scale_epsilon, least_squares.QUARTILES, *unit)
+        scale = QuantileSelection("scale", self.scale_epsilon, least_squares.TARGET_QUANTILES, *unit)
         return measurement_of(scale, gaussian)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
@@ -288,12 +309,17 @@ class RegressionPlan(Plan):
             return tukey.noise(self, n_features, n_rows)
         return least_squares.noise(self, n_features, n_rows)
 
-    def radii(self, n_features: int) -> tuple[int | None, int]:
-        """Return the largest norm of a row's features, None for no limit, and of all its columns, in units of ``S``."""
+    def longest(self, n_features: int) -> int | None:
+        """Return the norm to which rows of features are shortened, where nothing is standardized; None for no limit."""
         if self.row_norm is not None and self.row_norm < math.sqrt(n_features):
-            radius = max(1, math.floor(self.row_norm * FIXED_POINT_ONE))
-            return radius, row_radius(radius)
-        return None, math.isqrt((n_features + 1) * FIXED_POINT_ONE**2 - 1) + 1
+            return max(1, math.floor(self.row_norm * FIXED_POINT_ONE))
+        return None
+
+    def radius(self, n_features: int) -> int:
+        """Return the largest norm of a row with its intercept, in units of S, or of `STANDARD_ONE` if standardized."""
+        if self.standardizes:
+            return largest_norm(n_features, standard_length(n_features), STANDARD_ONE)
+        return largest_norm(n_features, self.longest(n_features))
 
 
 def automatic(
@@ -362,7 +388,7 @@ class RegressionCall(Call):
         self,
         coefficients: Floats | None,
         std_errors: Floats | None = None,
-        bounds: list[tuple[float, float]] | None = None,
+        bounds: Sequence[tuple[float, float] | None] | None = None,
         reason: str = "",
     ) -> dict[str, Json]:
         """Return the fit as JSON values for the ledger: a model that `dpsql.released.model` reads back.
@@ -371,12 +397,14 @@ class RegressionCall(Call):
         ----------
         coefficients, std_errors : ndarray or None
             Intercept first.
-        bounds : list of pairs, optional
-            Public or private bounds of the features. Values are clipped to them, here and in predictions.
+        bounds : sequence of pairs, optional
+            Public or private bounds of the features. Values are clipped to them, here and in predictions. None for a
+            feature that the fit left out, because its bounds are undetermined.
         reason : str
             Why there is no model; empty if there is one.
         """
         plan = self.plan
+        left_out = [name for name, pair in zip(self.features, bounds or (), strict=False) if pair is None]
         return {
             "kind": "linear_regression",
             "method": plan.method,
@@ -385,7 +413,8 @@ class RegressionCall(Call):
             "coefficients": None if coefficients is None else _finite(coefficients),
             # A standard error that overflowed is reported as the largest double.
             "std_errors": None if std_errors is None else _finite(std_errors, unknown=sys.float_info.max),
-            "bounds": None if bounds is None else [[float(low), float(high)] for low, high in bounds],
+            "bounds": None if bounds is None else [None if pair is None else [*map(float, pair)] for pair in bounds],
+            **({"undetermined": left_out} if left_out else {}),
             **({"reason": reason} if reason else {}),
         }
 

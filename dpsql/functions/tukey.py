@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.contract.fold import Batch, Collector, Pass
+from dpsql.contract.fold import Collector, Ignoring, Pass, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
@@ -80,21 +79,7 @@ class Counted(Pass[RowCount]):
         return _blocks(self._call, blocks_for(self._call, rows))
 
 
-class _Ignoring(Collector):
-    """A collector that ignores the rows."""
-
-    def zero(self) -> Self:
-        """Return itself: it holds no state."""
-        return self
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Ignore the rows."""
-
-    def merge(self, other: Self) -> None:
-        """Ignore the other collector."""
-
-
-class Refused(_Ignoring):
+class Refused(Ignoring):
     """The end of a call with too few rows: only the count is charged."""
 
     def __init__(self, call: RegressionCall) -> None:
@@ -108,17 +93,6 @@ class Refused(_Ignoring):
         """Return a result without a model."""
         result = self._call.result(None, reason="too few rows for so many features")
         return Draw(self._call.plan.measurement.only("count"), lambda: result)
-
-
-class Waiting(_Ignoring):
-    """A pass that is skipped, because the type of the target determines its bounds."""
-
-    def __init__(self, following: Collector) -> None:
-        self._following = following
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Return the collector of the next pass."""
-        return self._following
 
 
 class Ranges(Pass[ColumnRanges]):

@@ -39,6 +39,8 @@ SPLITS = ("even", "thirds")
 MOST_ROWS = 1 << 32
 # Shift of the released least eigenvalue and threshold of the ridge, in standard deviations, as in boosted AdaSSP [2]_.
 _BOOSTED_QUANTILE = 1.96
+# Rounds after which no noise is left to add up: it shrinks geometrically.
+_MOST_POWERS = 1000
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def boosted_ada_ssp(
     Returns
     -------
     fit : LinearFit
-        Without a covariance.
+        The covariance is that of the noise of the rounds, to first order: no residual is clipped.
 
     Raises
     ------
@@ -205,7 +207,7 @@ def boosted_ada_ssp(
     floor = float(least.values[0]) - _BOOSTED_QUANTILE * least.sigma
     ridge = max(0.0, _BOOSTED_QUANTILE * math.sqrt(width) * noisy.sigma - max(0.0, floor))
     inverse = _inverse(noisy, width, ridge)
-    coefficients = np.zeros(width)
+    coefficients, sigma = np.zeros(width), 0.0
     for number in range(rounds):
         step = gaussian_release(
             rows.residual_products(coefficients),
@@ -213,12 +215,13 @@ def boosted_ada_ssp(
             squared_mu=round_share,
             source=source,
         )
+        sigma = step.sigma
         # The residuals of the next round are those of these very coefficients.
         integers, bits = fixed_coefficients(coefficients + inverse @ step.values)
         coefficients = integers * 2.0**-bits
         if progress is not None:
             progress((number + 1) / rounds)
-    return LinearFit(coefficients)
+    return LinearFit(coefficients, _rounds_covariance(noisy, inverse, rounds, sigma))
 
 
 def release_gram(
@@ -355,12 +358,36 @@ def _check_size(width: int, rounds: int) -> None:
         )
 
 
-def _inverse(release: GaussianRelease, width: int, ridge: float) -> NDArray[np.float64]:
-    """Return the inverse of the noisy Gram matrix plus ridge, with eigenvalues of at least one sigma."""
+def _rounds_covariance(
+    release: GaussianRelease, inverse: NDArray[np.float64], rounds: int, sigma: float
+) -> NDArray[np.float64]:
+    """Return the covariance that the noise of the rounds gives the coefficients, to first order; post-processing.
+
+    A round takes theta to ``M theta + inverse (h + z)`` with ``M = I - inverse G``, where no residual is clipped. So
+    the noise z of all rounds has the covariance ``sigma**2 sum of M**t inverse inverse' M'**t``. With the noisy G in
+    place of the exact one; the noise in G changes how fast the rounds converge, not where to.
+    """
+    step = np.eye(len(inverse)) - inverse @ _symmetric(release, len(inverse))
+    part, total = inverse, np.zeros_like(inverse)
+    with one_thread():
+        for _ in range(min(rounds, _MOST_POWERS)):
+            total += part @ part.T
+            part = step @ part
+    return sigma**2 * total
+
+
+def _symmetric(release: GaussianRelease, width: int) -> NDArray[np.float64]:
+    """Return the matrix whose upper triangle was released."""
     matrix = np.zeros((width, width))
     upper = np.triu_indices(width)
     matrix[upper] = release.values
     matrix.T[upper] = release.values
+    return matrix
+
+
+def _inverse(release: GaussianRelease, width: int, ridge: float) -> NDArray[np.float64]:
+    """Return the inverse of the noisy Gram matrix plus ridge, with eigenvalues of at least one sigma."""
+    matrix = _symmetric(release, width)
     with one_thread():
         values, vectors = np.linalg.eigh(matrix)
         kept = np.maximum(values + ridge, max(release.sigma, 2.0**-40 * float(abs(values).max())))

@@ -29,9 +29,10 @@ from dpsql.errors import InternalError
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
-from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
+from dpsql.mechanisms.bounds import laplace_bounds
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts, gaussian_release
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
+from dpsql.mechanisms.prefix_bounds import Interval, prefix_bounds
 from dpsql.mechanisms.prefix_sums import (
     PrefixStrategy,
     PrefixSums,
@@ -40,9 +41,13 @@ from dpsql.mechanisms.prefix_sums import (
     noisy_prefix_sums,
 )
 from dpsql.mechanisms.smooth import smooth_area, smooth_medians
+from dpsql.mechanisms.standardisation import released_standard
 from dpsql.mechanisms.tukey import tukey
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.statistics.regression import Standard
 
+# Share of the loss that the bounds of a target get, over that of a feature's bounds.
+TARGET_WEIGHT = Fraction(2)
 # Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
 _WIDEST = 1 << 48
 
@@ -282,16 +287,36 @@ class GaussianNoise(Part):
         return gaussian_release(sums, sensitivity=sensitivity, squared_mu=self.mu_of(share) ** 2)
 
     def draw_bounds(
-        self, share: str, counts: Longs, *, neighbours: str, max_rows_per_unit: int, failure: Fraction
-    ) -> list[tuple[float, float]]:
-        """Return intervals; see `dpsql.mechanisms.bounds.gaussian_bounds`."""
+        self, share: str, counts: Longs, *, last: bool, neighbours: str, max_rows_per_unit: int
+    ) -> list[Interval | None]:
+        """Return intervals; see `dpsql.mechanisms.prefix_bounds.prefix_bounds`.
+
+        Parameters
+        ----------
+        last : bool
+            Whether the last column is the target, without which there is no model: it gets `TARGET_WEIGHT` times as
+            much of ``mu**2`` as another column.
+        """
         take(self, share)
-        return gaussian_bounds(
+        weights = [Fraction(1)] * len(counts)
+        if last:
+            weights[-1] = TARGET_WEIGHT
+        each = self.mu_of(share) ** 2 / sum(weights)
+        return prefix_bounds(
             counts,
-            mu=self.mu_of(share),
+            squared_mus=[weight * each for weight in weights],
             neighbours=neighbours,
             max_rows_per_unit=max_rows_per_unit,
-            failure=failure,
+        )
+
+    def draw_standard(self, share: str, moments: Integers, *, neighbours: str, max_rows_per_unit: int) -> Standard:
+        """Return means and deviations; see `dpsql.mechanisms.standardisation.released_standard`."""
+        take(self, share)
+        return released_standard(
+            moments,
+            squared_mu=self.mu_of(share) ** 2,
+            neighbours=neighbours,
+            max_rows_per_unit=max_rows_per_unit,
         )
 
     def draw_fit(

@@ -49,8 +49,9 @@ class LinearModel:
     coef_ : ndarray of float64, shape (d,)
         In units of the target per unit of the feature. Levels of a target are coded -1 and 1.
     intercept_ : float
-    feature_bounds_ : tuple of pairs of float, or None
-        Bounds of the features in the fit, public or private; None where it had none.
+    feature_bounds_ : tuple of pairs of float or None, or None
+        Bounds of the features in the fit, public or private; None where it had none. A feature without a pair was left
+        out of the fit, because the noise hid its bounds: its values are not read, and its coefficient is 0.
     vector : str or None
         Column of the vectors that it was fitted to; None for a column per feature.
     elements : tuple of int or None
@@ -69,7 +70,7 @@ class LinearModel:
     feature_names_in_: tuple[str, ...]
     coef_: NDArray[np.float64]
     intercept_: float
-    feature_bounds_: tuple[tuple[float, float], ...] | None
+    feature_bounds_: tuple[tuple[float, float] | None, ...] | None
     vector: str | None
     elements: tuple[int, ...] | None
     long: tuple[str, ...] | None
@@ -261,15 +262,24 @@ class LinearModel:
         return predictions
 
     def _counted(self, block: Floats) -> Floats:
-        """Return features as the fit used them: mapped and clipped."""
-        return block if self._limits is None else np.clip(block, *self._limits)
+        """Return features as the fit used them: clipped, and 0 where they were left out."""
+        if self._limits is None:
+            return block
+        counted = np.clip(block, *self._limits)
+        counted[self.left_out] = 0.0
+        return counted
+
+    @cached_property
+    def left_out(self) -> list[int]:
+        """Places of the features that were left out of the fit."""
+        return [place for place, pair in enumerate(self.feature_bounds_ or ()) if pair is None]
 
     @cached_property
     def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """The bounds of the features, each of shape (d, 1)."""
         if self.feature_bounds_ is None:
             return None
-        lower, upper = np.array(self.feature_bounds_).reshape(-1, 2).T
+        lower, upper = np.array([pair or (0.0, 0.0) for pair in self.feature_bounds_]).reshape(-1, 2).T
         return lower[:, np.newaxis], upper[:, np.newaxis]
 
     @cached_property
@@ -404,8 +414,10 @@ def _is_names(kind: pa.DataType) -> bool:
     return bool(texts or pa.types.is_dictionary(value) or pa.types.is_null(value))
 
 
-def _pairs(bounds: Iterable[tuple[float, float]] | None) -> tuple[tuple[float, float], ...] | None:
-    return None if bounds is None else tuple((float(low), float(high)) for low, high in bounds)
+def _pairs(bounds: Iterable[tuple[float, float] | None] | None) -> tuple[tuple[float, float] | None, ...] | None:
+    return (
+        None if bounds is None else tuple(None if pair is None else (float(pair[0]), float(pair[1])) for pair in bounds)
+    )
 
 
 def _arrow(rows: object) -> pa.Table:

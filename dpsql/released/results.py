@@ -20,15 +20,20 @@ class Filtered(TypedDict):
 
 
 class Fitted(TypedDict):
-    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels."""
+    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
+
+    A feature without bounds, where others have some, was left out of the fit: its coefficient is 0. `undetermined` names
+    such features.
+    """
 
     kind: str
     method: str
     terms: list[str]
     coefficients: list[float] | None
     std_errors: list[float] | None
-    bounds: Sequence[tuple[float, float]] | None
+    bounds: Sequence[tuple[float, float] | None] | None
     elements: list[int] | None
+    undetermined: NotRequired[list[str]]
     levels: NotRequired[tuple[Level, Level]]
     binary: NotRequired[bool]
     present_above: NotRequired[float | None]

@@ -45,17 +45,31 @@ from dpsql.kernels.gram import GramAccumulator
 
 # Number of cells of the target's histogram, from which the scale of the residuals is drawn.
 CELLS = 1024
+# Standardised features are clipped to so many deviations from the mean. One deviation is so many units: what is clipped
+# stays within S.
+DEVIATIONS = 3
+STANDARD_ONE = FIXED_POINT_ONE // DEVIATIONS
 
 
-def row_radius(feature_radius: int) -> int:
-    """Return the smallest integer R with ``R**2 >= S**2 + feature_radius**2``: the norm bound of a row with intercept.
+def largest_norm(features: int, longest: int | None = None, one: int = FIXED_POINT_ONE) -> int:
+    """Return the smallest integer R that bounds the norm of a row, its intercept included.
 
     Parameters
     ----------
-    feature_radius : int
-        Bound on the norm of a row's features, >= 0, in units where S is 1.
+    features : int
+        d, >= 0.
+    longest : int or None
+        Bound on the norm of a row's features, >= 0; None where each is at most `one`.
+    one : int
+        The integer that stands for 1, and the first entry of every row.
     """
-    return 1 + math.isqrt(FIXED_POINT_ONE**2 + feature_radius**2 - 1)
+    squared = features * one**2 if longest is None else longest**2
+    return 1 + math.isqrt(one**2 + squared - 1)
+
+
+def standard_length(features: int) -> int:
+    """Return the norm to which standardised rows of features are shortened: that of one deviation in each."""
+    return math.isqrt(features * STANDARD_ONE**2)
 
 
 def gram_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
@@ -106,28 +120,91 @@ class Scales:
 
 
 @dataclass(frozen=True)
+class Standard:
+    """Released means and standard deviations of features in [-1, 1]; public parameters of a map of rows.
+
+    Attributes
+    ----------
+    mean, deviation : ndarray of float64, shape (d,)
+        The deviations are > 0.
+    """
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+
+    @property
+    def limits(self) -> NDArray[np.float64]:
+        """The values that count as they are, shape (2, d): the mean, less and plus `DEVIATIONS` deviations."""
+        reach = DEVIATIONS * self.deviation
+        return np.stack([self.mean - reach, self.mean + reach])
+
+    def rows(self, quantised: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return quantised features in deviations from the mean, as multiples of ``1 / STANDARD_ONE``.
+
+        The integers are at most ``DEVIATIONS * STANDARD_ONE <= S``, as exact products of blocks of rows need.
+        """
+        found = quantised / FIXED_POINT_ONE - self.mean
+        found /= self.deviation
+        np.clip(found, -DEVIATIONS, DEVIATIONS, out=found)
+        found *= STANDARD_ONE
+        np.floor(np.add(found, 0.5, out=found), out=found)
+        return found
+
+
+@dataclass(frozen=True)
 class RowMap:
-    """The map from features to the integers of a row: scaled to [-1, 1], then clipped in norm.
+    """The map from features to the integers of a row: scaled to [-1, 1], maybe standardised, then clipped in norm.
 
     Attributes
     ----------
     scales : Scales
     longest : int or None
         Largest norm of the features of a row, in units where S is 1; None if no row can exceed it.
+    standard : Standard or None
+        Rows in deviations from the mean, with `STANDARD_ONE` for 1, the intercept included; None for rows in half
+        widths of the bounds, with S for 1.
     """
 
     scales: Scales
-    longest: int | None
+    longest: int | None = None
+    standard: Standard | None = None
 
-    def rows(self, features: NDArray[np.float64], more: int) -> NDArray[np.float64]:
-        """Return intercept and quantised features, shape (rows, 1 + d + more); the last `more` columns are free."""
-        count, rows = features.shape
+    @property
+    def one(self) -> int:
+        """The integer that stands for 1: the intercept."""
+        return FIXED_POINT_ONE if self.standard is None else STANDARD_ONE
+
+    def standardised(self, standard: Standard) -> RowMap:
+        """Return the map to standardised rows: as long as d features at one deviation each."""
+        return RowMap(self.scales, standard_length(len(standard.mean)), standard)
+
+    @property
+    def radius(self) -> int:
+        """R: the bound on the norm of a row, intercept included."""
+        return largest_norm(len(self.scales.middle), self.longest, self.one)
+
+    def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return features of shape (d, rows) as integers in [-S, S], shape (rows, d); NaN stays where one is missing."""
+        values = np.ascontiguousarray(features.T)
+        missing = np.isnan(values)
+        quantised = quantise(values, self.scales.middle, self.scales.scale)
+        if missing.any():
+            quantised[missing] = np.nan
+        return quantised
+
+    def matrix(self, quantised: NDArray[np.float64], more: int = 0) -> NDArray[np.float64]:
+        """Return the rows of quantised features, shape (rows, 1 + d + more); the last `more` columns are free.
+
+        A missing feature is 0: the middle of the bounds, or the mean.
+        """
+        rows, count = quantised.shape
+        features = quantised if self.standard is None else self.standard.rows(quantised)
         matrix = np.empty((rows, 1 + count + more))
-        matrix[:, 0] = FIXED_POINT_ONE
-        quantised = quantise(np.ascontiguousarray(features.T), self.scales.middle, self.scales.scale)
+        matrix[:, 0] = self.one
+        features = np.nan_to_num(features)
         if self.longest is not None:
-            clip_rows(quantised, self.longest)
-        matrix[:, 1 : 1 + count] = quantised
+            clip_rows(features, self.longest)
+        matrix[:, 1 : 1 + count] = features
         return matrix
 
 
@@ -158,7 +235,7 @@ class RowProducts(Fold):
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows."""
         scales = self._mapped.scales
-        matrix = self._mapped.rows(features, more=1)
+        matrix = self._mapped.matrix(self._mapped.quantised(features), more=1)
         matrix[:, -1] = quantise(target.copy(), scales.target_middle, scales.target_scale)
         self._sums.add(matrix)
 
@@ -176,11 +253,12 @@ class RowProducts(Fold):
 
 
 class StoredRows(KeptRows):
-    """The rows that boosting reads in every round, with G and the target's histogram.
+    """The rows that boosting reads in every round, with the target's histogram.
 
     Parameters
     ----------
     mapped : RowMap
+        The map to [-1, 1]. Norms are clipped, and rows standardised, when they are given up.
     target : pair of float
         Bounds of the target, for its histogram. The target is stored unscaled, because its scale is not known yet.
 
@@ -192,7 +270,6 @@ class StoredRows(KeptRows):
 
     def __init__(self, mapped: RowMap, target: tuple[float, float]) -> None:
         self._mapped = mapped
-        self._sums = GramAccumulator(len(mapped.scales.middle) + 1)
         self.cells = GridCounts(*target, CELLS)
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
 
@@ -202,23 +279,21 @@ class StoredRows(KeptRows):
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows."""
-        matrix = self._mapped.rows(features, more=0)
-        self._sums.add(matrix)
         self.cells.add(target)
-        self._batches.append((matrix.astype(np.float32), target))  # exact: the integers have at most 21 bits
+        # Exact in single precision: the integers have at most 21 bits.
+        self._batches.append((self._mapped.quantised(features).astype(np.float32), target))
 
     def merge(self, other: StoredRows) -> None:
         """Append the rows of another collection."""
-        self._sums.add_sums(other._sums.rows, other._sums.sums.column())
         self.cells.add_counts(other.cells.counts)
         self._batches += other._batches
 
-    def products(self) -> Integers:
-        """Return the products of intercept and features, shape (d + 1, d + 1)."""
-        return self._sums.total()
+    def quantised(self) -> Iterator[NDArray[np.float64]]:
+        """Yield the features of each batch, shape (rows, d), as `RowMap.quantised` returns them."""
+        return (features.astype(np.float64) for features, _ in self._batches)
 
-    def given_up(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    def given_up(self, mapped: RowMap) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield batches of mapped rows, with the target in its own unit, and free each batch."""
         while self._batches:
-            matrix, target = self._batches.pop()
-            yield matrix.astype(np.float64), target
+            features, target = self._batches.pop()
+            yield mapped.matrix(features.astype(np.float64)), target

@@ -86,7 +86,10 @@ def _predicted(model: LinearModel) -> str:
 def _score(model: LinearModel) -> str:
     """Return the linear form of a row, which checks the types of its columns when the statement is planned."""
     columns = [f"{_ROWS}.{identifier(name)}" for name in model.feature_names_in_]
-    terms = [_term(model, place, cast(column, "DOUBLE")) for place, column in enumerate(columns)]
+    left_out = set(model.left_out)
+    terms = [
+        _term(model, place, cast(column, "DOUBLE")) for place, column in enumerate(columns) if place not in left_out
+    ]
     types = call("list_value", *(call("typeof", column) for column in columns))
     numeric = call("dpsql_numeric", str(model.ledger_id), types)
     return f"CASE WHEN {numeric} THEN {plus(_sum(terms), double(model.intercept_))} END"
@@ -100,8 +103,9 @@ def _term(model: LinearModel, place: int, value: str) -> str:
         return (
             f"CASE WHEN {_is_nan(value)} THEN {double(0)} WHEN {value} {above} THEN {coefficient} ELSE {double(0)} END"
         )
-    if model.feature_bounds_ is not None:
-        low, high = map(double, model.feature_bounds_[place])
+    pair = None if model.feature_bounds_ is None else model.feature_bounds_[place]
+    if pair is not None:
+        low, high = map(double, pair)
         value = (
             f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {_is_nan(value)} THEN {value} "
             f"WHEN {value} < {low} THEN {low} WHEN {value} IS NOT NULL THEN {high} END"

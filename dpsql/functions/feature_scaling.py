@@ -1,0 +1,127 @@
+"""The passes before a fit: private bounds of columns without public ones, and private means and deviations of features.
+
+What a pass released is public for the next one, which maps rows one by one by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract.fold import Batch, Collector, Pass
+from dpsql.contract.measurement import Measurement
+from dpsql.mechanisms.parts import GaussianNoise
+from dpsql.statistics.column_moments import ColumnMoments
+from dpsql.statistics.counts import MagnitudeHistogram
+from dpsql.statistics.regression import RowMap, Standard
+
+Interval = tuple[float, float]
+# The Gaussian part of a measurement, and its shares.
+PART, BOUNDS, MOMENTS = "fit", "bounds", "moments"
+Inner = TypeVar("Inner", bound=Collector)
+
+
+class Scaled(Protocol):
+    """A plan that draws bounds or moments."""
+
+    @property
+    def neighbours(self) -> str:
+        """The neighbouring relation."""
+
+    @property
+    def max_rows_per_unit(self) -> int:
+        """Rows that one privacy unit may have."""
+
+    @property
+    def measurement(self) -> Measurement:
+        """What the plan samples."""
+
+
+class Magnitudes(Pass[MagnitudeHistogram]):
+    """Histograms of magnitudes, one for each column without public bounds.
+
+    Parameters
+    ----------
+    plan : Scaled
+    width : int
+        Features whose bounds are drawn.
+    target : bool
+        Whether those of the target are.
+    following : callable
+        Takes the bounds of the features and those of the target, each None where undetermined, and returns the next
+        pass. What is not drawn is left out: no features, or None.
+    """
+
+    def __init__(
+        self,
+        plan: Scaled,
+        width: int,
+        target: bool,
+        following: Callable[[Sequence[Interval | None], Interval | None], Collector],
+    ) -> None:
+        super().__init__(MagnitudeHistogram(width, target=target))
+        self._plan, self._target, self._following = plan, target, following
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw the bounds."""
+        plan, counts = self._plan, self.inner.cells.counts
+        drawn: list[Interval | None] = []
+        if len(counts):
+            part: GaussianNoise = plan.measurement[PART]
+            drawn = part.draw_bounds(
+                BOUNDS,
+                counts,
+                last=self._target,
+                neighbours=plan.neighbours,
+                max_rows_per_unit=plan.max_rows_per_unit,
+            )
+        target = drawn.pop() if self._target else None
+        return self._following(drawn, target)
+
+
+class KeptFeatures(Pass[Inner]):
+    """A pass over some of the features: those with bounds. Which these are was released, so they are public."""
+
+    def __init__(self, kept: Sequence[int], inner: Inner) -> None:
+        super().__init__(inner)
+        self._kept = list(kept)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        self.inner.add(target, features if len(self._kept) == len(features) else features[self._kept], batch)
+
+
+class Moments(KeptFeatures[ColumnMoments]):
+    """Sums and sums of squares of the features.
+
+    Parameters
+    ----------
+    plan : Scaled
+    kept : sequence of int
+        Positions of the features with bounds, at least one.
+    mapped : RowMap
+        The map of these to [-1, 1].
+    following : callable
+        Takes means and deviations, and returns the next pass.
+    """
+
+    def __init__(
+        self, plan: Scaled, kept: Sequence[int], mapped: RowMap, following: Callable[[Standard], Collector]
+    ) -> None:
+        super().__init__(kept, ColumnMoments(mapped))
+        self._plan, self._following = plan, following
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw means and deviations."""
+        return self._following(draw_standard(self._plan, self.inner))
+
+
+def draw_standard(plan: Scaled, moments: ColumnMoments) -> Standard:
+    """Draw means and deviations of features."""
+    part: GaussianNoise = plan.measurement[PART]
+    return part.draw_standard(
+        MOMENTS, moments.total(), neighbours=plan.neighbours, max_rows_per_unit=plan.max_rows_per_unit
+    )

@@ -1,0 +1,285 @@
+"""Private bounds of several columns at once, from noisy prefix sums over universal cells on a logarithmic scale.
+
+Nothing about the values is given beforehand: the cells are those of `dpsql.kernels.cells.MagnitudeCounts`. Of each
+column the number of rows in the first cell, the first two, the first three, and so on, is released with Gaussian noise.
+The middle of the column is where half of the rows are reached. From there outwards an end is the first cell beyond
+which the noisy prefix sums see no more rows than noise explains.
+
+With C the lower triangular Toeplitz matrix of the coefficients of ``1 / sqrt(1 - z)``, whose square is the matrix of
+all prefix sums, the products ``C x`` of the counts x get noise of one variance, and ``C`` times these are the prefix
+sums: their noise is about ``3.7 / mu`` rows, for 4,129 cells [1]_. C is rounded down to multiples of ``2**-20``; the
+noise is calibrated to the rounded matrix, whose exact inverse takes the products back.
+
+Bounds are only told where they are known. Let T be the rows in the interval less a quarter of all rows. T is a linear
+form of the noisy prefix sums, so its noise is normal and known. There are ``m (m + 1) / 2`` intervals, and none of
+them, in any column, has noise beyond ``z = z(failure / (width m (m + 1) / 2))`` standard deviations, but for the chance
+`failure`. So where the noisy T exceeds z deviations, more than a quarter of the column's rows are in the interval,
+mostly nearly all; elsewhere the column is undetermined. A column needs about ``45 / mu`` rows. To ask for half of the
+rows would take ``76 / mu``, and models fitted at small epsilon would lose columns that they can use.
+
+References
+----------
+.. [1] H. Fichtenberger, M. Henzinger, J. Upadhyay, Constant matters: fine-grained error bound on differentially
+   private continual observation, ICML 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.arrays import Doubles, Longs
+from dpsql.errors import ParameterError
+from dpsql.kernels.cells import FINE_CELLS, SUBCELLS, ZERO_FINE, fine_edges
+from dpsql.mechanisms.gaussian import gaussian_counts
+from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.statistics.counts import squared_l2_sensitivity
+
+FAILURE = Fraction(1, 100)
+# An end is where the noisy number of rows beyond it is at most this many standard deviations of a prefix sum, or the one
+# in the next octave as many of its own.
+_TAIL = 1.0
+# Share of a column's rows that an interval is known to hold.
+_HELD = 0.25
+# Noise alone sees this many deviations of rows with a chance of less than a millionth.
+_FAR = 5.0
+# Coefficients are floor(c 2**20): counts below 2**32 times these sum below 2**53.
+_BITS = 20
+# Noise of a fraction of a row is negligible; less would only need more bits.
+_LARGEST_SQUARED_MU = Fraction(64)
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PrefixMatrix:
+    """The lower triangular Toeplitz matrix of the products, and how prefix sums follow from them; public.
+
+    Attributes
+    ----------
+    coefficients : ndarray of int64, shape (m,)
+        First column of the matrix, in units of ``2**-20``.
+    squared : int
+        Largest sum of squares of a column, which is that of the first; in units of ``2**-40``.
+    back : ndarray of float64, shape (m,)
+        First column of the Toeplitz matrix that takes products in rows to prefix sums.
+    """
+
+    coefficients: Longs
+    squared: int
+    back: Doubles
+
+    @classmethod
+    @lru_cache(maxsize=4)
+    def of(cls, cells: int) -> PrefixMatrix:
+        """Return the matrix for a number of cells."""
+        shares = np.cumprod(np.concatenate(([1.0], 1.0 - 1.0 / (2.0 * np.arange(1, cells)))))
+        coefficients = np.floor(shares * 2.0**_BITS).astype(np.int64)
+        # 1 / (c(z) (1 - z)) as a power series: that of 1 / c(z), summed up.
+        inverse = np.zeros(cells)
+        scaled = coefficients / coefficients[0]
+        inverse[0] = 1.0
+        for place in range(1, cells):
+            inverse[place] = -scaled[1 : place + 1] @ inverse[place - 1 :: -1][:place]
+        back = np.cumsum(inverse) * (2.0**_BITS / coefficients[0])
+        return cls(coefficients, sum(value * value for value in coefficients.tolist()), back)
+
+    def products(self, counts: Longs) -> Longs:
+        """Return the exact products of the counts of one column, in units of ``2**-20`` rows."""
+        found = np.zeros(len(counts), dtype=np.int64)
+        for cell in np.flatnonzero(counts):
+            found[cell:] += counts[cell] * self.coefficients[: len(counts) - cell]
+        return found
+
+    def sums(self, products: Doubles) -> Doubles:
+        """Return the prefix sums of products in rows."""
+        size = 1 << (2 * len(products) - 1).bit_length()
+        transformed = np.fft.rfft(products, size) * np.fft.rfft(self.back, size)
+        return np.asarray(np.fft.irfft(transformed, size)[: len(products)], dtype=np.float64)
+
+    @cached_property
+    def prefix_deviation(self) -> float:
+        """The largest standard deviation of a prefix sum, for noise of variance 1 on the products."""
+        return float(np.sqrt(self.back @ self.back))
+
+    @cached_property
+    def range_deviation(self) -> float:
+        """The standard deviation of the rows in an octave of cells, for noise of variance 1 on the products."""
+        within, before = self.back[:SUBCELLS], self.back[SUBCELLS:] - self.back[:-SUBCELLS]
+        return float(np.sqrt(within @ within + before @ before))
+
+    def deviation(self, first: int, last: int) -> float:
+        """Return the standard deviation of T for the cells first to last, for noise of variance 1 on the products."""
+        form = -_HELD * self.back[::-1]
+        form[: last + 1] += self.back[: last + 1][::-1]
+        form[:first] -= self.back[:first][::-1]
+        return float(np.sqrt(form @ form))
+
+
+def prefix_bounds(
+    counts: Longs,
+    *,
+    squared_mus: Sequence[Fraction],
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    failure: Fraction = FAILURE,
+    source: BitSource = SYSTEM,
+) -> list[Interval | None]:
+    """Release bounds that hold the bulk of each of several columns.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (width, m)
+        Exact counts of columns of the same rows, `dpsql.kernels.cells.MagnitudeCounts.counts`.
+    squared_mus : sequence of Fraction
+        The share of ``mu**2`` that is spent on each column, > 0.
+    neighbours : {'add_remove', 'replace'}
+        The neighbouring relation.
+    max_rows_per_unit : int
+        Rows that one privacy unit may have, >= 1.
+    failure : Fraction
+        In (0, 1): chance, at most, that any of the intervals holds a quarter of its column's rows or fewer.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    bounds : list of (float, float) or None
+        Finite, lower < upper, one pair per column; None where the column is undetermined.
+
+    Raises
+    ------
+    ParameterError
+        Depends on public parameters only: P018 (squared_mus, neighbours, max_rows_per_unit, failure), P017 (noise
+        beyond its largest scale).
+
+    Notes
+    -----
+    - **Guarantee**: mu-Gaussian DP for all columns together, with ``mu**2`` the sum of `squared_mus`.
+    - **Neighbouring relation**: add or remove one unit, or replace one.
+    - **Sensitivity**: L2 of the products of one column. A row adds a column of the matrix, so m rows add at most m
+      times the norm of the longest one; under replace m rows leave as well, and no two columns have a negative inner
+      product: ``sqrt(2)`` times that. Columns of the table get noise of their own; their ``mu**2`` add up.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: every row is in one cell of each column, by its values alone, or in none; fewer than 2**32 rows.
+    - **Does not protect**: the cells, which are public; the number of columns; running time.
+    """
+    if len(squared_mus) != len(counts) or not all(isinstance(one, Fraction) and one > 0 for one in squared_mus):
+        raise ParameterError("P018", "squared_mus must hold a Fraction > 0 per column. Give the privacy loss to spend.")
+    if not isinstance(failure, Fraction) or not 0 < failure < 1:
+        raise ParameterError("P018", f"failure must be a Fraction in (0, 1); got {failure}.")
+    rows = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
+    if len(counts) == 0:
+        return []
+    cells = counts.shape[1]
+    matrix = PrefixMatrix.of(cells)
+    farthest = _farthest(failure, len(counts), cells)
+    bounds = []
+    for column, squared_mu in zip(counts, squared_mus, strict=True):
+        noisy = gaussian_counts(
+            matrix.products(column),
+            squared_sensitivity=rows * matrix.squared,
+            squared_mu=min(squared_mu, _LARGEST_SQUARED_MU),
+            source=source,
+        )
+        sums = matrix.sums(noisy.values * 2.0**-_BITS)
+        bounds.append(interval_from_sums(sums, noisy.sigma * 2.0**-_BITS, farthest, matrix))
+    return bounds
+
+
+def interval_from_sums(sums: Doubles, sigma: float, farthest: float, matrix: PrefixMatrix) -> Interval | None:
+    """Return the interval that noisy prefix sums indicate; post-processing, so it costs no privacy.
+
+    Parameters
+    ----------
+    sums : ndarray of float64, shape (m,)
+        Of cells in ascending order of the values in them, the fine cells of `dpsql.kernels.cells`.
+    sigma : float
+        Standard deviation of the noise on every product, in rows.
+    farthest : float
+        z: how many standard deviations T has to be above 0.
+    matrix : PrefixMatrix
+
+    Returns
+    -------
+    interval : (float, float) or None
+        From the lower edge of the first cell to the upper edge of the last one; None where T may be 0. An end in the
+        zero cell is 0; where both are, the interval is that of the zero cell.
+    """
+    ascending = _ascending(sums)
+    total = float(ascending[-1])
+    if not total > 0.0:
+        return None
+    middle = int(np.searchsorted(ascending, total / 2.0))
+    last = middle + _end(total - ascending[middle:], sigma, matrix)
+    first = middle - _end(np.concatenate(([0.0], ascending[:middle]))[::-1], sigma, matrix)
+    below = sums[first - 1] if first else 0.0
+    held = float(sums[last] - below - _HELD * sums[-1])
+    if not held > farthest * sigma * matrix.deviation(first, last):
+        return None
+    if first == last == ZERO_FINE:
+        return float(_EDGES[ZERO_FINE]), float(_EDGES[ZERO_FINE + 1])
+    lower = 0.0 if first == ZERO_FINE else float(_EDGES[first])
+    upper = 0.0 if last == ZERO_FINE else float(_EDGES[last + 1])
+    return lower, upper
+
+
+def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
+    """Return how many cells from the middle an end is.
+
+    Noise may see `_TAIL` deviations of rows beyond the last one, all the way to the end of the cells. So where no more
+    than `_FAR` deviations are left, an octave in which noise explains what is seen is an end as well.
+
+    Parameters
+    ----------
+    beyond : ndarray of float64
+        Noisy numbers of rows beyond the middle, and beyond each cell from there outwards; descending.
+    """
+    unit = sigma * matrix.prefix_deviation
+    octave = beyond - np.append(beyond, np.zeros(SUBCELLS))[SUBCELLS:][: len(beyond)]
+    few = octave <= _TAIL * sigma * matrix.range_deviation
+    ends = (beyond <= _TAIL * unit) | (beyond <= _FAR * unit) & few
+    return int(np.argmax(ends))  # the last one has none beyond
+
+
+def rows_needed(squared_mu: Fraction, width: int, neighbours: str, max_rows_per_unit: int = 1) -> float:
+    """Return about how many rows a column needs so that its bounds are found, mostly.
+
+    Parameters
+    ----------
+    squared_mu : Fraction
+        Share of ``mu**2`` that is spent on the column.
+    width : int
+        Columns whose bounds are drawn together.
+    neighbours, max_rows_per_unit
+        As for `prefix_bounds`.
+    """
+    matrix = PrefixMatrix.of(FINE_CELLS)
+    rows = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
+    sigma = math.sqrt(rows * matrix.squared / min(squared_mu, _LARGEST_SQUARED_MU)) * 2.0**-_BITS
+    lost = 2.0 * _TAIL * sigma * matrix.prefix_deviation
+    noise = _farthest(FAILURE, width, FINE_CELLS) * sigma * matrix.deviation(ZERO_FINE, ZERO_FINE + SUBCELLS)
+    return (noise + lost) / (1.0 - _HELD)
+
+
+def _farthest(failure: Fraction, width: int, cells: int) -> float:
+    """Return z: no interval of any column has noise beyond so many deviations, but for the chance `failure`."""
+    return -NormalDist().inv_cdf(float(failure) / (width * cells * (cells + 1) / 2))
+
+
+def _ascending(sums: Doubles) -> Doubles:
+    """Return the least-squares fit of ascending numbers >= 0."""
+    from scipy.optimize import isotonic_regression
+
+    fitted: NDArray[np.float64] = isotonic_regression(sums).x
+    return np.maximum(fitted, 0.0)
+
+
+_EDGES = fine_edges()
