@@ -289,8 +289,9 @@ COLUMN_BOUNDS = (
     replace(UPPER, doc="Public upper bound of the values, one number. Values are clipped to it."),
 )
 # Bounds of functions that draw private bounds if these are missing.
+FEATURE_BOUNDS = tuple(replace(one, shown="drawn privately", stand_in=None) for one in (LOWER, UPPER))
 OPTIONAL_BOUNDS = (
-    *(replace(one, shown="drawn privately", stand_in=None) for one in (LOWER, UPPER)),
+    *FEATURE_BOUNDS,
     *(replace(one, shown="drawn privately") for one in (TARGET_LOWER, TARGET_UPPER)),
     TARGET_LEVELS,
 )

@@ -87,11 +87,11 @@ class KeptFeatures(Pass[Inner]):
 
     def __init__(self, kept: Sequence[int], inner: Inner) -> None:
         super().__init__(inner)
-        self._kept = list(kept)
+        self.kept = list(kept)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
-        self.inner.add(target, features if len(self._kept) == len(features) else features[self._kept], batch)
+        self.inner.add(target, features if len(self.kept) == len(features) else features[self.kept], batch)
 
 
 class Moments(KeptFeatures[ColumnMoments]):

@@ -27,7 +27,6 @@ from dpsql.statistics.regression import (
     RowMap,
     RowProducts,
     Scales,
-    Standard,
     StoredRows,
     cross_sensitivity,
     gram_sensitivity,
@@ -108,32 +107,25 @@ class Columns:
         self._bounds = features
         found = [(place, pair) for place, pair in enumerate(features) if pair is not None]
         self.kept = [place for place, _ in found]
+        self._ends = np.array([pair for _, pair in found]).reshape(-1, 2).T
         self.scales = Scales(*affine_maps([pair for _, pair in found]), *affine_map(*target))
         self.mapped = RowMap(self.scales, call.plan.longest(len(found)))
 
-    def result(self, fit: LinearFit, scales: Scales, standard: Standard | None) -> Callable[[], Json]:
-        """Return the released model in the units of the columns."""
+    def result(self, fit: LinearFit, mapped: RowMap, scales: Scales) -> Callable[[], Json]:
+        """Return the released model in the units of the columns, from the fit of rows that were mapped so."""
         unit = self.call.target_unit
-        matrix = _unmapping(scales, standard, unit)
+        matrix = _unmapping(mapped, scales, unit)
         coefficients = matrix @ fit.coefficients
         coefficients[0] += scales.target_middle / unit
         errors = None
         if fit.covariance is not None:
             errors = np.sqrt(np.clip(np.einsum("ij,jk,ik->i", matrix, fit.covariance, matrix), 0.0, None))
         places = [0, *(1 + place for place in self.kept)]
-        bounds: list[Interval | None] = [None] * len(self._bounds)
-        for place, pair in zip(self.kept, self._counted(standard), strict=True):
+        bounds: list[Interval | None] = list(self._bounds)
+        for place, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
             bounds[place] = pair
-        width = 1 + len(self._bounds)
+        width = 1 + len(bounds)
         return lambda: self.call.result(_spread(coefficients, places, width), _spread(errors, places, width), bounds)
-
-    def _counted(self, standard: Standard | None) -> list[Interval]:
-        """Return the intervals to which the fit clips the features."""
-        given = [pair for pair in self._bounds if pair is not None]
-        if standard is None:
-            return given
-        lower, upper = self.scales.middle + standard.limits * FIXED_POINT_ONE / self.scales.scale
-        return [(max(low, a), min(high, b)) for (low, high), a, b in zip(given, lower, upper, strict=True)]
 
 
 def _spread(values: NDArray[np.float64] | None, places: list[int], width: int) -> NDArray[np.float64] | None:
@@ -145,14 +137,10 @@ def _spread(values: NDArray[np.float64] | None, places: list[int], width: int) -
     return found
 
 
-def _unmapping(scales: Scales, standard: Standard | None, unit: float) -> NDArray[np.float64]:
+def _unmapping(mapped: RowMap, scales: Scales, unit: float) -> NDArray[np.float64]:
     """Return the matrix that maps coefficients of mapped columns to those of the columns, intercept first."""
-    slopes, middle, one = scales.scale, scales.middle, float(FIXED_POINT_ONE)
-    if standard is not None:
-        one = float(STANDARD_ONE)
-        slopes = scales.scale / FIXED_POINT_ONE / standard.deviation * one
-        middle = scales.middle + standard.mean * FIXED_POINT_ONE / scales.scale
-    matrix = np.diag(np.concatenate(([one], slopes))) / (scales.target_scale * unit)
+    middle, slopes = mapped.columns
+    matrix = np.diag(np.concatenate(([float(mapped.one)], slopes))) / (scales.target_scale * unit)
     matrix[0, 1:] = -middle * np.diag(matrix)[1:]
     return matrix
 
@@ -175,7 +163,7 @@ class Products(KeptFeatures[RowProducts]):
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )
-        return self._columns.result(fit, self._columns.scales, self._mapped.standard)
+        return self._columns.result(fit, self._mapped, self._columns.scales)
 
 
 class Boosted(KeptFeatures[StoredRows]):
@@ -214,7 +202,7 @@ class Boosted(KeptFeatures[StoredRows]):
             max_rows_per_unit=plan.max_rows_per_unit,
             progress=progress,
         )
-        return self._columns.result(fit, scales, mapped.standard)
+        return self._columns.result(fit, mapped, scales)
 
     def _scaled(self) -> Scales:
         """Return the scales, with that of the target derived from its private quantiles.

@@ -218,6 +218,12 @@ class RegressionPlan(Plan):
         parts = (*(mu for name, mu in self.gaussian_shares if name != "fit"), fit)
         return (part / self.max_rows_per_unit for part in parts)
 
+    @cached_property
+    def public_arguments(self) -> dict[str, Json]:
+        """The arguments as they are stored, without those of standardizing where nothing is."""
+        unused = () if self.standardizes else ("standardize", "moments_share")
+        return {name: value for name, value in super().public_arguments.items() if name not in unused}
+
     @property
     def target_is_bounded(self) -> bool:
         """Whether the target has public bounds."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -17,24 +17,27 @@ from dpsql.contract.arguments import (
     CLASSES,
     COLUMNS,
     EPSILON,
-    LOWER,
+    FEATURE_BOUNDS,
     OPTIONAL_DELTA,
     PROTECTION,
-    UPPER,
     Argument,
     Signature,
     double,
+    flag,
+    share,
 )
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Batch, Collector, KeptRows
+from dpsql.contract.fold import Batch, Collector, KeptRows, Waiting
+from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.parameters import Side
+from dpsql.contract.parameters import Side, known
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.kernels.clipped_rows import SHRINK, clip_rows
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps, quantise
+from dpsql.functions.feature_scaling import BOUNDS, MOMENTS, PART, Interval, KeptFeatures, Magnitudes, Moments
+from dpsql.kernels.clipped_rows import SHRINK
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.logistic import SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.mechanisms.objective_perturbation import (
@@ -42,8 +45,9 @@ from dpsql.mechanisms.objective_perturbation import (
     ObjectiveNoise,
     calibrate,
 )
-from dpsql.mechanisms.parts import PerturbedObjective
+from dpsql.mechanisms.parts import GaussianNoise, PerturbedObjective
 from dpsql.progress import Progress
+from dpsql.statistics.regression import RowMap, Scales, Standard
 
 MOST_FEATURES = 20_000
 # Default for the long layout: rows with up to this many features at their bounds are not scaled down.
@@ -52,6 +56,7 @@ _LONG_FEATURES = 10
 _LEAST_NORM = 2.0**-10
 _CLOSE = 1e-9
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
+_share = partial(share, hint="0.1 is usual.")
 _ridge_hint = "Give a public number, or leave it out for the usual value."
 
 
@@ -69,21 +74,29 @@ class LogisticPlan(Plan):
     ----------
     delta : Fraction or None
         If given, the perturbation is Gaussian whenever that is smaller.
-    lower, upper : float, tuple of float or dict of float
-        Public bounds of the features, by position or by name.
+    lower, upper : float, tuple of float, dict of float or None
+        Public bounds of the features, by position or by name; None for private bounds, which need delta.
     row_norm : float or None
         Norm to which longer rows of features are scaled down; a feature at its bound is 1. None means no limit, or in
         the long layout the square root of 10, the norm of ten features at their bounds.
     regularization : float or None
         Ridge penalty against the summed loss, for rows with a norm of at most 1, intercept included; None for the
         default.
+    standardize : bool
+        Whether rows are measured in private standard deviations of their features. That needs delta, and is not done
+        for long rows or with a `row_norm`.
+    bounds_share, moments_share : Fraction
+        Shares of epsilon and delta spent on private bounds, and on means and standard deviations, in (0, 1).
     """
 
     delta: Fraction | None
-    lower: Side
-    upper: Side
+    lower: Side | None
+    upper: Side | None
     row_norm: float | None
     regularization: float | None
+    standardize: bool
+    bounds_share: Fraction
+    moments_share: Fraction
 
     function: ClassVar[str] = "dp_logistic_regression"
     target_needs_bounds: ClassVar[bool] = False
@@ -92,13 +105,12 @@ class LogisticPlan(Plan):
         *COLUMNS,
         EPSILON,
         OPTIONAL_DELTA,
-        LOWER,
-        UPPER,
+        *FEATURE_BOUNDS,
         Argument(
             "row_norm",
-            "Norm to which longer rows of features are scaled down, at least 2**-10. Each feature is measured in half "
-            "widths of its bounds.",
-            shown="none is shortened",
+            "Norm to which longer rows of features are scaled down, at least 2**-10. Each feature is then measured in "
+            "half widths of its bounds, and nothing is standardized.",
+            shown="sqrt(features), in standard deviations; without delta none is shortened",
             check=_row_norm,
         ),
         double(
@@ -107,6 +119,13 @@ class LogisticPlan(Plan):
             shown="chosen from the public arguments",
             hint=_ridge_hint,
         ),
+        flag(
+            "standardize",
+            "Measure features in their private standard deviations; needs delta, not for long rows.",
+            True,
+        ),
+        _share("bounds_share", "Share of the budget spent on private bounds, between 0 and 1.", 0.25),
+        _share("moments_share", "Share of the budget spent on means and standard deviations, between 0 and 1.", 0.1),
         CLASSES,
         *PROTECTION,
     )
@@ -114,8 +133,21 @@ class LogisticPlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = cls._read(given, "row_norm", "delta")
-        return {**own, **feature_bounds(given), **cls._read(given, "regularization")}
+        own: dict[str, object] = {**cls._read(given, "row_norm", "delta"), "lower": None, "upper": None}
+        if given["lower"] is not None or given["upper"] is not None:
+            own |= feature_bounds(given)
+        elif own["delta"] is None:
+            raise ParameterError(
+                "P003",
+                f"{cls.function} needs lower and upper, or delta to draw private bounds. "
+                "Give bounds from domain knowledge, not from the table, or delta := 1e-6.",
+            )
+        elif layout.kind == "long":
+            raise ParameterError("P003", "long rows need lower and upper: give them from domain knowledge.")
+        own |= cls._read(given, "regularization", "standardize", "bounds_share", "moments_share")
+        if not known(Fraction, own["bounds_share"]) + known(Fraction, own["moments_share"]) < 1:
+            raise ParameterError("P051", "bounds_share and moments_share must be below 1 together. Lower one of them.")
+        return own
 
     def check_features(self, count: int) -> None:
         """Raise if there are too many features."""
@@ -133,13 +165,72 @@ class LogisticPlan(Plan):
     def calibrated(self, count: int) -> ObjectiveNoise:
         """Return the perturbation for `count` features."""
         return calibrate(
-            self.epsilon,
-            self.delta,
+            self.objective_epsilon,
+            self.objective_delta,
             width=count + 1,
             neighbours=self.neighbours,
             max_rows_per_unit=self.max_rows_per_unit,
             regularization=self.regularization,
         )
+
+    @cached_property
+    def public_arguments(self) -> dict[str, Json]:
+        """The arguments as they are stored, without those that this call does not use."""
+        unused = {
+            "standardize": not self.standardizes,
+            "moments_share": not self.standardizes,
+            "bounds_share": not self.draws_bounds,
+        }
+        return {name: value for name, value in super().public_arguments.items() if not unused.get(name)}
+
+    @property
+    def draws_bounds(self) -> bool:
+        """Whether the bounds of the features are private."""
+        return self.lower is None
+
+    @property
+    def standardizes(self) -> bool:
+        """Whether rows are measured in private standard deviations of their features."""
+        return self.standardize and self.delta is not None and not self.about_zero
+
+    @property
+    def passes(self) -> int:
+        """Number of passes over the rows."""
+        return 1 + self.draws_bounds + self.standardizes
+
+    @cached_property
+    def scaling_share(self) -> Fraction:
+        """Share of epsilon and delta spent on bounds and moments; 0 where there are none."""
+        moments = self.moments_share if self.standardizes else Fraction(0)
+        return moments + (self.bounds_share if self.draws_bounds else 0)
+
+    @property
+    def objective_epsilon(self) -> Fraction:
+        """Epsilon that is left for the coefficients."""
+        return self.epsilon * (1 - self.scaling_share)
+
+    @property
+    def objective_delta(self) -> Fraction | None:
+        """Delta that is left for the coefficients."""
+        return None if self.delta is None else self.delta * (1 - self.scaling_share)
+
+    @cached_property
+    def scaling_part(self) -> GaussianNoise | None:
+        """The part that draws bounds and moments; None where there are neither."""
+        share = self.scaling_share
+        if not share or self.delta is None:
+            return None
+        epsilon, delta = self.epsilon * share, self.delta * share
+        mu = usable_mu(epsilon, delta)
+        bounds = self.bounds_share / share if self.draws_bounds else Fraction(0)
+        parts = ((BOUNDS, bounds), (MOMENTS, 1 - bounds))
+        shares = tuple((name, share_of_mu(part, mu) if part < 1 else mu) for name, part in parts if part)
+        return GaussianNoise(PART, mu, epsilon, delta, shares)
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the shares of mu of bounds and moments, for one row of a unit."""
+        part = self.scaling_part
+        return () if part is None else (mu / self.max_rows_per_unit for _, mu in part.shares)
 
     @cached_property
     def about_zero(self) -> bool:
@@ -156,7 +247,8 @@ class LogisticPlan(Plan):
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement, as an upper bound: without Gaussian noise a call spends no delta."""
-        return measurement_of(PerturbedObjective("coefficients", self.epsilon, self.delta or Fraction(0)))
+        fit = PerturbedObjective("coefficients", self.objective_epsilon, self.objective_delta or Fraction(0))
+        return measurement_of(fit) if self.scaling_part is None else measurement_of(self.scaling_part, fit)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how strong the perturbation would be."""
@@ -181,13 +273,11 @@ class Scaling:
     Attributes
     ----------
     low, high : ndarray of float64, shape (d,)
-        Public bounds of the features.
-    middle, scale : ndarray of float64, shape (d,)
-        Affine map of a feature to units in which the larger bound is S.
-    limit : int or None
-        Norm to which longer rows of features are scaled down, in these units; None for no limit.
+        Public or released bounds of the features.
+    mapped : RowMap
+        The map to integers in which the larger bound is S, or to standardised ones.
     shrink : float
-        Factor from these units to those of a row, in which `limit` becomes `radius`.
+        Factor from these to those of a row, in which the longest features have the norm `radius`.
     intercept : int
         The first coordinate of every row.
     radius : int
@@ -199,17 +289,15 @@ class Scaling:
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    middle: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    limit: int | None
+    mapped: RowMap
     shrink: float
     intercept: int
     radius: int
     nearest: bool
 
     @classmethod
-    def of(cls, plan: LogisticPlan, pairs: Sequence[tuple[float, float]]) -> Scaling:
-        """Derive the map from public arguments alone; `pairs` are the bounds of each feature.
+    def of(cls, plan: LogisticPlan, pairs: Sequence[Interval], standard: Standard | None = None) -> Scaling:
+        """Derive the map from public arguments and what was released; `pairs` are the bounds of each feature.
 
         Raises
         ------
@@ -220,27 +308,22 @@ class Scaling:
         low, high = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()
         middle, scale = affine_maps([_around_zero(pair) for pair in pairs] if plan.about_zero else pairs)
         longest = plan.longest(count)
+        limit = math.floor(longest * FIXED_POINT_ONE) if longest**2 < count * (1 - _CLOSE) else None
+        mapped = RowMap(Scales(middle, scale, 0.0, 1.0), limit)
+        if standard is not None:
+            mapped = mapped.standardised(standard)
         intercept = math.floor(FIXED_POINT_ONE / math.hypot(longest, 1.0))
         radius = math.isqrt(FIXED_POINT_ONE**2 - intercept**2)
-        return cls(
-            low,
-            high,
-            middle,
-            scale,
-            math.floor(longest * FIXED_POINT_ONE) if longest**2 < count * (1 - _CLOSE) else None,
-            radius / (longest * FIXED_POINT_ONE),
-            intercept,
-            radius,
-            plan.epsilon >= FINE_EPSILON,
-        )
+        shrink = radius / (longest * mapped.one) if count else 1.0
+        return cls(low, high, mapped, shrink, intercept, radius, plan.epsilon >= FINE_EPSILON)
 
     def rows(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return rows as integers, the intercept first.
 
         Parameters
         ----------
-        features : ndarray of float64, shape (rows, d)
-            NaN stands for NULL and counts as the middle of the bounds, or as zero. The array is overwritten.
+        features : ndarray of float64, shape (d, rows)
+            NaN stands for NULL and counts as the middle of the bounds, as zero, or as the mean.
 
         Returns
         -------
@@ -249,25 +332,24 @@ class Scaling:
             allow for rounding errors, and truncated toward zero. With `nearest`, a row is rounded to nearest instead if
             its norm stays within `radius`.
         """
-        np.clip(features, self.low, self.high, out=features)
-        quantised = quantise(features, self.middle, self.scale)
-        if self.limit is not None:
-            clip_rows(quantised, self.limit)
-        np.multiply(quantised, self.shrink * SHRINK, out=quantised)
-        matrix = np.empty((len(features), 1 + features.shape[1]))
+        clipped = np.clip(features, self.low[:, np.newaxis], self.high[:, np.newaxis])
+        matrix = self.mapped.matrix(self.mapped.quantised(clipped))
         matrix[:, 0] = self.intercept
-        np.trunc(quantised, out=matrix[:, 1:])
-        if self.nearest:
-            np.rint(quantised, out=quantised)
+        quantised = matrix[:, 1:]
+        np.multiply(quantised, self.shrink * SHRINK, out=quantised)
+        nearest = np.rint(quantised) if self.nearest else None
+        np.trunc(quantised, out=quantised)
+        if nearest is not None:
             # Sums of integers below 2**53: exact in any order.
-            short = np.einsum("ij,ij->i", quantised, quantised) <= float(self.radius**2)
-            matrix[short, 1:] = quantised[short]
+            short = np.einsum("ij,ij->i", nearest, nearest) <= float(self.radius**2)
+            quantised[short] = nearest[short]
         return matrix
 
     def unmapped(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return coefficients in the units of the features, the intercept first."""
-        slopes = coefficients[1:] * (self.shrink * self.scale / FIXED_POINT_ONE)
-        intercept = coefficients[0] * self.intercept / FIXED_POINT_ONE - slopes @ self.middle
+        middle, slope = self.mapped.columns
+        slopes = coefficients[1:] * (self.shrink * slope / FIXED_POINT_ONE)
+        intercept = coefficients[0] * self.intercept / FIXED_POINT_ONE - slopes @ middle
         return np.nan_to_num(np.concatenate(([intercept], slopes)))
 
 
@@ -288,23 +370,40 @@ class LogisticCall(Call):
     def check(self) -> None:
         """Check the call as `Call.check` does, and raise if a feature has no bounds or too narrow ones."""
         super().check()
-        _ = self.scaling
-
-    @cached_property
-    def scaling(self) -> Scaling:
-        """The map from the call's rows to integers."""
-        return Scaling.of(self.plan, self.intervals or [])
+        _ = Scaling.of(self.plan, self.intervals or [])
 
     def start(self) -> Collector:
-        """Return an empty collection of rows."""
-        return LabelledRows(self.scaling)
+        """Return the collector of the first pass."""
+        if self.intervals is not None:
+            return self._bounded(self.intervals, None)
+        return Magnitudes(self.plan, len(self.features), False, self._bounded)
+
+    def _bounded(self, bounds: Sequence[Interval | None], target: Interval | None) -> Collector:
+        """Return the collector that follows once the bounds are known."""
+        kept = [place for place, pair in enumerate(bounds) if pair is not None]
+        pairs = [pair for pair in bounds if pair is not None]
+
+        def fitted(standard: Standard | None) -> Collector:
+            return LabelledRows(kept, SignedFeatures(Scaling.of(self.plan, pairs, standard)))
+
+        if not self.plan.standardizes:
+            return fitted(None)
+        if not kept:
+            return Waiting(fitted(None))
+        return Moments(self.plan, kept, Scaling.of(self.plan, pairs).mapped, fitted)
 
     def prepare(self, statistic: LabelledRows, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model now: fitting takes too long for the ledger's transaction."""
-        plan = self.plan
-        noise = plan.calibrated(len(self.features))
+        plan, scaling = self.plan, statistic.inner.scaling
+        noise = plan.calibrated(len(statistic.kept))
         part: PerturbedObjective = plan.measurement["coefficients"]
-        coefficients = statistic.scaling.unmapped(part.draw(statistic.signed, noise, tick=progress.tick))
+        found = scaling.unmapped(part.draw(statistic.inner.signed, noise, tick=progress.tick))
+        coefficients = np.zeros(1 + len(self.features))
+        coefficients[[0, *(1 + place for place in statistic.kept)]] = found
+        bounds: list[Json] = [None] * len(self.features)
+        for place, pair in zip(statistic.kept, scaling.mapped.counted(scaling.low, scaling.high), strict=True):
+            bounds[place] = list(pair)
+        left_out = [name for name, pair in zip(self.features, bounds, strict=True) if pair is None]
         result: dict[str, Json] = {
             "kind": "logistic_regression",
             "method": "objective_perturbation",
@@ -312,14 +411,21 @@ class LogisticCall(Call):
             "elements": None if self.elements is None else list(self.elements),
             "coefficients": coefficients.tolist(),
             "std_errors": None,
-            "bounds": np.column_stack((statistic.scaling.low, statistic.scaling.high)).tolist(),
+            "bounds": bounds,
             "levels": list(self.levels),
             "regularization": float(noise.regularization),
+            **({"undetermined": left_out} if left_out else {}),
         }
-        return Draw(measurement_of(part.spent(noise)), lambda: result)
+        spent = part.spent(noise)
+        scaled = plan.scaling_part
+        return Draw(measurement_of(spent) if scaled is None else measurement_of(scaled, spent), lambda: result)
 
 
-class LabelledRows(KeptRows):
+class LabelledRows(KeptFeatures["SignedFeatures"]):
+    """Rows multiplied by their label, of the features that have bounds."""
+
+
+class SignedFeatures(KeptRows):
     """Rows as integers, multiplied by their label -1 or 1. A row of neither level adds nothing to the objective."""
 
     def __init__(self, scaling: Scaling) -> None:
@@ -332,15 +438,15 @@ class LabelledRows(KeptRows):
         for start in range(0, len(target), BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
             counted = signs[part] != 0.0
-            block = np.ascontiguousarray(features[:, part].T)
-            matrix = self.scaling.rows(block if counted.all() else block[counted])
+            block = features[:, part]
+            matrix = self.scaling.rows(block if counted.all() else block[:, counted])
             matrix *= signs[part][counted][:, np.newaxis]
             self.signed.add(matrix)
 
-    def zero(self) -> LabelledRows:
+    def zero(self) -> SignedFeatures:
         """Return no rows."""
-        return LabelledRows(self.scaling)
+        return SignedFeatures(self.scaling)
 
-    def merge(self, other: LabelledRows) -> None:
+    def merge(self, other: SignedFeatures) -> None:
         """Append the rows of another collection."""
         self.signed.extend(other.signed)

@@ -194,7 +194,7 @@ class PipelinePlan(Plan):
             if not share_of_rest < 1:
                 raise ParameterError("P051", f"{name} and selection_share must be below 1 together. Lower one of them.")
             given[name] = share_of_rest
-        for name in ("bounds_share", "count_failure"):
+        for name in ("bounds_share", "moments_share", "count_failure"):
             given[name] = Fraction(known(str, given[name]))
         own = {"epsilon": self.epsilon * rest, "delta": self.delta, "method": self.method}
         return RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})

@@ -14,8 +14,8 @@ Bounds are only told where they are known. Let T be the rows in the interval les
 form of the noisy prefix sums, so its noise is normal and known. There are ``m (m + 1) / 2`` intervals, and none of
 them, in any column, has noise beyond ``z = z(failure / (width m (m + 1) / 2))`` standard deviations, but for the chance
 `failure`. So where the noisy T exceeds z deviations, more than a quarter of the column's rows are in the interval,
-mostly nearly all; elsewhere the column is undetermined. A column needs about ``45 / mu`` rows. To ask for half of the
-rows would take ``76 / mu``, and models fitted at small epsilon would lose columns that they can use.
+mostly nearly all; elsewhere the column is undetermined. A column needs about ``65 / mu`` rows. To ask for half of the
+rows would take ``105 / mu``, and models fitted at small epsilon would lose columns that they can use.
 
 References
 ----------
@@ -43,13 +43,15 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import squared_l2_sensitivity
 
 FAILURE = Fraction(1, 100)
-# An end is where the noisy number of rows beyond it is at most this many standard deviations of a prefix sum, or the one
+# An end is where the noisy number of rows beyond it is at most this many standard deviations of a prefix sum, or that
 # in the next octave as many of its own.
 _TAIL = 1.0
 # Share of a column's rows that an interval is known to hold.
 _HELD = 0.25
 # Noise alone sees this many deviations of rows with a chance of less than a millionth.
 _FAR = 5.0
+# So many deviations of rows are beyond an end, about, where values thin out.
+_LOST = 4.0
 # Coefficients are floor(c 2**20): counts below 2**32 times these sum below 2**53.
 _BITS = 20
 # Noise of a fraction of a row is negligible; less would only need more bits.
@@ -250,7 +252,7 @@ def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
 
 
 def rows_needed(squared_mu: Fraction, width: int, neighbours: str, max_rows_per_unit: int = 1) -> float:
-    """Return about how many rows a column needs so that its bounds are found, mostly.
+    """Return about how many rows a column needs so that its bounds are found in most calls.
 
     Parameters
     ----------
@@ -264,7 +266,7 @@ def rows_needed(squared_mu: Fraction, width: int, neighbours: str, max_rows_per_
     matrix = PrefixMatrix.of(FINE_CELLS)
     rows = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
     sigma = math.sqrt(rows * matrix.squared / min(squared_mu, _LARGEST_SQUARED_MU)) * 2.0**-_BITS
-    lost = 2.0 * _TAIL * sigma * matrix.prefix_deviation
+    lost = 2.0 * _LOST * sigma * matrix.prefix_deviation
     noise = _farthest(FAILURE, width, FINE_CELLS) * sigma * matrix.deviation(ZERO_FINE, ZERO_FINE + SUBCELLS)
     return (noise + lost) / (1.0 - _HELD)
 

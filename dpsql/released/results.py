@@ -22,8 +22,8 @@ class Filtered(TypedDict):
 class Fitted(TypedDict):
     """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
 
-    A feature without bounds, where others have some, was left out of the fit: its coefficient is 0. `undetermined` names
-    such features.
+    A feature without bounds, where others have some, was left out of the fit: its coefficient is 0. `undetermined`
+    names such features.
     """
 
     kind: str

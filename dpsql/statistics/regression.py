@@ -183,8 +183,24 @@ class RowMap:
         """R: the bound on the norm of a row, intercept included."""
         return largest_norm(len(self.scales.middle), self.longest, self.one)
 
+    @property
+    def columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Where a feature is 0, and how far a unit of it moves the integer: middles and slopes, each of shape (d,)."""
+        scales, standard = self.scales, self.standard
+        if standard is None:
+            return scales.middle, scales.scale
+        middle = scales.middle + standard.mean * FIXED_POINT_ONE / scales.scale
+        return middle, scales.scale / FIXED_POINT_ONE / standard.deviation * STANDARD_ONE
+
+    def counted(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> list[tuple[float, float]]:
+        """Return the intervals to which features with these bounds are clipped, maybe at deviations from the mean."""
+        if self.standard is not None:
+            lower, upper = self.scales.middle + self.standard.limits * FIXED_POINT_ONE / self.scales.scale
+            low, high = np.maximum(low, lower), np.minimum(high, upper)
+        return list(zip(low.tolist(), high.tolist(), strict=True))
+
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return features of shape (d, rows) as integers in [-S, S], shape (rows, d); NaN stays where one is missing."""
+        """Return features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN where one is missing."""
         values = np.ascontiguousarray(features.T)
         missing = np.isnan(values)
         quantised = quantise(values, self.scales.middle, self.scales.scale)

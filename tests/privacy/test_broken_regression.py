@@ -15,7 +15,7 @@ from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms.gaussian import gaussian_release
-from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, row_radius
+from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, largest_norm
 from dpsql.testing.distribution import fit
 from support.broken import regression as broken
 
@@ -72,7 +72,7 @@ def test_the_law_of_the_noise_shows_it(multipliers: list[float], mu: float, delt
 
 
 def test_replaced_rows_move_more_than_the_constants_of_added_ones() -> None:
-    radius = row_radius(S)
+    radius = largest_norm(1, S)
     first, second = np.array([[S, S]]) * 1.0, np.array([[S, -S]]) * 1.0
     moved = math.isqrt(sum(int(value) ** 2 for value in (gram_products(first) - gram_products(second)).ravel()))
     cross = math.isqrt(sum((2 * int(value) * S) ** 2 for value in first[0]))

@@ -38,10 +38,13 @@ def fit(**more: Any) -> Case:
 LINEAR = "dp_linear_regression"
 ADA, BOOSTED, TUKEY = ({"method": name} for name in ("ada_ssp", "boosted_ada_ssp", "tukey"))
 QUARTILES = [0.25, 0.5, 0.75]
+# What scales the target of a boosted fit.
+OUTER = [0.05, 0.5, 0.95]
 CASES: dict[str, tuple[str, Case]] = {
     "ada_ssp": (LINEAR, fit(**ADA, **PUBLIC)),
     "ada_ssp, row norm": (LINEAR, fit(**ADA, **PUBLIC, row_norm=0.6)),
     "ada_ssp, long row norm": (LINEAR, fit(**ADA, **PUBLIC, row_norm=5, epsilon=6)),
+    "ada_ssp, as they are": (LINEAR, fit(**ADA, **PUBLIC, standardize=False)),
     "ada_ssp, private bounds": (LINEAR, fit(**ADA)),
     "ada_ssp, private target bounds": (LINEAR, fit(**ADA, **BOUNDS, bounds_share=0.3, row_norm=1)),
     "ada_ssp, levels": (LINEAR, fit(**ADA, target="flag", epsilon=3)),
@@ -77,27 +80,29 @@ PIPELINES: dict[str, tuple[str, Case]] = {
 ALL = {**CASES, **PIPELINES}
 # The releases of each call, by role.
 ROLES: dict[str, list[str]] = {
-    "ada_ssp": ["gram", "least eigenvalue", "cross products"],
-    "ada_ssp, private bounds": ["cells"] * 3 + ["gram", "least eigenvalue", "cross products"],
+    "ada_ssp": ["moments", "gram", "least eigenvalue", "cross products"],
+    "ada_ssp, row norm": ["gram", "least eigenvalue", "cross products"],
+    "ada_ssp, as they are": ["gram", "least eigenvalue", "cross products"],
+    "ada_ssp, private bounds": ["cells"] * 3 + ["moments", "gram", "least eigenvalue", "cross products"],
     "ada_ssp, private target bounds": ["cells", "gram", "least eigenvalue", "cross products"],
-    "ada_ssp, levels": ["cells"] * 2 + ["gram", "least eigenvalue", "cross products"],
-    "boosted": ["rank"] * 3 + ["gram", "least eigenvalue"] + ["cross products"] * 7,
+    "ada_ssp, levels": ["cells"] * 2 + ["moments", "gram", "least eigenvalue", "cross products"],
+    "boosted": ["rank"] * 3 + ["moments", "gram", "least eigenvalue"] + ["cross products"] * 7,
     **dict.fromkeys(
-        ("boosted, levels", "boosted, levels by type"), ["gram", "least eigenvalue"] + ["cross products"] * 4
+        ("boosted, levels", "boosted, levels by type"), ["moments", "gram", "least eigenvalue"] + ["cross products"] * 4
     ),
     "tukey": ["count", "models"],
     "tukey, public rows": ["models"],
     "tukey, public blocks": ["models"],
     "bounds": ["cells"],
     "metrics": ["sum"] * 5,
-    "kendall, ada_ssp": ["selection"] * 2 + ["gram", "least eigenvalue", "cross products"],
+    "kendall, ada_ssp": ["selection"] * 2 + ["moments", "gram", "least eigenvalue", "cross products"],
     "kendall, boosted": ["selection"] * 2
     + ["cells"] * 3
     + ["rank"] * 3
-    + ["gram", "least eigenvalue"]
+    + ["moments", "gram", "least eigenvalue"]
     + ["cross products"] * 4,
     "two_stage, tukey": ["selection", "count", "models"],
-    "sis, ada_ssp": ["centre", "selection", "gram", "least eigenvalue", "cross products"],
+    "sis, ada_ssp": ["centre", "selection", "moments", "gram", "least eigenvalue", "cross products"],
 }
 # That the target has levels is known too late here for what its scale would cost to go to the fit.
 SPENT = {"boosted, levels by type": 0.6}
@@ -112,13 +117,14 @@ def call(name: str, source: str = "t", **more: Any) -> str:
 def stated(name: str, neighbours: str, rows: int, max_rows_per_unit: int = 1) -> Stated:
     _, given = ALL[name]
     half = (given.get("upper", 1) - given.get("lower", -1)) / 2
-    quantiles = given.get("quantiles", QUARTILES)
+    quantiles = given.get("quantiles", OUTER)
     return Stated(
         neighbours,
         rows,
         max_rows_per_unit=max_rows_per_unit,
         features=given.get("k", len(given.get("features", ()))),
         row_norm=given.get("row_norm"),
+        standardize=given.get("standardize", True),
         quantiles=tuple(Fraction(str(q)) for q in (quantiles if isinstance(quantiles, list) else [quantiles])),
         error_bound=given.get("error_bound", 2 * half) / half,
         selector=given.get("selector", "kendall"),

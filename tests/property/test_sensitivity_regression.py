@@ -16,13 +16,13 @@ from dpsql.statistics.regression import (
     cross_sensitivity,
     gram_sensitivity,
     least_eigenvalue_sensitivity,
-    row_radius,
+    largest_norm,
 )
 from dpsql.testing.neighbours import RELATIONS, Relation
 
 S = FIXED_POINT_ONE
 FEATURE_RADIUS = round(1.3 * S)
-R = row_radius(FEATURE_RADIUS)
+R = largest_norm(1, FEATURE_RADIUS)
 
 
 def clipped(features: np.ndarray) -> np.ndarray:
@@ -95,7 +95,7 @@ def test_added_rows_attain_all_bounds_at_once(unit: int) -> None:
 
 def test_replaced_rows_attain_the_gram_and_cross_bounds() -> None:
     """Orthogonal rows, both with an intercept, move G by sqrt(2) R^2; opposite targets move X'y by 2 R S."""
-    radius = row_radius(S)
+    radius = largest_norm(1, S)
     first, second = np.array([[S, S]]) * 1.0, np.array([[S, -S]]) * 1.0
     assert radius**2 >= 2 * S**2
     gram = changes((first, np.zeros(1)), (second, np.zeros(1)))[0]
@@ -133,7 +133,7 @@ def test_every_round_of_boosting_is_within_its_bound(relation: Relation) -> None
 
 @pytest.mark.parametrize("size", [0, 1, 3, S - 1, S, 5 * S + 7])
 def test_the_radius_of_a_row_is_rounded_up(size: int) -> None:
-    radius = row_radius(size)
+    radius = largest_norm(1, size)
     assert (radius - 1) ** 2 < S**2 + size**2 <= radius**2
 
 

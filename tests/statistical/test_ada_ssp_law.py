@@ -20,13 +20,13 @@ from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms import ada_ssp as module
 from dpsql.mechanisms.ada_ssp import ada_ssp, boosted_ada_ssp, release_least_eigenvalue
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_release
-from dpsql.statistics.regression import row_radius
+from dpsql.statistics.regression import largest_norm
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit, runs_needed
 
 S = FIXED_POINT_ONE
 FEATURE_RADIUS = round(1.2 * S)
-R = row_radius(FEATURE_RADIUS)
+R = largest_norm(1, FEATURE_RADIUS)
 MU = gaussian_mu(Fraction(1), Fraction("1e-6"))
 FALSE_ALARM, MISS = 1e-8, 1e-6
 FACTORS = [0.7, 1.3]

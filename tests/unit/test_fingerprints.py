@@ -80,7 +80,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_linear_regression",
         {**COLUMNS, **BOUNDS, **TARGET, **BUDGET, "row_norm": 1, "rounds": 5, "method": "boosted_ada_ssp"},
-        "b44c334ee3e325dd1ed4a0702757f54828b4f203a1193f7719aa2cb0c8e18de2",
+        "2d7585241c5ad169b7f1bfb1dd3c52b361d09115060da41592320d45ddb66a6c",
     ),
     (
         "dp_linear_regression",

@@ -64,7 +64,12 @@ def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     found = plan(**more)
     cost = found.event.cost
     assert (cost.epsilon, cost.delta) == (found.epsilon, found.delta)
-    assert found.mu**2 >= found.bounds_mu**2 + found.fit_mu**2 > found.mu**2 * (1 - Fraction(1, 10**8))
+    shares = found.gaussian_shares
+    assert found.mu**2 >= sum(mu**2 for _, mu in shares) > found.mu**2 * (1 - Fraction(1, 10**8))
+    assert [name for name, _ in shares][-1] == "fit"
+    if found.method != "tukey":
+        assert ("bounds" in dict(shares)) == found.draws_bounds
+        assert ("moments" in dict(shares)) == found.standardizes
     assert plan_from_json(found.to_json()) == found
 
 
@@ -84,8 +89,11 @@ def test_a_pipeline_costs_what_it_says(selector: str, more: dict[str, Any]) -> N
 
 
 def test_passes_follow_from_what_is_missing() -> None:
-    assert plan(method="ada_ssp", **BOUNDS).passes == 1
-    assert plan(method="ada_ssp").passes == 2
+    assert plan(method="ada_ssp", standardize=False, **BOUNDS).passes == 1
+    assert plan(method="ada_ssp", row_norm=1, **BOUNDS).passes == 1
+    assert plan(method="ada_ssp", **BOUNDS).passes == 2
+    assert plan(method="ada_ssp").passes == 3
+    assert plan(method="boosted_ada_ssp", **BOUNDS).passes == 1
     assert plan(method="boosted_ada_ssp", lower=0, upper=1).passes == 2
     assert plan(method="tukey", blocks=600, **BOUNDS).passes == 1
     assert plan(method="tukey", blocks=600).passes == 2
@@ -94,10 +102,17 @@ def test_passes_follow_from_what_is_missing() -> None:
 
 @pytest.mark.parametrize("row_norm", [None, 0.25, 1, 1.7, 10])
 def test_the_longest_row_holds_features_and_intercept(row_norm: float | None) -> None:
-    radius, whole = plan(row_norm=row_norm).radii(3)
+    found = plan(row_norm=row_norm, standardize=False)
+    radius, whole = found.longest(3), found.radius(3)
     longest = 3 * FIXED_POINT_ONE**2 if radius is None else radius**2
     assert whole**2 >= longest + FIXED_POINT_ONE**2 > (whole - 1) ** 2
     assert (radius is None) == (row_norm is None or row_norm > math.sqrt(3))
+    assert plan(row_norm=row_norm).standardizes == (row_norm is None)
+
+
+def test_the_longest_standardised_row_is_that_of_one_deviation_in_each_feature() -> None:
+    one, whole = FIXED_POINT_ONE // 3, plan().radius(3)
+    assert whole**2 >= 4 * one**2 - one > (whole - 1) ** 2 - one
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from dpsql.functions.linear_regression import RegressionPlan
 from dpsql.functions.pipeline import PipelinePlan
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.mechanisms import ada_ssp, bounds, choices, parts, quantile, tukey
+from dpsql.mechanisms import ada_ssp, choices, parts, prefix_bounds, quantile, tukey
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.tukey_budget import row_budget
 from dpsql.noise.entropy import SYSTEM
@@ -43,7 +42,7 @@ def broken_fit(name: str) -> AbstractContextManager[None]:
     return planted(*BROKEN_FITS[name].patches)
 
 
-def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float]]:
+def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float] | None]:
     edges = fine_edges()
     filled = [np.flatnonzero(column) for column in found]
     return [(float(edges[cells[0]]), float(edges[cells[-1] + 1])) if len(cells) else (-1.0, 1.0) for cells in filled]
@@ -150,7 +149,7 @@ def _rescaled(name: str, factor: Callable[..., Fraction]) -> Patch:
 
 
 def _radius_of_the_data(products: Any, *, radius: int, **options: Any) -> Any:
-    rows = max(1, int(products[0, 0]) // FIXED_POINT_ONE**2)
+    rows = max(1, int(products[0, 0]) // regression.STANDARD_ONE**2)
     squares = sum(int(products[i, i]) for i in range(len(products) - 1))
     return ada_ssp.ada_ssp(products, radius=max(1, math.isqrt(squares // rows)), **options)
 
@@ -159,6 +158,7 @@ def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any
     return _release_least_eigenvalue(gram, *given, squared_mu=3 * squared_mu, **options)
 
 
+_gaussian_shares = vars(RegressionPlan)["gaussian_shares"].func
 _release_least_eigenvalue = ada_ssp.release_least_eigenvalue
 _sensitivities_of_metrics = vars(metrics.MetricsPlan)["sensitivities"].func
 
@@ -175,6 +175,10 @@ def _greedy_mu(part: parts.GaussianNoise, share: str) -> Fraction:
     whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"].default)))
     mine: Fraction = dict(part.shares)[share]
     return gaussian_mu(whole, part.delta) * mine / part.mu
+
+
+def _whole_mu(plan: Any) -> Any:
+    return tuple((name, plan.mu if name == "fit" else mu) for name, mu in _gaussian_shares(plan))
 
 
 def _mu_rounded_up(plan: Any) -> Fraction:
@@ -208,7 +212,7 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "bounds not paid for": _fit(
         "the fit has all of mu, and so do the bounds in part",
-        (RegressionPlan, "fit_mu", property(lambda plan: plan.mu)),
+        (RegressionPlan, "gaussian_shares", property(_whole_mu)),
     ),
     "count not paid for": _fit(
         "the models have all of epsilon, and so does the count in part",
@@ -228,8 +232,7 @@ BROKEN_FITS: dict[str, Fault] = {
     "one-sided fit": _fit("under replace the noise of an added row", *_for_rows()),
     "one-sided cells": _fit(
         "as above, on the counts of private bounds",
-        (bounds, "squared_l2_sensitivity", _one_sided_cells(counts.squared_l2_sensitivity)),
-        (bounds, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
+        (prefix_bounds, "squared_l2_sensitivity", _one_sided_cells(counts.squared_l2_sensitivity)),
     ),
     "one-sided sums": _fit(
         "as above, on the sums of metrics", (metrics.MetricsPlan, "sensitivities", property(_one_sided_sums))
@@ -251,7 +254,7 @@ BROKEN_FITS: dict[str, Fault] = {
         "the rows of a released cell count on both sides of it",
         (quantile, "quantiles", _closed_quantiles),
     ),
-    "free bounds": _fit("bounds are the ends of the data", (parts, "gaussian_bounds", _free_bounds)),
+    "free bounds": _fit("bounds are the ends of the data", (parts, "prefix_bounds", _free_bounds)),
     "free scale": _fit("the target is scaled by its own quartiles", (choices, "tied_quantiles", _free_quantiles)),
     "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
     "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),

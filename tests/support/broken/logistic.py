@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.functions import logistic_regression as model
 from dpsql.functions.logistic_regression import Scaling
-from dpsql.kernels.fixed_point import quantise
 from dpsql.kernels.logistic import SignedRows, minimise
 from dpsql.mechanisms import objective_perturbation as mechanism
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
@@ -219,8 +218,8 @@ def _integer_rows(whole: Callable[[Array, int], Array]) -> Callable[..., Any]:
     """Return `Scaling.rows` with another way to whole numbers of a norm."""
 
     def rows(self: Scaling, features: Array) -> Array:
-        scaled = quantise(features, self.middle, self.scale) * self.shrink
-        return np.column_stack((np.full(len(features), float(self.intercept)), whole(scaled, self.radius)))
+        scaled = np.nan_to_num(self.mapped.quantised(features)) * self.shrink
+        return np.column_stack((np.full(len(scaled), float(self.intercept)), whole(scaled, self.radius)))
 
     return rows
 

@@ -20,17 +20,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dpsql.functions import regression_metrics as metrics
-from dpsql.kernels.cells import COARSE_CELLS
-from dpsql.mechanisms import bounds, gaussian, quantile, tukey
+from dpsql.kernels.cells import FINE_CELLS
+from dpsql.mechanisms import gaussian, prefix_bounds, quantile, standardisation, tukey
 from dpsql.noise import discrete, race
 from dpsql.statistics import votes, xty
 
 _UNIT = 1 << 20
+# What one standard deviation of a feature is in standardised rows.
+_DEVIATION = _UNIT // 3
 # Floats below compare at this relative distance.
 _CLOSE = 1e-9
 
@@ -54,6 +57,8 @@ class Release:
         What the call goes on with.
     shift : int
         The sampler's unit is ``2**shift`` units of the statistic, which was rounded to it.
+    unit : int
+        Of 'cells': what the coefficients were multiplied by.
     """
 
     kind: str
@@ -62,6 +67,7 @@ class Release:
     spread: tuple[Fraction, ...]
     answer: Any = None
     shift: int = 0
+    unit: int = 1
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,8 @@ class Stated:
     features : int
         d, that are fitted.
     row_norm : float or None
+    standardize : bool
+        Whether rows are standardised, where there is no row_norm.
     quantiles : tuple of Fraction
         Of the target.
     error_bound : float
@@ -106,6 +114,7 @@ class Stated:
     max_rows_per_unit: int = 1
     features: int = 1
     row_norm: float | None = None
+    standardize: bool = True
     quantiles: tuple[Fraction, ...] = ()
     error_bound: float = 2.0
     selector: str = "kendall"
@@ -197,18 +206,24 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
     -----
     The sensitivities are those of the tables in `dpsql.statistics`, written down anew:
 
-    - rows have norm ``R = S sqrt(1 + min(d, row_norm**2))``; a unit moves the Gram matrix by m R², sqrt(2) times that
-      under replace, its least eigenvalue by m R², and the cross products by m R S, twice that under replace;
-    - cells: m rows in a coarse and a fine cell of each column, twice that under replace;
+    - rows have norm ``R = S sqrt(1 + min(d, row_norm**2))``, or with S / 3 for S and d where they are standardised; a
+      unit moves the Gram matrix by m R², sqrt(2) times that under replace, its least eigenvalue by m R², and the cross
+      products by m R S, twice that under replace;
+    - moments: each feature moves ``(z, z**2 - 1/2)`` by sqrt(5/4), by 2 under replace, where the rows stay as many;
+    - cells: m rows in a cell of each column, whose products have the norm of the first column; sqrt(2) times that under
+      replace;
     - ranks: see `_quantile_loss`; sums of the metrics: see `_sum_moves`;
     - one model is replaced, two under replace.
     """
     loss = Loss()
     m, both = stated.max_rows_per_unit, 2 if stated.neighbours == "replace" else 1
     longest = stated.features if stated.row_norm is None else min(stated.features, stated.row_norm**2)
-    radius = _UNIT * math.sqrt(1 + longest)
+    one_unit = _DEVIATION if stated.standardize and stated.row_norm is None else _UNIT
+    radius = one_unit * math.sqrt(1 + longest)
     width = stated.features + 1
+    pairs = 4 * stated.features if both == 2 else 1 + 5 * stated.features / 4
     moves = {
+        "moments": (2 * _UNIT**2 * m * math.sqrt(pairs), math.sqrt(1 + 2 * stated.features)),
         "gram": (m * radius**2 * math.sqrt(both), width),
         "least eigenvalue": (m * radius**2, 1.0),
         "cross products": (m * radius * _UNIT * both, math.sqrt(width)),
@@ -223,14 +238,9 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             least = min(_weighted(one, width)) if one.role == "gram" else min(map(float, one.spread))
             loss.add(loss.squared_mu, one.role, _share(moved**2, least))
         elif one.role == "cells":
-            coarse = one.statistic[:COARSE_CELLS]
-            unit = Fraction(sum(coarse), stated.rows)
-            first, last = one.spread[0], one.spread[-1]
-            if one.kind == "gaussian":
-                moved = float(both * m**2 * unit**2)
-                loss.add(loss.squared_mu, one.role, _share(moved, float(first)) + _share(moved, float(last)))
-            else:
-                loss.add(loss.epsilon, one.role, _share(both * m, float(first)) + _share(both * m, float(last)))
+            exact = m * math.sqrt(both * sum(value**2 for value in _coefficients())) * one.unit
+            moved = exact / 2.0**one.shift + (math.sqrt(FINE_CELLS) if one.shift else 0.0)
+            loss.add(loss.squared_mu, one.role, _share(moved**2, min(map(float, one.spread))))
         elif one.role == "count":
             loss.add(loss.epsilon, one.role, _share(m, float(one.spread[0])))
         elif one.role == "centre":
@@ -283,6 +293,16 @@ def pair_loss(first: Observation, second: Observation) -> Loss:
             loss.add(loss.epsilon, one.role, math.fsum(_share(float(abs(by)), float(b)) for by, b in pairs))
     _require(first.result == second.result, "the result depends on the table beyond what was released")
     return loss
+
+
+@lru_cache(maxsize=1)
+def _coefficients() -> Any:
+    """Return the first column of the products of cells, in multiples of 2**-20: that of ``1 / sqrt(1 - z)``."""
+    found, exact = [], Fraction(1)
+    for k in range(FINE_CELLS):
+        found.append(math.floor(exact * _UNIT))
+        exact = Fraction(math.floor(exact * Fraction(2 * k + 1, 2 * k + 2) * 2**80), 2**80)
+    return np.array(found, dtype=object)
 
 
 def _require(condition: bool, otherwise: str) -> None:
@@ -376,6 +396,7 @@ class _Spy:
         self._answers = None if answers is None else iter(answers)
         self._drawn: list[tuple[str, Fraction, Any]] = []
         self._scope = "selection"
+        self._counts: list[Any] = []
         self._matrices = 0
 
     def hooks(self) -> list[tuple[Any, Any]]:
@@ -386,7 +407,8 @@ class _Spy:
             (race.top_k, self._choice(race.top_k)),
             (quantile.quantiles, self._scoped("rank", quantile.quantiles)),
             (gaussian.gaussian_release, self._matrix(gaussian.gaussian_release)),
-            (bounds.interval_from_counts, self._cells(bounds.interval_from_counts)),
+            (prefix_bounds.prefix_bounds, self._columns(prefix_bounds.prefix_bounds)),
+            (standardisation.released_standard, self._scoped("moments", standardisation.released_standard)),
             (votes.blocks_from_count, self._count(votes.blocks_from_count)),
             (xty.mean_from_sums, self._centre(xty.mean_from_sums)),
             (metrics._noisy, self._sum(metrics._noisy)),
@@ -460,24 +482,24 @@ class _Spy:
             rounded = [round(float(value) * 2.0**-shift - by) for value, by in zip(answer.values, noise, strict=True)]
             for found, exact in zip(rounded, values, strict=True):
                 _require(abs((found << shift) - int(exact)) <= (1 << shift) // 2, "more than statistic and noise")
-            role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
-            self._matrices += 1
-            return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift))
+            role, unit = self._scope, 1
+            if role == "cells":
+                products = np.convolve(self._counts.pop(0).astype(object), _coefficients())[:size]
+                [unit] = {int(found) // int(exact) for found, exact in zip(values, products, strict=True) if exact}
+                _require((products * unit == values).all(), "more than the products of the counts")
+            elif role != "moments":
+                role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
+                self._matrices += 1
+            return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift, unit))
 
         return release
 
-    def _cells(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def interval(fine: Any, coarse: Any, thresholds: Any) -> Any:
-            drawn = self._take(2)
-            statistic, spread = [], []
-            for found, (_, scale, noise) in zip((coarse, fine), drawn or [("", Fraction(0), 0)] * 2, strict=True):
-                statistic += (found - noise).tolist()
-                spread += [scale] * len(found)
-            kind = drawn[0][0] if drawn else "laplace"
-            answer = real(fine, coarse, thresholds)
-            return self._record(Release(kind, "cells", tuple(statistic), tuple(spread), answer))
+    def _columns(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def bounds(counts: Any, **options: Any) -> Any:
+            self._counts = list(counts)
+            return self._scoped("cells", real)(counts, **options)
 
-        return interval
+        return bounds
 
     def _count(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def blocks(noisy: int, **options: Any) -> Any:

@@ -1,0 +1,140 @@
+"""How far one unit moves the sums that rows are standardised by, and the products that bounds are read from."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsql.contract.fold import Batch
+from dpsql.kernels.cells import FINE_CELLS
+from dpsql.kernels.clipped_rows import clip_rows
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
+from dpsql.kernels.gram import gram_products
+from dpsql.mechanisms.prefix_bounds import PrefixMatrix
+from dpsql.statistics.column_moments import ColumnMoments, moments_sensitivity
+from dpsql.statistics.counts import squared_l2_sensitivity
+from dpsql.statistics.regression import (
+    STANDARD_ONE,
+    RowMap,
+    Scales,
+    Standard,
+    cross_sensitivity,
+    gram_sensitivity,
+    largest_norm,
+    standard_length,
+)
+
+S = FIXED_POINT_ONE
+
+
+def plain(width: int) -> RowMap:
+    return RowMap(Scales(*affine_maps([(-1.0, 1.0)] * width), 0.0, 1.0))
+
+
+def moments(rows: Any, width: int) -> np.ndarray:
+    found = ColumnMoments(plain(width))
+    columns = np.array(rows, dtype=np.float64).reshape(-1, width).T.copy()
+    found.add(np.zeros(columns.shape[1]), columns, Batch())
+    return found.total()
+
+
+def squared_move(first: Any, second: Any, width: int) -> int:
+    return sum(int(value) ** 2 for value in moments(first, width) - moments(second, width))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_all_small_rows_stay_within_the_bounds_and_corners_attain_them(width: int) -> None:
+    """Every pair of rows of -1, -1/2, 0, 1/2, 1 and NULL, added and replaced, alone and three times."""
+    grid = list(product([-1.0, -0.5, 0.0, 0.5, 1.0, np.nan], repeat=width))
+    for unit in (1, 3):
+        added = max(squared_move([row] * unit, [], width) for row in grid)
+        bound = moments_sensitivity("add_remove", width, unit)
+        assert bound**2 * (1 - 1e-9) < added <= bound**2
+        pairs = [(one, other) for one in grid for other in grid[:: 1 if width < 3 else 7]]
+        moved = max(squared_move([one] * unit, [other] * unit, width) for one, other in pairs)
+        uneven = max(squared_move([one] * unit, [other] * (unit - 1), width) for one, other in pairs)
+        bound = moments_sensitivity("replace", width, unit)
+        assert max(moved, uneven) <= bound**2
+        corners = squared_move([[1.0] * width] * unit, [[-1.0] * width] * unit, width)
+        assert bound**2 * (1 - 1e-9) < corners <= bound**2
+
+
+def test_the_other_rows_do_not_matter() -> None:
+    generator = np.random.default_rng(1)
+    base, row = generator.uniform(-1, 1, (50, 2)), generator.uniform(-1, 1, (1, 2))
+    assert squared_move(np.vstack([base, row]), base, 2) == squared_move(row, [], 2)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("unit", [1, 2])
+def test_products_of_cells(neighbours: str, unit: int) -> None:
+    """Any cells for the rows that come and go; rows of the first and the last cell attain the bound."""
+    matrix = PrefixMatrix.of(FINE_CELLS)
+    bound = squared_l2_sensitivity(neighbours, max_rows_per_unit=unit) * matrix.squared
+    generator = np.random.default_rng(2)
+
+    def moved(cells: Any, gone: Any) -> int:
+        counts = np.bincount(cells, minlength=FINE_CELLS) - np.bincount(gone, minlength=FINE_CELLS)
+        return sum(int(value) ** 2 for value in matrix.products(counts))
+
+    for _ in range(100):
+        cells, gone = generator.integers(0, FINE_CELLS, (2, unit))
+        assert moved(cells, gone if neighbours == "replace" else []) <= bound
+    assert moved([0] * unit, []) == unit**2 * matrix.squared
+    if neighbours == "replace":
+        assert moved([0] * unit, [FINE_CELLS - 1] * unit) > 0.5 * bound
+
+
+@pytest.mark.parametrize("width", [1, 3, 6])
+def test_standardised_rows_have_the_stated_norm(width: int) -> None:
+    """Random moments and heavy-tailed rows: norms, Gram matrix and cross products never exceed their bounds."""
+    generator = np.random.default_rng(width)
+    radius = largest_norm(width, standard_length(width), STANDARD_ONE)
+    most = 0.0
+    for _ in range(200):
+        deviation = np.maximum(2.0**-40, generator.uniform(0, 1, width) ** 4)
+        mapped = plain(width).standardised(Standard(generator.uniform(-1, 1, width), deviation))
+        assert mapped.radius == radius
+        features = np.clip(generator.standard_cauchy((width, 20)), -9, 9)
+        features[generator.random(features.shape) < 0.1] = np.nan
+        rows = mapped.matrix(mapped.quantised(features))
+        assert (np.abs(rows) <= S).all()
+        assert (rows == np.rint(rows)).all()
+        squared = max(sum(int(value) ** 2 for value in row) for row in rows)
+        assert squared <= radius**2
+        most = max(most, squared / radius**2)
+        pair = rows[:2]
+        change = gram_products(pair[:1]) - gram_products(pair[1:])
+        assert sum(int(value) ** 2 for value in change.ravel()) <= gram_sensitivity("replace", radius) ** 2
+        target = generator.choice([-S, S], 2)
+        moved = pair[0] * target[0] - pair[1] * target[1]
+        assert sum(int(value) ** 2 for value in moved) <= cross_sensitivity("replace", radius) ** 2
+    assert most > 0.999
+
+
+def test_rounding_after_the_clip_would_lengthen_rows() -> None:
+    """The planted fault: what is rounded once its norm was clipped exceeds it."""
+    width = 4
+    mapped = plain(width).standardised(Standard(np.zeros(width), np.full(width, 0.3)))
+    generator = np.random.default_rng(0)
+    quantised = mapped.quantised(generator.uniform(-1, 1, (width, 500)))
+    features = mapped.standard.rows(quantised) if mapped.standard else quantised
+    length = standard_length(width)
+    norms = np.linalg.norm(features, axis=1)
+    wrong = np.rint(features * np.minimum(1.0, length / norms)[:, np.newaxis])
+    assert (np.square(wrong).sum(axis=1) > length**2).any()
+    right = features.copy()
+    clip_rows(right, length)
+    assert (np.square(right).sum(axis=1) <= length**2).all()
+
+
+def test_nothing_leaves_the_range_that_blocks_of_rows_sum_exactly() -> None:
+    """Entries of up to three deviations in units of S would: 4,096 squares of 3 S are beyond 2**53."""
+    mapped = plain(1).standardised(Standard(np.array([0.25]), np.array([2.0**-40])))
+    rows = mapped.matrix(mapped.quantised(np.array([[-1.0, 1.0, 0.25, np.nan]])))
+    assert np.abs(rows).max() <= 3 * STANDARD_ONE <= S
+    assert rows[3].tolist() == [STANDARD_ONE, 0.0]
+    assert 4096 * S**2 <= 2**53 < 4096 * (3 * S) ** 2

@@ -1,0 +1,93 @@
+"""Released means and deviations: what they are without noise, what they never are, and what is asked of the noise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsql.contract.fold import Batch
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
+from dpsql.mechanisms import standardisation as module
+from dpsql.mechanisms.gaussian import GaussianRelease
+from dpsql.mechanisms.standardisation import released_standard
+from dpsql.statistics.column_moments import UNIT, ColumnMoments, moments_sensitivity
+from dpsql.statistics.regression import DEVIATIONS, STANDARD_ONE, RowMap, Scales
+
+MAPPED = RowMap(Scales(*affine_maps([(-1.0, 1.0)] * 3), 0.0, 1.0))
+
+
+def moments(columns: np.ndarray) -> np.ndarray:
+    found = ColumnMoments(MAPPED)
+    for part in np.array_split(columns, 3, axis=1):
+        one = found.zero()
+        one.add(np.zeros(part.shape[1]), part, Batch())
+        found.merge(one)
+    return found.total()
+
+
+COLUMNS = np.stack([np.full(6000, 0.5), *np.random.default_rng(0).normal([[0.1], [-0.2]], [[0.2], [0.01]], (2, 6000))])
+
+
+def test_without_noise_they_are_those_of_the_rows() -> None:
+    found = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
+    assert found.mean == pytest.approx(COLUMNS.mean(axis=1), abs=1e-5)
+    assert found.deviation[1:] == pytest.approx(COLUMNS.std(axis=1)[1:], rel=0.05)
+    # A constant is not blown up beyond what noise makes of it.
+    sigma = moments_sensitivity("add_remove", 3) / 1000 / UNIT
+    assert found.deviation[0] == pytest.approx(math.sqrt(2 * sigma / 6000), rel=0.2)
+    assert (found.mean * 2.0**40 % 1 == 0).all()
+
+
+def test_a_missing_value_is_the_middle_of_the_bounds_to_the_moments_and_the_mean_to_the_fit() -> None:
+    assert (moments(np.array([[np.nan], [0.5], [-0.5]]).repeat(3, axis=1)) // UNIT * 0 == 0).all()
+    standard = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
+    mapped = MAPPED.standardised(standard)
+    row = mapped.matrix(mapped.quantised(np.array([[np.nan], [np.nan], [0.0]])))[0]
+    assert row[:3].tolist() == [STANDARD_ONE, 0.0, 0.0]
+    assert row[3] > 1.5 * STANDARD_ONE  # 0.2 is twenty deviations, clipped to three, and then in norm
+
+
+@pytest.mark.parametrize("rows", [0, 1, 40])
+@pytest.mark.parametrize("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)])
+def test_they_are_always_usable(rows: int, mu: Fraction) -> None:
+    for _ in range(20):
+        found = released_standard(
+            moments(COLUMNS[:, :rows]), squared_mu=mu**2, neighbours="replace", max_rows_per_unit=3
+        )
+        assert (abs(found.mean) <= 1).all()
+        assert ((found.deviation >= 2.0**-40) & (found.deviation <= 1)).all()
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_the_noise_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, neighbours: str) -> None:
+    asked: dict[str, Any] = {}
+
+    def record(values: np.ndarray, **given: Any) -> GaussianRelease:
+        asked.update(given, values=values)
+        return GaussianRelease(values.astype(float), 1.0)
+
+    monkeypatch.setattr(module, "gaussian_release", record)
+    exact = moments(COLUMNS)
+    released_standard(exact, squared_mu=Fraction(2), neighbours=neighbours, max_rows_per_unit=5)
+    squared = 4 * 3 if neighbours == "replace" else 1 + Fraction(15, 4)
+    assert (asked["sensitivity"] - 1) ** 2 < (5 * UNIT) ** 2 * squared <= asked["sensitivity"] ** 2
+    assert asked["squared_mu"] == 2
+    assert (asked["values"] == exact).all()
+    assert exact[0] == 6000 * UNIT
+    q = np.floor(COLUMNS * FIXED_POINT_ONE + 0.5)
+    assert exact[1:4].tolist() == [2 * FIXED_POINT_ONE * int(one) for one in q.sum(axis=1)]
+
+
+def test_limits_are_three_deviations_from_the_mean() -> None:
+    standard = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
+    low, high = standard.limits
+    assert high - low == pytest.approx(2 * DEVIATIONS * standard.deviation)
+    mapped = MAPPED.standardised(standard)
+    ends = np.array([[high[0]], [high[1]], [low[2]]])
+    quantised = mapped.quantised(ends)
+    assert mapped.standard is not None
+    assert mapped.standard.rows(quantised)[0] == pytest.approx([3 * STANDARD_ONE, 3 * STANDARD_ONE, -3 * STANDARD_ONE], rel=1e-2)
