@@ -184,11 +184,11 @@ class Boosted(KeptFeatures[StoredRows]):
             mapped = mapped.standardised(draw_standard(plan, moments))
         width = 1 + len(self._columns.kept)
         rows, gram = ClippedRows(width), GramAccumulator(width)
-        for matrix, values in self.inner.given_up(mapped):
+        for matrix, values, weights in self.inner.given_up(mapped):
             with np.errstate(over="ignore", invalid="ignore"):
                 moved = (values - scales.target_middle) * scales.target_scale
             np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
-            rows.add(matrix, np.nan_to_num(np.floor(moved + 0.5)))
+            rows.add(matrix, np.nan_to_num(np.floor(moved * weights + 0.5)))
             gram.add(matrix)
         part: GaussianNoise = plan.measurement["fit"]
         fit = part.draw_boosted(

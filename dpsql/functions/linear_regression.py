@@ -45,7 +45,7 @@ from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.mechanisms.tukey_budget import models_needed, row_budget
 from dpsql.progress import Progress
-from dpsql.statistics.regression import CELLS, STANDARD_ONE, largest_norm, standard_length
+from dpsql.statistics.regression import CELLS, largest_norm, standard_radius
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
 Floats = NDArray[np.float64]
@@ -324,7 +324,7 @@ class RegressionPlan(Plan):
     def radius(self, n_features: int) -> int:
         """Return the largest norm of a row with its intercept, in units of S, or of `STANDARD_ONE` if standardized."""
         if self.standardizes:
-            return largest_norm(n_features, standard_length(n_features), STANDARD_ONE)
+            return standard_radius(n_features)
         return largest_norm(n_features, self.longest(n_features))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
@@ -47,7 +47,7 @@ from dpsql.mechanisms.objective_perturbation import (
 )
 from dpsql.mechanisms.parts import GaussianNoise, PerturbedObjective
 from dpsql.progress import Progress
-from dpsql.statistics.regression import RowMap, Scales, Standard
+from dpsql.statistics.regression import DEVIATIONS, RowMap, Scales, Standard
 
 MOST_FEATURES = 20_000
 # Default for the long layout: rows with up to this many features at their bounds are not scaled down.
@@ -55,6 +55,9 @@ _LONG_FEATURES = 10
 # From this norm on, fixed point resolves rows finely enough.
 _LEAST_NORM = 2.0**-10
 _CLOSE = 1e-9
+# Standardised rows are as long as one deviation in every feature, beside which there is the least noise. A shorter row
+# biases the coefficients, so from this epsilon on they may be longer, up to what no row exceeds.
+_PLENTY = 4.0
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
 _share = partial(share, hint="0.1 is usual.")
 _ridge_hint = "Give a public number, or leave it out for the usual value."
@@ -240,6 +243,8 @@ class LogisticPlan(Plan):
     def longest(self, count: int) -> float:
         """Return the norm to which longer rows of `count` features are scaled down."""
         root = math.sqrt(count)
+        if self.standardizes:
+            return root * min(max(1.0, float(self.epsilon) / _PLENTY), float(DEVIATIONS))
         if self.row_norm is None:
             return min(root, math.sqrt(_LONG_FEATURES)) if self.layout.kind == "long" else root
         return min(root, self.row_norm)
@@ -308,10 +313,9 @@ class Scaling:
         low, high = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()
         middle, scale = affine_maps([_around_zero(pair) for pair in pairs] if plan.about_zero else pairs)
         longest = plan.longest(count)
-        limit = math.floor(longest * FIXED_POINT_ONE) if longest**2 < count * (1 - _CLOSE) else None
-        mapped = RowMap(Scales(middle, scale, 0.0, 1.0), limit)
-        if standard is not None:
-            mapped = mapped.standardised(standard)
+        mapped = RowMap(Scales(middle, scale, 0.0, 1.0), standard=standard)
+        if standard is not None or longest**2 < count * (1 - _CLOSE):
+            mapped = replace(mapped, longest=math.floor(longest * mapped.one))
         intercept = math.floor(FIXED_POINT_ONE / math.hypot(longest, 1.0))
         radius = math.isqrt(FIXED_POINT_ONE**2 - intercept**2)
         shrink = radius / (longest * mapped.one) if count else 1.0
@@ -333,7 +337,7 @@ class Scaling:
             its norm stays within `radius`.
         """
         clipped = np.clip(features, self.low[:, np.newaxis], self.high[:, np.newaxis])
-        matrix = self.mapped.matrix(self.mapped.quantised(clipped))
+        matrix, _ = self.mapped.matrix(self.mapped.quantised(clipped))
         matrix[:, 0] = self.intercept
         quantised = matrix[:, 1:]
         np.multiply(quantised, self.shrink * SHRINK, out=quantised)

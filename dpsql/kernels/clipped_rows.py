@@ -42,8 +42,8 @@ def warm_up() -> None:
     compiled_kernels.start().join()
 
 
-def clip_rows(matrix: NDArray[np.float64], radius: int) -> None:
-    """Shorten the rows that are longer than `radius`, in place.
+def clip_rows(matrix: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
+    """Shorten the rows that are longer than `radius`, in place, and return by how much.
 
     Parameters
     ----------
@@ -51,6 +51,11 @@ def clip_rows(matrix: NDArray[np.float64], radius: int) -> None:
         Quantised values: integers in ``[-S, S]``, d below ``2**22``.
     radius : int
         Largest norm of a row, >= 0, in units where S is 1.
+
+    Returns
+    -------
+    factors : ndarray of float64, shape (rows,)
+        What each row was multiplied by, in [0, 1], before it was truncated.
 
     Notes
     -----
@@ -63,6 +68,7 @@ def clip_rows(matrix: NDArray[np.float64], radius: int) -> None:
     depends on the row alone, and any exact sum of squares gives the same integers.
     """
     limit = min(radius, 1 << 31) ** 2
+    factors = np.ones(len(matrix))
     for start in range(0, len(matrix), BLOCK_ROWS):
         block = matrix[start : start + BLOCK_ROWS]
         norm2 = np.zeros(len(block), dtype=np.int64)
@@ -73,6 +79,8 @@ def clip_rows(matrix: NDArray[np.float64], radius: int) -> None:
         if len(longer):
             factor = radius / np.sqrt(norm2[longer].astype(np.float64)) * SHRINK
             block[longer] = np.trunc(block[longer] * factor[:, None])
+            factors[start + longer] = factor
+    return factors
 
 
 def fixed_coefficients(theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:

@@ -5,6 +5,10 @@ of exactly S and features whose norm was clipped (`dpsql.kernels.clipped_rows`).
 for the public integer R. The target t, and a clipped residual, is an integer in [-S, S]. So ``G = sum q q'`` and
 ``h = sum q t`` are exact integers in units of ``S**2``.
 
+Standardised rows are multiples of ``1 / s``, s = floor(S / 3), so that three deviations stay within S. Where such a row
+is longer than R = s sqrt(1 + d), all of it is multiplied by ``R / ||q||`` and truncated, its intercept and its target
+too; it weighs ``R**2 / ||q||**2`` in the least squares. Norms and targets are within the same bounds as without that.
+
 Sensitivities, with a unit of at most m rows:
 
 ==================  =============  =================  ==========================================================
@@ -30,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -67,9 +71,9 @@ def largest_norm(features: int, longest: int | None = None, one: int = FIXED_POI
     return 1 + math.isqrt(one**2 + squared - 1)
 
 
-def standard_length(features: int) -> int:
-    """Return the norm to which standardised rows of features are shortened: that of one deviation in each."""
-    return math.isqrt(features * STANDARD_ONE**2)
+def standard_radius(features: int) -> int:
+    """Return R for standardised rows: the norm of an intercept and one deviation in each feature, rounded down."""
+    return math.isqrt((1 + features) * STANDARD_ONE**2)
 
 
 def gram_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
@@ -155,11 +159,15 @@ class Standard:
 class RowMap:
     """The map from features to the integers of a row: scaled to [-1, 1], maybe standardised, then clipped in norm.
 
+    A standardised row that is too long is scaled down as a whole, with its intercept and its target. So it counts less,
+    as a row in weighted least squares does, and a linear model stays what it is. Where `longest` is given, the features
+    alone are shortened.
+
     Attributes
     ----------
     scales : Scales
     longest : int or None
-        Largest norm of the features of a row, in units where S is 1; None if no row can exceed it.
+        Largest norm of the features of a row, in units of `one`; None where they are not shortened by themselves.
     standard : Standard or None
         Rows in deviations from the mean, with `STANDARD_ONE` for 1, the intercept included; None for rows in half
         widths of the bounds, with S for 1.
@@ -176,12 +184,15 @@ class RowMap:
 
     def standardised(self, standard: Standard) -> RowMap:
         """Return the map to standardised rows: as long as d features at one deviation each."""
-        return RowMap(self.scales, standard_length(len(standard.mean)), standard)
+        return replace(self, standard=standard)
 
     @property
     def radius(self) -> int:
         """R: the bound on the norm of a row, intercept included."""
-        return largest_norm(len(self.scales.middle), self.longest, self.one)
+        count = len(self.scales.middle)
+        if self.standard is not None and self.longest is None:
+            return standard_radius(count)
+        return largest_norm(count, self.longest, self.one)
 
     @property
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -208,20 +219,22 @@ class RowMap:
             quantised[missing] = np.nan
         return quantised
 
-    def matrix(self, quantised: NDArray[np.float64], more: int = 0) -> NDArray[np.float64]:
-        """Return the rows of quantised features, shape (rows, 1 + d + more); the last `more` columns are free.
+    def matrix(self, quantised: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the rows of quantised features, shape (rows, 1 + d), and what targets are to be multiplied by.
 
         A missing feature is 0: the middle of the bounds, or the mean.
         """
         rows, count = quantised.shape
-        features = quantised if self.standard is None else self.standard.rows(quantised)
-        matrix = np.empty((rows, 1 + count + more))
+        matrix = np.empty((rows, 1 + count))
         matrix[:, 0] = self.one
-        features = np.nan_to_num(features)
+        matrix[:, 1:] = np.nan_to_num(quantised if self.standard is None else self.standard.rows(quantised))
         if self.longest is not None:
+            features = np.ascontiguousarray(matrix[:, 1:])
             clip_rows(features, self.longest)
-        matrix[:, 1 : 1 + count] = features
-        return matrix
+            matrix[:, 1:] = features
+        elif self.standard is not None:
+            return matrix, clip_rows(matrix, self.radius)
+        return matrix, np.ones(rows)
 
 
 class RowProducts(Fold):
@@ -251,9 +264,9 @@ class RowProducts(Fold):
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows."""
         scales = self._mapped.scales
-        matrix = self._mapped.matrix(self._mapped.quantised(features), more=1)
-        matrix[:, -1] = quantise(target.copy(), scales.target_middle, scales.target_scale)
-        self._sums.add(matrix)
+        matrix, weights = self._mapped.matrix(self._mapped.quantised(features))
+        values = quantise(target.copy(), scales.target_middle, scales.target_scale)
+        self._sums.add(np.column_stack((matrix, np.trunc(values * weights))))
 
     def products(self) -> Integers:
         """Return the products, shape (d + 2, d + 2)."""
@@ -308,8 +321,11 @@ class StoredRows(KeptRows):
         """Yield the features of each batch, shape (rows, d), as `RowMap.quantised` returns them."""
         return (features.astype(np.float64) for features, _ in self._batches)
 
-    def given_up(self, mapped: RowMap) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield batches of mapped rows, with the target in its own unit, and free each batch."""
+    def given_up(
+        self, mapped: RowMap
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield batches of mapped rows, the target in its own unit, and its factors; and free each batch."""
         while self._batches:
             features, target = self._batches.pop()
-            yield mapped.matrix(features.astype(np.float64)), target
+            matrix, weights = mapped.matrix(features.astype(np.float64))
+            yield matrix, target, weights

@@ -162,12 +162,14 @@ def check_noise(connection: Any, name: str, neighbours: str, unit: Case) -> None
     given = ALL[name][1]
     found = seen(connection, name, neighbours=neighbours, **unit)
     roles = [one.role for one in found.releases]
-    assert roles == ROLES.get(name, roles)
+    expected = ROLES.get(name, roles)
+    undetermined = found.result == [("not released", None, None)] and "cells" in roles
+    assert roles == (expected[: len(roles)] if undetermined else expected)
     loss = worst_case(found, stated(name, neighbours, ROWS, 3 if unit else 1))
     epsilon, delta = charged(connection)
     assert (epsilon, delta) == (given["epsilon"], given.get("delta", 0))
     assert loss.within(epsilon, delta), loss
-    assert not loss.within(SPENT.get(name, 0.99) * epsilon, delta), loss
+    assert undetermined or not loss.within(SPENT.get(name, 0.99) * epsilon, delta), loss
 
 
 @pytest.mark.parametrize(("neighbours", "unit"), [("add_remove", {}), ("replace", UNIT)], ids=["row", "unit"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
@@ -23,8 +24,7 @@ from dpsql.statistics.regression import (
     Standard,
     cross_sensitivity,
     gram_sensitivity,
-    largest_norm,
-    standard_length,
+    standard_radius,
 )
 
 S = FIXED_POINT_ONE
@@ -92,7 +92,7 @@ def test_products_of_cells(neighbours: str, unit: int) -> None:
 def test_standardised_rows_have_the_stated_norm(width: int) -> None:
     """Random moments and heavy-tailed rows: norms, Gram matrix and cross products never exceed their bounds."""
     generator = np.random.default_rng(width)
-    radius = largest_norm(width, standard_length(width), STANDARD_ONE)
+    radius = standard_radius(width)
     most = 0.0
     for _ in range(200):
         deviation = np.maximum(2.0**-40, generator.uniform(0, 1, width) ** 4)
@@ -100,7 +100,8 @@ def test_standardised_rows_have_the_stated_norm(width: int) -> None:
         assert mapped.radius == radius
         features = np.clip(generator.standard_cauchy((width, 20)), -9, 9)
         features[generator.random(features.shape) < 0.1] = np.nan
-        rows = mapped.matrix(mapped.quantised(features))
+        rows, weights = mapped.matrix(mapped.quantised(features))
+        assert ((weights > 0) & (weights <= 1)).all()
         assert (np.abs(rows) <= S).all()
         assert (rows == np.rint(rows)).all()
         squared = max(sum(int(value) ** 2 for value in row) for row in rows)
@@ -122,7 +123,7 @@ def test_rounding_after_the_clip_would_lengthen_rows() -> None:
     generator = np.random.default_rng(0)
     quantised = mapped.quantised(generator.uniform(-1, 1, (width, 500)))
     features = mapped.standard.rows(quantised) if mapped.standard else quantised
-    length = standard_length(width)
+    length = standard_radius(width)
     norms = np.linalg.norm(features, axis=1)
     wrong = np.rint(features * np.minimum(1.0, length / norms)[:, np.newaxis])
     assert (np.square(wrong).sum(axis=1) > length**2).any()
@@ -134,7 +135,9 @@ def test_rounding_after_the_clip_would_lengthen_rows() -> None:
 def test_nothing_leaves_the_range_that_blocks_of_rows_sum_exactly() -> None:
     """Entries of up to three deviations in units of S would: 4,096 squares of 3 S are beyond 2**53."""
     mapped = plain(1).standardised(Standard(np.array([0.25]), np.array([2.0**-40])))
-    rows = mapped.matrix(mapped.quantised(np.array([[-1.0, 1.0, 0.25, np.nan]])))
+    rows, weights = mapped.matrix(mapped.quantised(np.array([[-1.0, 1.0, 0.25, np.nan]])))
+    # A row at three deviations is scaled down as a whole, from a norm of sqrt(10) to one of sqrt(2).
+    assert weights == pytest.approx([math.sqrt(0.2), math.sqrt(0.2), 1, 1], abs=1e-5)
     assert np.abs(rows).max() <= 3 * STANDARD_ONE <= S
     assert rows[3].tolist() == [STANDARD_ONE, 0.0]
     assert 4096 * S**2 <= 2**53 < 4096 * (3 * S) ** 2

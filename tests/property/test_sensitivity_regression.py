@@ -15,8 +15,8 @@ from dpsql.mechanisms.ada_ssp import MOST_ROWS, eigenvalue_error, least_eigenval
 from dpsql.statistics.regression import (
     cross_sensitivity,
     gram_sensitivity,
-    least_eigenvalue_sensitivity,
     largest_norm,
+    least_eigenvalue_sensitivity,
 )
 from dpsql.testing.neighbours import RELATIONS, Relation
 

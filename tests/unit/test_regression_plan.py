@@ -111,8 +111,7 @@ def test_the_longest_row_holds_features_and_intercept(row_norm: float | None) ->
 
 
 def test_the_longest_standardised_row_is_that_of_one_deviation_in_each_feature() -> None:
-    one, whole = FIXED_POINT_ONE // 3, plan().radius(3)
-    assert whole**2 >= 4 * one**2 - one > (whole - 1) ** 2 - one
+    assert plan().radius(3) == 2 * (FIXED_POINT_ONE // 3)
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,10 @@ def test_a_missing_value_is_the_middle_of_the_bounds_to_the_moments_and_the_mean
     assert (moments(np.array([[np.nan], [0.5], [-0.5]]).repeat(3, axis=1)) // UNIT * 0 == 0).all()
     standard = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
     mapped = MAPPED.standardised(standard)
-    row = mapped.matrix(mapped.quantised(np.array([[np.nan], [np.nan], [0.0]])))[0]
-    assert row[:3].tolist() == [STANDARD_ONE, 0.0, 0.0]
-    assert row[3] > 1.5 * STANDARD_ONE  # 0.2 is twenty deviations, clipped to three, and then in norm
+    rows, [weight] = mapped.matrix(mapped.quantised(np.array([[np.nan], [np.nan], [0.0]])))
+    # 0.2 is twenty deviations, clipped to three; then the whole row is scaled down to a norm of 2.
+    assert weight == pytest.approx(2 / math.sqrt(10))
+    assert rows[0] / STANDARD_ONE == pytest.approx(weight * np.array([1, 0, 0, 3]), abs=1e-5)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 40])
@@ -90,4 +91,6 @@ def test_limits_are_three_deviations_from_the_mean() -> None:
     ends = np.array([[high[0]], [high[1]], [low[2]]])
     quantised = mapped.quantised(ends)
     assert mapped.standard is not None
-    assert mapped.standard.rows(quantised)[0] == pytest.approx([3 * STANDARD_ONE, 3 * STANDARD_ONE, -3 * STANDARD_ONE], rel=1e-2)
+    assert mapped.standard.rows(quantised)[0] == pytest.approx(
+        [3 * STANDARD_ONE, 3 * STANDARD_ONE, -3 * STANDARD_ONE], rel=1e-2
+    )
