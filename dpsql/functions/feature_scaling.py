@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.measurement import Measurement
 from dpsql.mechanisms.parts import GaussianNoise
+from dpsql.mechanisms.prefix_bounds import ZEROS
 from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.regression import RowMap, Standard
@@ -51,8 +52,8 @@ class Magnitudes(Pass[MagnitudeHistogram]):
     target : bool
         Whether those of the target are.
     following : callable
-        Takes the bounds of the features and those of the target, each None where undetermined, and returns the next
-        pass. What is not drawn is left out: no features, or None.
+        Takes the bounds of the features and those of the target, each None where undetermined or of zeros alone, and
+        returns the next pass. What is not drawn is left out: no features, or None.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class Magnitudes(Pass[MagnitudeHistogram]):
                 max_rows_per_unit=plan.max_rows_per_unit,
             )
         target = drawn.pop() if self._target else None
-        return self._following(drawn, target)
+        # A feature of zeros tells nothing, and its coefficient would be as large as its interval is narrow.
+        return self._following([None if pair == ZEROS else pair for pair in drawn], target)
 
 
 class KeptFeatures(Pass[Inner]):

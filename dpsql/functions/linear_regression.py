@@ -417,12 +417,18 @@ class RegressionCall(Call):
             "terms": ["intercept", *self.features],
             "elements": None if self.elements is None else list(self.elements),
             "coefficients": None if coefficients is None else _finite(coefficients),
-            # A standard error that overflowed is reported as the largest double.
-            "std_errors": None if std_errors is None else _finite(std_errors, unknown=sys.float_info.max),
+            "std_errors": None if std_errors is None else self._errors(std_errors, left_out),
             "bounds": None if bounds is None else [None if pair is None else [*map(float, pair)] for pair in bounds],
             **({"undetermined": left_out} if left_out else {}),
             **({"reason": reason} if reason else {}),
         }
+
+    def _errors(self, std_errors: Floats, left_out: Sequence[str]) -> list[Json]:
+        """Return standard errors: the largest double where one overflowed, NULL for what was left out."""
+        found: list[Json] = list(_finite(std_errors, unknown=sys.float_info.max))
+        for name in left_out:
+            found[1 + self.features.index(name)] = None
+        return found
 
     @property
     def target_unit(self) -> float:

@@ -227,7 +227,7 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, matrix: Pre
     if not held > farthest * sigma * matrix.deviation(first, last):
         return None
     if first == last == ZERO_FINE:
-        return float(_EDGES[ZERO_FINE]), float(_EDGES[ZERO_FINE + 1])
+        return ZEROS
     lower = 0.0 if first == ZERO_FINE else float(_EDGES[first])
     upper = 0.0 if last == ZERO_FINE else float(_EDGES[last + 1])
     return lower, upper
@@ -285,3 +285,5 @@ def _ascending(sums: Doubles) -> Doubles:
 
 
 _EDGES = fine_edges()
+# The interval of a column of zeros.
+ZEROS = float(_EDGES[ZERO_FINE]), float(_EDGES[ZERO_FINE + 1])

@@ -30,7 +30,7 @@ class Fitted(TypedDict):
     method: str
     terms: list[str]
     coefficients: list[float] | None
-    std_errors: list[float] | None
+    std_errors: list[float | None] | None
     bounds: Sequence[tuple[float, float] | None] | None
     elements: list[int] | None
     undetermined: NotRequired[list[str]]
