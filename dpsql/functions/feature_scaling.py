@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.measurement import Measurement
+from dpsql.contract.plan import Quantity
 from dpsql.mechanisms.parts import GaussianNoise
-from dpsql.mechanisms.prefix_bounds import ZEROS
+from dpsql.mechanisms.prefix_bounds import ZEROS, rows_needed
 from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.regression import RowMap, Standard
@@ -119,6 +120,14 @@ class Moments(KeptFeatures[ColumnMoments]):
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
         return self._following(draw_standard(self._plan, self.inner))
+
+
+def bounds_needed(plan: Scaled, width: int, target: bool) -> list[Quantity]:
+    """Return how many rows a feature needs for its bounds to be found, where `width` bounds are drawn."""
+    part: GaussianNoise = plan.measurement[PART]
+    loss = part.bounds_losses(BOUNDS, width, last=target)[0]
+    rows = rows_needed(loss, width, plan.neighbours, plan.max_rows_per_unit)
+    return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are found in most calls")]
 
 
 def draw_standard(plan: Scaled, moments: ColumnMoments) -> Standard:

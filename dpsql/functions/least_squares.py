@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Collector, Ignoring, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.plan import Quantity
-from dpsql.functions.feature_scaling import Interval, KeptFeatures, Magnitudes, Moments, draw_standard
+from dpsql.functions.feature_scaling import Interval, KeptFeatures, Magnitudes, Moments, bounds_needed, draw_standard
 from dpsql.kernels.cells import FINE_CELLS
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
@@ -240,7 +240,7 @@ def released_numbers(plan: RegressionPlan, n_features: int) -> int:
 
 
 def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Quantity]:
-    """Return how noisy a call would be. Columns are in half widths of their bounds."""
+    """Return how noisy a call would be. Columns are in half widths of their bounds, or in standard deviations."""
     one = STANDARD_ONE if plan.standardizes else FIXED_POINT_ONE
     radius = plan.radius(n_features)
     boosted = plan.method == "boosted_ada_ssp"
@@ -255,6 +255,9 @@ def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Qua
         ("products_noise", products, "standard deviation of the noise on a sum of squares of the features"),
         ("cross_noise", cross, "standard deviation of the noise on a sum of feature times target, in each round"),
     ]
+    if plan.draws_bounds:
+        drawn = n_features if plan.lower is None else 0
+        out += bounds_needed(plan, drawn + (not plan.target_is_bounded), not plan.target_is_bounded)
     if n_rows is not None:
         out.append(("products_noise_share", products / n_rows, "products_noise as a share of n_rows"))
     return out

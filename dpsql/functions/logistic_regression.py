@@ -35,7 +35,16 @@ from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side, known
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.feature_scaling import BOUNDS, MOMENTS, PART, Interval, KeptFeatures, Magnitudes, Moments
+from dpsql.functions.feature_scaling import (
+    BOUNDS,
+    MOMENTS,
+    PART,
+    Interval,
+    KeptFeatures,
+    Magnitudes,
+    Moments,
+    bounds_needed,
+)
 from dpsql.kernels.clipped_rows import SHRINK
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.logistic import SignedRows
@@ -266,6 +275,8 @@ class LogisticPlan(Plan):
             ("coefficient_std_error", linear / ridge, "of each coefficient of scaled rows, where no row speaks"),
             ("rounding_std_error", noise.output_deviation(width), "of the noise that hides the solver's error"),
         ]
+        if self.draws_bounds:
+            out += bounds_needed(self, n_features, False)
         if n_rows is not None:
             out.append(("linear_share", linear / n_rows, "linear_std_error as a share of n_rows"))
         return out

@@ -298,16 +298,20 @@ class GaussianNoise(Part):
             much of ``mu**2`` as another column.
         """
         take(self, share)
-        weights = [Fraction(1)] * len(counts)
-        if last:
-            weights[-1] = TARGET_WEIGHT
-        each = self.mu_of(share) ** 2 / sum(weights)
         return prefix_bounds(
             counts,
-            squared_mus=[weight * each for weight in weights],
+            squared_mus=self.bounds_losses(share, len(counts), last=last),
             neighbours=neighbours,
             max_rows_per_unit=max_rows_per_unit,
         )
+
+    def bounds_losses(self, share: str, width: int, *, last: bool) -> list[Fraction]:
+        """Return the share of ``mu**2`` of the bounds of each column; parameters as for `draw_bounds`."""
+        weights = [Fraction(1)] * width
+        if last:
+            weights[-1] = TARGET_WEIGHT
+        each = self.mu_of(share) ** 2 / sum(weights)
+        return [weight * each for weight in weights]
 
     def draw_standard(self, share: str, moments: Integers, *, neighbours: str, max_rows_per_unit: int) -> Standard:
         """Return means and deviations; see `dpsql.mechanisms.standardisation.released_standard`."""
