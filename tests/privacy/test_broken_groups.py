@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,13 +21,6 @@ OTHERS = "SELECT 1 + i % 4 AS unit, ['a', 'b', 'c', 'd'][1 + i // 4] AS h FROM r
 MINE = "SELECT 9 AS unit, ['a', 'b', 'y', 'z'][1 + i % 4] AS h FROM range(40) AS r(i)"
 UNLISTED = "SELECT 9 AS unit, ['y', 'z'][1 + i % 2] AS h FROM range(40) AS r(i)"
 CALL = "FROM dp_count('t', by := 'h', keys := ['a', 'b', 'c'], other := true, {}, epsilon := 1)"
-
-
-@pytest.fixture
-def con() -> Iterator[Any]:
-    made = dpsql.connect()
-    yield made
-    made.close()
 
 
 def furthest(fault: Fault | None, mine: str, unit: str) -> float:
