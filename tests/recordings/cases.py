@@ -633,6 +633,7 @@ def views() -> Iterator[Case]:
         (curve, "FROM dp_precision_recall('roc')", "FROM dp_calibration('roc')", "FROM dp_calibration(1)"),
         alone=True,
     )
+    yield Case("area of a curve", (curve, "FROM dp_auc(release := 'roc')", "FROM dp_auc(release := 1)"), alone=True)
     chosen = table("dp_sis", "people", target="y", k=2, epsilon=1, **BOUNDS, **TARGET, **WIDE, release="sel")
     features = Sql("release('sel')")
     fit = table("dp_linear_regression", "people", target="y", features=features, epsilon=2, delta=1e-5, release="model")
