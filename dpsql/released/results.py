@@ -19,8 +19,15 @@ class Filtered(TypedDict):
     threshold: NotRequired[float | None]
 
 
+# What a pipeline's result says of the selection where all features were fitted.
+NO_SELECTION = "none"
+
+
 class Fitted(TypedDict):
-    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels."""
+    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
+
+    Of a pipeline `selection` is the selector, or `NO_SELECTION`.
+    """
 
     kind: str
     method: str
@@ -32,6 +39,7 @@ class Fitted(TypedDict):
     levels: NotRequired[tuple[Level, Level]]
     binary: NotRequired[bool]
     present_above: NotRequired[float | None]
+    selection: NotRequired[str]
 
 
 class Curve(TypedDict):

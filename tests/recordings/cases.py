@@ -431,6 +431,7 @@ def models() -> Iterator[Case]:
     pipeline = {"k": 2, "epsilon": 4, "delta": 1e-5}
     yield from _columns_of("dp_pipeline", pipeline, {}, grouped=False)
     given = {"target": "y", **WIDE, **pipeline}
+    yield Case("dp_pipeline: no selection", (table("dp_pipeline", "people", **{**given, "k": None}),))
     ways = {
         "two_stage": {"selector": "two_stage", "selection_blocks": 40},
         "two_stage of units": {"selector": "two_stage", "selection_blocks": 40, **UNIT},
