@@ -200,12 +200,14 @@ def write_report(folder: Path) -> None:
         lines = list(csv.DictReader(file))
     cells: Cells = {}
     for line in lines:
-        epsilon = "no noise" if line["epsilon"] and float(line["epsilon"]) >= NO_NOISE else line["epsilon"]
+        epsilon = f"{float(line['epsilon']):g}" if line["epsilon"] else ""
+        if epsilon == f"{NO_NOISE:g}":
+            epsilon = "no noise"
         cells[line["table"], line["contender"], epsilon] = f"{float(line['r2']):.2f}"
     names = list(dict.fromkeys(line["table"] for line in lines))
     sizes = {line["table"]: f"{line['n']} × {line['p']}" for line in lines}
     who = [name for name in dict.fromkeys(line["contender"] for line in lines) if name != "random"]
-    levels = [str(level) for level in EPSILONS]
+    levels = [f"{level:g}" for level in EPSILONS]
     text = ["| table | rows × features | random | " + " | ".join(f"`{name}`" for name in who) + " |"]
     text.append("|---" * (3 + len(who)) + "|")
     for name in names:
@@ -241,7 +243,7 @@ def draw(
                 )
         ax.axhline(float(cells[name, "random", ""]), ls=":", c="grey", label="random")
         ax.set_title(name, fontsize=9)
-        ax.set_xticks(range(len(levels) + 1), [*(f"{float(level):g}" for level in levels), "∞"], fontsize=8)
+        ax.set_xticks(range(len(levels) + 1), [*levels, "∞"], fontsize=8)
         ax.set_ylim(0, 1)
     for ax in axes[:, 0]:
         ax.set_ylabel("R²")
