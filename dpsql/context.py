@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import duckdb
 
@@ -209,9 +209,20 @@ class Context:
         """Release a ROC curve of scores privately."""
         return self._release_of("dp_roc", source, arguments)
 
-    @_releases("dp_auc")
-    def dp_auc(self, source: object, **arguments: object) -> Release:
-        """Release the area under a ROC curve privately."""
+    @overload
+    def dp_auc(self, *, release: str | int | Release, dataset: str | None = None) -> pa.Table: ...
+
+    @overload
+    def dp_auc(self, source: object, **arguments: object) -> Release: ...
+
+    @takes(FUNCTIONS["dp_auc"].plan.arguments, list(FUNCTIONS["dp_auc"].shape.columns))
+    def dp_auc(self, source: object = None, **arguments: object) -> Release | pa.Table:
+        """Release the area under a ROC curve privately.
+
+        With `release` alone, the area is read off a released ROC curve at no cost, and comes as a table.
+        """
+        if source is None and "release" in arguments and arguments.keys() <= {"release", "dataset"}:
+            return self._curve("dp_auc", arguments["release"], arguments.get("dataset"), by_name=True)
         return self._release_of("dp_auc", source, arguments)
 
     @_releases("dp_confusion")
@@ -236,11 +247,12 @@ class Context:
         asked = call("list_value", *map(double, read_quantiles(quantiles)))
         return self._curve("dp_histogram_quantile", release, dataset, asked)
 
-    def _curve(self, view: str, release: str | int | Release, dataset: str | None, *more: str) -> pa.Table:
+    def _curve(self, view: str, release: object, dataset: object, *more: str, by_name: bool = False) -> pa.Table:
         key = release.ledger_id if isinstance(release, Release) else release
         named = key if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
-        of = "NULL" if dataset is None else literal(dataset)
-        return self.sql(f"SELECT * FROM {view}({', '.join((str(named), *more))}, dataset := {of})")
+        of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
+        first = f"release := {named}" if by_name else str(named)
+        return self.sql(f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})")
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""

@@ -149,10 +149,10 @@ def word(name: str, doc: str, options: tuple[str, ...], default: str) -> Argumen
     return Argument(name, doc, default, check=partial(parameters.choice, name, options=options), choices=options)
 
 
-def share(name: str, doc: str, default: float, *, hint: str) -> Argument:
+def share(name: str, doc: str, default: float | None, *, hint: str, shown: str = "") -> Argument:
     """Return an argument that is an exact number strictly between 0 and 1."""
     check = partial(parameters.open_unit_interval, name, hint=hint)
-    return Argument(name, doc, default, check=check, exact=True)
+    return Argument(name, doc, default, shown=shown, check=check, exact=True)
 
 
 def integer(

@@ -360,6 +360,13 @@ def cost_of(record: Mapping[str, object]) -> Cost:
     return event_from_json(record).cost
 
 
+def additive_noise(epsilon: Fraction, mu: Fraction | None, delta: Fraction | None) -> Event:
+    """Return the event of integers with noise: Gaussian, or Laplace where `mu` or `delta` is None."""
+    if mu is None or delta is None:
+        return DiscreteLaplace(epsilon)
+    return GaussianDP(mu, epsilon, delta)
+
+
 def composed(events: Sequence[Event]) -> Event:
     """Return one event for several in order; a single event is returned as it is."""
     return events[0] if len(events) == 1 else Composed(tuple(events))

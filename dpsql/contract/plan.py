@@ -406,9 +406,13 @@ def refuse_small_part(part: Fraction) -> None:
         )
 
 
-def feature_bounds(given: Mapping[str, object]) -> dict[str, Side]:
-    """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``."""
-    lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=_bounds_hint)
+def feature_bounds(given: Mapping[str, object], *, or_else: str = "") -> dict[str, Side]:
+    """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``.
+
+    Messages end with `or_else`: what the caller may do instead.
+    """
+    hint = f"{_bounds_hint} {or_else}".rstrip()
+    lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=hint)
     return {"lower": lower, "upper": upper}
 
 

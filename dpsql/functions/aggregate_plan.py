@@ -175,7 +175,7 @@ class AggregatePlan(GroupedPlan):
             return super()._contribution(given, layout, keys, other=other)
         if layout.privacy_unit is None:
             raise ParameterError("P046", "unit_value := 'sum' needs privacy_unit. Give the column of the id.")
-        count = None if keys is None or keys.count is None else keys.count + other
+        count = cls._group_count(given, keys, other=other)
         rows, groups = given.get("max_rows_per_unit"), given.get("max_groups_per_unit")
         if rows is None and groups is None and count is None:
             raise ParameterError("P046", "max_groups_per_unit is missing. Give the groups of one unit.")

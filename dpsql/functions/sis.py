@@ -40,6 +40,7 @@ from dpsql.statistics.xty import (
 
 CENTERS = ("public", "target")
 SCORES = ("covariance", "rank")
+_WITHOUT_BOUNDS = "Or compare ranks, which need none: score := 'rank'."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,7 @@ class SisPlan(SelectionPlan):
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         ranked = cls.arguments["score"].read(given) == "rank"
-        bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given)
+        bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given, or_else=_WITHOUT_BOUNDS)
         return {
             **super()._own(given, layout),
             **bounds,

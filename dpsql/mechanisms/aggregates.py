@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.contribution import Contribution
-from dpsql.contract.events import DiscreteLaplace, Event, GaussianDP
+from dpsql.contract.events import Event, additive_noise
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
@@ -212,9 +212,7 @@ class GroupedNoise(Part):
     @property
     def event(self) -> Event:
         """What the ledger records."""
-        if self.mu is None or self.delta is None:
-            return DiscreteLaplace(self.epsilon)
-        return GaussianDP(self.mu, self.epsilon, self.delta)
+        return additive_noise(self.epsilon, self.mu, self.delta)
 
     @property
     def lattices(self) -> tuple[Lattice, ...]:

@@ -39,7 +39,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dpsql.contract.events import DiscreteLaplace, Event, GaussianDP
+from dpsql.contract.events import Event, additive_noise
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.mechanisms.count_noise import LaplaceCountNoise
@@ -108,9 +108,7 @@ class ConcordanceNoise(Part):
     @property
     def event(self) -> Event:
         """What the ledger records."""
-        if self.delta is None or self.mu is None:
-            return DiscreteLaplace(self.epsilon)
-        return GaussianDP(self.mu, self.epsilon, self.delta)
+        return additive_noise(self.epsilon, self.mu, self.delta)
 
     @property
     def relation(self) -> Relation:

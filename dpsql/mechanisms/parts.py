@@ -23,6 +23,7 @@ from dpsql.contract.events import (
     Event,
     GaussianDP,
     SmoothSensitivity,
+    additive_noise,
 )
 from dpsql.contract.measurement import Part, one_of, sampled, take
 from dpsql.errors import InternalError
@@ -214,9 +215,7 @@ class CumulativeCounts(Part):
     @property
     def event(self) -> Event:
         """What the ledger records."""
-        if self.delta is None or self.mu is None:
-            return DiscreteLaplace(self.epsilon)
-        return GaussianDP(self.mu, self.epsilon, self.delta)
+        return additive_noise(self.epsilon, self.mu, self.delta)
 
     def laplace_scale(self, strategy: PrefixStrategy) -> Fraction:
         """Return the scale of Laplace noise."""

@@ -19,11 +19,16 @@ class Filtered(TypedDict):
     threshold: NotRequired[float | None]
 
 
+# What a pipeline's result says of the selection where all features were fitted.
+NO_SELECTION = "none"
+
+
 class Fitted(TypedDict):
     """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
 
     A feature without bounds, where others have some, was left out of the fit: its coefficient is 0. `undetermined`
     names such features.
+    Of a pipeline `selection` is the selector, or `NO_SELECTION`.
     """
 
     kind: str
@@ -37,6 +42,7 @@ class Fitted(TypedDict):
     levels: NotRequired[tuple[Level, Level]]
     binary: NotRequired[bool]
     present_above: NotRequired[float | None]
+    selection: NotRequired[str]
 
 
 class Curve(TypedDict):

@@ -9,18 +9,27 @@
 --            level, as no row
 -- empty      1/2 before noise, when a level has no rows
 -- twin       dpsql/functions/auc.py
+-- dp_auc(release := 'roc') → the same columns, from a released ROC curve, named by its release or its number in the
+-- ledger. Costs nothing. The area is that under the curve's straight lines; the interval holds the area of the rows with
+-- a chance of 95 %, whatever their order between two thresholds. There is no std_error.
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, method := NULL, cells := NULL, lower := NULL,
   upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   row_id := NULL, dataset := NULL, release := NULL, condition := NULL
-) AS TABLE
+) AS TABLE (
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_auc', 'table', dpsql_lineage(source, release), source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, delta := delta, method := method, cells := cells,
       lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset,
-      release := release, condition := condition)));
+      release := release, condition := condition)))
+),
+-- The release is named, release := 'roc', so that the name is not taken for a source.
+(release, dataset := NULL) AS TABLE (
+  SELECT system.main.unnest(entry) FROM (
+    SELECT system.main.unnest(system.main.dpsql_curve_area(release, dataset::VARCHAR)) AS entry)
+);
 
 CREATE OR REPLACE TEMP MACRO dp_auc(
   y, p, epsilon := NULL, delta := NULL, method := NULL, cells := NULL, lower := NULL, upper := NULL,

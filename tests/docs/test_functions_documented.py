@@ -28,13 +28,21 @@ MACROS = macros()
 
 
 def signature(name: str, kind: str) -> list[str]:
-    [found] = [parameters for function, what, parameters in MACROS if (function, what) == (name, kind)]
+    [found] = [
+        parameters
+        for function, what, parameters in MACROS
+        if (function, what) == (name, kind) and parameters[0] != "release"
+    ]
     return found
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_table_form_takes_what_the_plan_reads(name: str) -> None:
     assert signature(name, "table_macro") == ["source", *FUNCTIONS[name].plan.arguments]
+
+
+def test_an_area_is_read_off_a_release_by_its_name() -> None:
+    assert ("dp_auc", "table_macro", ["release", "dataset"]) in MACROS
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "dp_crosstab"])

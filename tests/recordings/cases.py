@@ -431,6 +431,7 @@ def models() -> Iterator[Case]:
     pipeline = {"k": 2, "epsilon": 4, "delta": 1e-5}
     yield from _columns_of("dp_pipeline", pipeline, {}, grouped=False)
     given = {"target": "y", **WIDE, **pipeline}
+    yield Case("dp_pipeline: no selection", (table("dp_pipeline", "people", **{**given, "k": None}),))
     ways = {
         "two_stage": {"selector": "two_stage", "selection_blocks": 40},
         "two_stage of units": {"selector": "two_stage", "selection_blocks": 40, **UNIT},
@@ -633,6 +634,7 @@ def views() -> Iterator[Case]:
         (curve, "FROM dp_precision_recall('roc')", "FROM dp_calibration('roc')", "FROM dp_calibration(1)"),
         alone=True,
     )
+    yield Case("area of a curve", (curve, "FROM dp_auc(release := 'roc')", "FROM dp_auc(release := 1)"), alone=True)
     chosen = table("dp_sis", "people", target="y", k=2, epsilon=1, **BOUNDS, **TARGET, **WIDE, release="sel")
     features = Sql("release('sel')")
     fit = table("dp_linear_regression", "people", target="y", features=features, epsilon=2, delta=1e-5, release="model")

@@ -25,6 +25,10 @@ DOCUMENTS = 900
 SPAMMY, PLAIN, RARE = ["win", "cash"], ["lunch", "report"], ["zebra", "quark"]
 NAMES = [*SPAMMY, *PLAIN, *RARE]
 HUGE = 10**5
+CURVE = (
+    "FROM dp_roc('scored', label := 'spam', score := 'p', thresholds := 'fixed', n_thresholds := 15, "
+    f"epsilon := {HUGE}, dataset := 'mail', release := 'curve')"
+)
 RIDGE = 2
 MODELS = ("bayes", "logit")
 LONG = f"features := 'token', row_id := 'doc', names := {NAMES}"
@@ -81,10 +85,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
         "CREATE TABLE scored AS SELECT doc, any_value(spam) AS spam, dp_predict('bayes', list(token)) AS p, "
         "dp_predict('logit', list(token)) AS q FROM mail GROUP BY doc ORDER BY doc"
     )
-    made.execute(
-        "FROM dp_roc('scored', label := 'spam', score := 'p', thresholds := 'fixed', n_thresholds := 15, "
-        f"epsilon := {HUGE}, dataset := 'mail', release := 'curve')"
-    ).fetchall()
+    made.execute(CURVE).fetchall()
     yield made
     made.close()
 
@@ -202,10 +203,7 @@ def scores(con: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 def test_the_curve_of_the_scores(con: Any) -> None:
     y, p = scores(con)
-    rows = con.execute(
-        "FROM dp_roc('scored', label := 'spam', score := 'p', thresholds := 'fixed', n_thresholds := 15, "
-        f"epsilon := {HUGE}, dataset := 'mail', release := 'curve')"
-    ).fetchall()
+    rows = con.execute(CURVE).fetchall()
     thresholds = [row[0] for row in rows[1:]]
     assert thresholds == [place / 16 for place in reversed(range(16))]
     fpr, tpr, found = roc_curve(y, rounded(p, thresholds), drop_intermediate=False)
@@ -250,6 +248,31 @@ def test_calibration_of_the_released_curve(con: Any, by: str) -> None:
     assert charged(con) == before
 
 
+@pytest.mark.parametrize("by", ["name", "number", "name and dataset"])
+def test_area_of_the_released_curve(con: Any, by: str) -> None:
+    before = charged(con)
+    [row] = con.execute(f"FROM dp_auc(release := {key(con, by)})").fetchall()
+    points = con.execute(CURVE).fetchall()
+    auc, error, lower, upper, verdict = row
+    assert auc == pytest.approx(np.trapezoid([tpr for *_, tpr in points], [fpr for _, fpr, _ in points]))
+    assert (error, verdict) == (None, "clear")
+    y, p = scores(con)
+    assert lower <= roc_auc_score(y, p) <= upper
+    assert upper - lower < 0.2
+    with dpsql.Context(con) as context:
+        name: Any = int(key(con, by)) if by == "number" else "curve"
+        assert list(context.dp_auc(release=name).to_pylist()[0].values()) == pytest.approx(list(row), nan_ok=True)
+        with pytest.raises(dpsql.SourceError, match="S009"):
+            context.dp_auc(label="spam", score="p", epsilon=1)
+    assert charged(con) == before
+
+
+@pytest.mark.parametrize("name", ["'nothing'", "99999", "NULL", "'bayes'", "'curve', dataset := 'other'"])
+def test_area_of_what_is_no_curve(con: Any, name: str) -> None:
+    with pytest.raises(duckdb.Error, match="DPSQL-P030"):
+        con.execute(f"FROM dp_auc(release := {name})").fetchall()
+
+
 def key(con: Any, by: str) -> str:
     if by == "number":
         [(number,)] = con.execute("SELECT min(sequence) FROM dp_ledger() WHERE release = 'curve'").fetchall()
@@ -280,6 +303,7 @@ def test_two_datasets_with_one_name() -> None:
         for made in (
             "FROM dp_precision_recall('r')",
             "FROM dp_calibration('r')",
+            "FROM dp_auc(release := 'r')",
             "SELECT dp_predict('m', ['win'])",
             "SELECT dp_predict_class('m', ['win'])",
         ):
@@ -288,6 +312,7 @@ def test_two_datasets_with_one_name() -> None:
             assert con.execute(made[:-1] + ", dataset := 'two')").fetchall()
         assert len(context.dp_precision_recall("r", dataset="two")) == 5
         assert len(context.dp_calibration("r", dataset="one")) == 4
+        assert len(context.dp_auc(release="r", dataset="one")) == 1
         with pytest.raises(dpsql.ParameterError, match="P055"):
             context.dp_calibration("r")
 

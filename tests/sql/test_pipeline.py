@@ -14,6 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.pipeline import SELECTORS
+from support.sessions import ledger_of
 
 ROWS = 2500
 NAMES = [f"f{number}" for number in range(12)]
@@ -130,6 +131,71 @@ def test_shares_are_of_the_whole_epsilon(con: Any) -> None:
     pipeline(con, epsilon=20, selection_share=0.25, method="tukey", count_share=0.1)
     selection, fit = event(con)["events"]
     assert [Fraction(part["epsilon"]) for part in (selection, *fit["events"])] == [5, 2, 13]
+
+
+def test_the_usual_share_hangs_on_the_selector(con: Any) -> None:
+    for selector, share in {"kendall": 1, "two_stage": 3, "best_subset": 3, "sis": 3}.items():
+        pipeline(con, epsilon=10, selector=selector, method="ada_ssp")
+        *selection, fit = event(con)["events"]
+        assert sum(Fraction(part["epsilon"]) for part in _leaves(selection)) == share
+        assert Fraction(fit["epsilon"]) == 10 - share
+
+
+def _leaves(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for one in events:
+        if "events" in one:
+            yield from _leaves(one["events"])
+        else:
+            yield one
+
+
+@pytest.mark.parametrize("method", ["ada_ssp", "boosted_ada_ssp"])
+@pytest.mark.parametrize("layout", ["wide", "vectors"])
+def test_without_k_all_features_are_fitted_with_the_whole_budget(con: Any, method: str, layout: str) -> None:
+    more = {"k": None, "method": method, "rounds": 150, "release": f"all {method} {layout}"}
+    if layout == "vectors":
+        more |= {"source": "vectors", "features": "x", "names": NAMES}
+    found = pipeline(con, **more)
+    assert found == pytest.approx({"intercept": 0.5, **dict.fromkeys(NAMES, 0.0), "f3": 2.0, "f7": -1.5}, abs=0.05)
+    spent = event(con)
+    text = ", ".join(f"{name} := {value!r}" for name, value in BOUNDS.items())
+    columns = "features := 'x', names := " + repr(NAMES) if layout == "vectors" else f"features := {NAMES!r}"
+    con.execute(
+        f"FROM dp_linear_regression('{more.get('source', 't')}', target := 'y', {columns}, method := '{method}', "
+        f"rounds := 150, epsilon := {10**4}, delta := 1e-6, {text})"
+    ).fetchall()
+    assert event(con) == spent
+    assert pipeline(con, **more) == found
+    assert stored(con)["selection"] == "none"
+
+
+def test_the_result_names_the_selector(con: Any) -> None:
+    pipeline(con, selector="sis", selection_share=0.3)
+    assert stored(con)["selection"] == "sis"
+
+
+def stored(con: Any) -> dict[str, Any]:
+    entry = ledger_of(con).releases(("dp_pipeline",))[-1]
+    found: dict[str, Any] = entry.result
+    return found
+
+
+def test_without_k_there_are_at_most_50_features(con: Any) -> None:
+    before = con.execute("SELECT count(*) FROM dp_ledger()").fetchall()
+    con.execute(
+        f"CREATE OR REPLACE TABLE broad AS SELECT y, {', '.join(f'f{j % 12} AS g{j}' for j in range(51))} FROM t"
+    )
+    most = [f"g{j}" for j in range(51)]
+    for features in (most, None):
+        more = {} if features is None else {"features": features}
+        call = ", ".join(f"{name} := {value!r}" for name, value in {**more, "epsilon": 10, "delta": 1e-6}.items())
+        with pytest.raises(duckdb.Error, match=r"DPSQL-P026.*at most 50 features; got 51. Give k"):
+            con.execute(f"FROM dp_pipeline('broad', target := 'y', {call})").fetchall()
+    for argument in ("selector := 'sis'", "selection_share := 0.3", "selection_blocks := 20"):
+        with pytest.raises(duckdb.Error, match=rf"DPSQL-P046.*{argument.split()[0]} has no effect without k"):
+            con.execute(f"FROM dp_pipeline('t', target := 'y', {argument}, epsilon := 1, delta := 1e-6)").fetchall()
+    assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == before
+    assert len(pipeline(con, "broad", features=most[:50], k=None, method="ada_ssp")) == 51
 
 
 def test_dp_linear_regression_takes_the_same_shares(con: Any) -> None:

@@ -364,7 +364,7 @@ def test_a_failed_connect_leaves_the_file_free(tmp_path: Path) -> None:
 
 
 def test_many_connections_one_after_another() -> None:
-    for _ in range(30):
+    for _ in range(12):
         con = dpsql.connect()
         con.execute("CREATE TABLE t AS SELECT 1.0 AS a, true AS y")
         assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == [(0,)], "each has its own ledger"

@@ -287,16 +287,19 @@ def test_audits(name: str, neighbours: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("function", ["dp_histogram(x, bins := [1], null_bin := false, epsilon := 1)"])
 def test_an_audit_of_the_aggregate_form(function: str) -> None:
-    """Many releases per statement, so that the audit resolves the claim: it is reached, and not exceeded."""
+    """Many releases per statement, so that the audit resolves the claim: it is nearly reached, and not exceeded.
+
+    With 2,400 of them judged, what is seen has a standard deviation of 0.05.
+    """
     import pyarrow as pa
 
     tables = tuple(pa.table({"x": [0.5] * count + [3.5] * 3}) for count in (4, 3))
     sql = f"SELECT list_transform({function}, lambda bin: bin.count) FROM t, range({{count}}) AS r(copy) GROUP BY copy"
     opened: list[Any] = []
     try:
-        report = audit_sql(connecting(opened), sql, tables, epsilon=1.0, runs=20_000, confidence=1 - 1e-6, batch=2000)
+        report = audit_sql(connecting(opened), sql, tables, epsilon=1.0, runs=4000, confidence=1 - 1e-6, batch=2000)
     finally:
         for connection in opened:
             connection.close()
     assert report.verdict == "passes", str(report)
-    assert report.epsilon_seen > 0.8, str(report)
+    assert report.epsilon_seen > 0.7, str(report)

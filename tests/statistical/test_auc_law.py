@@ -1,11 +1,12 @@
 """The noise of dp_auc against its exact law, where 0.7 and 1.3 times the noise must show; and its intervals.
 
 False-alarm rate 1e-8 per case, rate of missing the wrong scale 1e-6; `runs_needed` sizes the samples. In these
-settings the coverage is 98 % or more, which falls below 95 % in 1,000 draws with a chance of 1e-8.
+settings the coverage is 98 % or more, which falls below 92 % in 250 draws with a chance of 1e-7.
 """
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any
@@ -52,10 +53,13 @@ def judge(sampler: Any, law: Any) -> None:
 
 
 NUMBERS = {"concordance": 1, "positives": 4, "negatives": 3}
+# The rows of both classes have one law, so that one class is looked at in every setting, and the other in the first.
+LAWS = [
+    (*setting, number) for setting in SETTINGS for number in NUMBERS if number != "negatives" or setting == SETTINGS[0]
+]
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize(("neighbours", "rows"), SETTINGS)
+@pytest.mark.parametrize(("neighbours", "rows", "number"), LAWS)
 def test_laplace(monkeypatch: pytest.MonkeyPatch, neighbours: str, rows: int, number: str) -> None:
     """With a concordance in whole units, whose law is that of a count."""
     epsilon = 2.0 * rows
@@ -77,8 +81,7 @@ def test_laplace(monkeypatch: pytest.MonkeyPatch, neighbours: str, rows: int, nu
     judge(sampler, law)
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize(("neighbours", "rows"), SETTINGS)
+@pytest.mark.parametrize(("neighbours", "rows", "number"), LAWS)
 def test_gaussian(monkeypatch: pytest.MonkeyPatch, neighbours: str, rows: int, number: str) -> None:
     """In cells of a third of its standard deviation."""
     original = auc.gaussian_counts
@@ -136,15 +139,15 @@ def test_coverage(positives: int, negatives: int, area: float, epsilon: float, m
     balance = round((2 * area - 1) * pairs)
     exact = Concordance(balance, positives, negatives)
     truth = 0.5 + balance / (2 * pairs) if pairs else 0.5
-    runs, covered, wrong = 1000, 0, 0
+    runs, covered, wrong = 250, 0, 0
     for _ in range(runs):
         [row] = area_rows(plan.stored(drawn(plan, exact)))
         covered += row["lower"] - 1e-9 <= truth <= row["upper"] + 1e-9  # type: ignore[operator]
         wrong += row["verdict"] == "clear" and truth == 0.5
         assert (row["auc"] is None) == (row["verdict"] == "undetermined") == ((row["lower"], row["upper"]) == (0, 1))
         assert row["auc"] is None or row["lower"] <= row["auc"] <= row["upper"]  # type: ignore[operator]
-    assert covered >= 0.95 * runs
-    assert wrong <= 0.05 * runs
+    assert covered >= 0.92 * runs
+    assert wrong <= 0.08 * runs
 
 
 @pytest.mark.parametrize("more", [{}, {"delta": 1e-6}, {"neighbours": "replace"}])
@@ -152,10 +155,10 @@ def test_standard_error(more: dict[str, Any]) -> None:
     """It is to first order: next to counts that are large beside their noise, that of the draws."""
     plan = AucPlan.from_arguments("t", {"label": "y", "score": "p", "epsilon": 1, **more})
     exact = Concordance(round(0.8 * 400 * 3000), 400, 3000)
-    rows = [area_rows(plan.stored(drawn(plan, exact)))[0] for _ in range(2000)]
+    rows = [area_rows(plan.stored(drawn(plan, exact)))[0] for _ in range(1000)]
     areas, errors = (np.array([row[name] for row in rows], dtype=float) for name in ("auc", "std_error"))
-    assert areas.std() == pytest.approx(errors.mean(), rel=0.15)
-    assert areas.mean() == pytest.approx(0.9, abs=5 * errors.mean() / 40)
+    assert areas.std() == pytest.approx(errors.mean(), rel=0.2)
+    assert areas.mean() == pytest.approx(0.9, abs=6 * errors.mean() / math.sqrt(1000))
     estimate = {name: value for name, value, _ in plan.noise(0, 1000)}["auc_std_error"]
     even = Concordance(500 * 500, 500, 500)
     assert estimate == pytest.approx(

@@ -75,8 +75,8 @@ def cases() -> Iterator[Any]:
     """Few by default. The loss of (0.01, 0.1) is small beside delta: a lone key costs more than the loss of its share."""
     for unit in UNITS:
         for setting in SETTINGS if unit in ("one key", "two keys") else SETTINGS[:-1]:
-            fast = unit == "one key" or (unit == "two keys" and setting == SETTINGS[0])
-            yield pytest.param(unit, setting, marks=[] if fast else pytest.mark.long, id=f"{unit} {setting}")
+            fast = unit == "one key" or setting == SETTINGS[0]
+            yield pytest.param(unit, setting, marks=[] if fast else pytest.mark.slow, id=f"{unit} {setting}")
 
 
 @pytest.mark.parametrize("law", LAWS)

@@ -61,14 +61,18 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("listed", "loose"),
-    [*itertools.product(LISTS, [False]), ("best", True), ("arbitrary", True)],
-)
-@pytest.mark.parametrize(
-    ("scores_of", "epsilon", "slack"),
-    [(additive, 8, 10), pytest.param(coarse, 150, 1, marks=pytest.mark.slow), (flat, 9, 10)],
-)
+PLACES = [*itertools.product(LISTS, [False]), ("best", True), ("arbitrary", True)]
+SCORES = {additive: (8, 10), coarse: (150, 1), flat: (9, 10)}
+
+
+def exhaustive():
+    """Every list with additive scores; of the others the slow ones are beside the first lists."""
+    for scores_of, (listed, loose) in itertools.product(SCORES, PLACES):
+        fast = scores_of is additive or (scores_of is flat and listed == "best")
+        yield pytest.param(scores_of, *SCORES[scores_of], listed, loose, marks=[] if fast else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("scores_of", "epsilon", "slack", "listed", "loose"), list(exhaustive()))
 def test_subset_exponential(scores_of, epsilon, slack, listed, loose):
     """Utility range 100; the bound is tight, or too low by the slack."""
     scores = scores_of()
@@ -103,7 +107,7 @@ def strata(scores, listed, slack):
 
 @pytest.mark.parametrize("slack", [0, 10])
 @pytest.mark.parametrize("listed", ["empty", "best", "arbitrary"])
-@pytest.mark.parametrize(("scores_of", "epsilon"), [(additive, 8), (flat, 9)])
+@pytest.mark.parametrize(("scores_of", "epsilon"), [(additive, 8), pytest.param(flat, 9, marks=pytest.mark.slow)])
 def test_strata(monkeypatch, scores_of, epsilon, listed, slack):
     """From the second round on."""
     monkeypatch.setattr(module, "_PATIENCE", 1)

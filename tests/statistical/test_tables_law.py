@@ -68,7 +68,9 @@ def test_margins(more: dict[str, Any], factor: int) -> None:
     judge(sampler, lambda epsilon: geometric(factor / float(epsilon)), Fraction(4))
 
 
-@pytest.mark.parametrize(("relation", "rows"), [("add_remove", 1), ("replace", 1), ("replace", 2)])
+@pytest.mark.parametrize(
+    ("relation", "rows"), [("add_remove", 1), pytest.param("replace", 1, marks=pytest.mark.slow), ("replace", 2)]
+)
 def test_quantiles_of_groups(relation: str, rows: int) -> None:
     counts = np.array([[3, 0, 2, 1], [0, 0, 0, 4]])
     table = [(group, cell) for group in range(2) for cell in range(4) for _ in range(counts[group, cell])]

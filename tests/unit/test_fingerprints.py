@@ -89,7 +89,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "dp_pipeline",
-        {**COLUMNS, **BUDGET, "k": 1, "n_rows": 10000, "bounds_share": 0.3},
+        # The share was a default when this was recorded.
+        {**COLUMNS, **BUDGET, "k": 1, "selection_share": 0.05, "n_rows": 10000, "bounds_share": 0.3},
         "e12107465b8a564f1b3d690d8b27adc378b41cbb1d681db19711ffd364509b87",
     ),
     (

@@ -148,6 +148,15 @@ def test_refused(more: dict[str, Any], code: str) -> None:
         pipeline(**more)
 
 
+def test_a_pipeline_without_k_is_the_fit_of_all_features() -> None:
+    found = pipeline(k=None, method="ada_ssp")
+    assert (found.selection, found.selector, found.selection_share, found.selection_blocks) == (None,) * 4
+    assert found.measurement == plan(epsilon=1, delta=1e-6, method="ada_ssp").measurement
+    assert not {"k", "selector", "selection_share", "selection_blocks"} & found.public_arguments.keys()
+    assert plan_from_json(found.to_json()) == found
+    assert found.noise(3, None) == found.regression.noise(3, None)
+
+
 def test_an_epsilon_without_use_is_refused_with_the_event() -> None:
     with pytest.raises(ParameterError, match="P038"):
         _ = plan(epsilon=1e-9, delta=1e-8, method="ada_ssp").event

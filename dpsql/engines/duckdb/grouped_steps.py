@@ -125,7 +125,7 @@ class GroupedSteps:
 
     @property
     def _ticket(self) -> str:
-        """The ticket that scans wait for: public keys are checked before any row is read."""
+        """The ticket in the condition on rows; with public keys it comes from the step that checks them."""
         if self.plan.has_private_keys or not self.plan.by:
             return self.frame.ticket
         return f"(SELECT ticket FROM {self.frame.name('checked')})"

@@ -27,6 +27,8 @@ _WIDTH = 120
 _COLUMNS = ("x", "y", "p")
 # What the exact form of a function gives for arguments on which the exact statistic does not depend.
 _SPENT = {"k": "1", "epsilon": "1"}
+# Functions that also read a named release, at no cost: what a macro of the same name with `release` alone calls.
+_FREE = {"dp_auc": "dpsql_curve_area"}
 # Parameters that are words of the grammar, and so are quoted where they are read.
 _WORDS = ("by",)
 # Who the first parameters of the macros in budget.sql are.
@@ -50,10 +52,19 @@ def function_sql(name: str) -> str:
 def _table_form(name: str) -> str:
     signature = FUNCTIONS[name].plan.arguments
     given = {argument: argument for argument in signature}
-    return (
-        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE\n"
+    charged = (
         f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
-        f"    {text(name)}, 'table', dpsql_lineage(source, release), source,\n{_struct(given, 4)}));"
+        f"    {text(name)}, 'table', dpsql_lineage(source, release), source,\n{_struct(given, 4)}))"
+    )
+    head = f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE"
+    if name not in _FREE:
+        return f"{head}\n{charged};"
+    return (
+        f"{head} (\n{charged}\n),\n"
+        "-- The release is named, release := 'roc', so that the name is not taken for a source.\n"
+        "(release, dataset := NULL) AS TABLE (\n"
+        "  SELECT system.main.unnest(entry) FROM (\n"
+        f"    SELECT system.main.unnest(system.main.{_FREE[name]}(release, dataset::VARCHAR)) AS entry)\n);"
     )
 
 

@@ -15,7 +15,7 @@ from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import linear_regression
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions.linear_regression import RegressionPlan
-from dpsql.functions.pipeline import PipelinePlan
+from dpsql.functions.pipeline import SELECTORS
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms import ada_ssp, choices, parts, prefix_bounds, quantile, tukey
@@ -172,7 +172,7 @@ def _whole_epsilon(plan: Any) -> Any:
 
 
 def _greedy_mu(part: parts.GaussianNoise, share: str) -> Fraction:
-    whole = part.epsilon / (1 - Fraction(str(PipelinePlan.arguments["selection_share"].default)))
+    whole = part.epsilon / (1 - SELECTORS["kendall"].share)
     mine: Fraction = dict(part.shares)[share]
     return gaussian_mu(whole, part.delta) * mine / part.mu
 
