@@ -202,3 +202,18 @@ def fine_edges() -> NDArray[np.float64]:
     starts = np.ldexp(1.0 + np.arange(SUBCELLS) / SUBCELLS, exponents[:, None]).ravel()
     positive = np.append(starts, 2.0 ** (LARGEST_EXPONENT + 1))
     return np.concatenate([-positive[::-1], positive])
+
+
+def fine_interval(first: int, last: int) -> tuple[float, float]:
+    """Return the ends of fine cells, 0 <= first <= last < FINE_CELLS, as finite bounds with lower < upper.
+
+    An end in the zero cell is 0, as if its values were; where both ends are in it, the interval is the cell.
+    """
+    if first == last == ZERO_FINE:
+        return float(_EDGES[first]), float(_EDGES[last + 1])
+    lower = 0.0 if first == ZERO_FINE else float(_EDGES[first])
+    upper = 0.0 if last == ZERO_FINE else float(_EDGES[last + 1])
+    return lower, upper
+
+
+_EDGES = fine_edges()

@@ -26,9 +26,8 @@ from dpsql.kernels.cells import (
     fine_edges,
 )
 from dpsql.mechanisms.gaussian import LEAST_VARIANCE, gaussian_noise
-from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
-from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
+from dpsql.statistics.counts import squared_l2_sensitivity
 
 DEFAULT_FAILURE = Fraction(1, 1000)
 # Noise of a fraction of a row is negligible; less would only need more bits.
@@ -89,62 +88,6 @@ def interval_from_counts(
     return lower, upper
 
 
-def laplace_bounds(
-    counts: NDArray[np.int64],
-    *,
-    epsilon: Fraction,
-    neighbours: str,
-    max_rows_per_unit: int = 1,
-    failure: Fraction = DEFAULT_FAILURE,
-    source: BitSource = SYSTEM,
-) -> tuple[float, float]:
-    """Release bounds that hold the bulk of one column.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (FINE_CELLS,)
-        Exact counts, one row of `dpsql.kernels.cells.MagnitudeCounts.counts`.
-    epsilon : Fraction
-        Privacy loss of the release, > 0. Coarse and fine counts get half each.
-    neighbours : {'add_remove', 'replace'}
-        The neighbouring relation.
-    max_rows_per_unit : int
-        Rows that one privacy unit may have, >= 1.
-    failure : Fraction
-        In (0, 1): bound on the chance that an end is in a coarse cell without rows, or that an empty fine cell at
-        either end is kept, provided that some coarse count exceeds the threshold with its rows.
-    source : BitSource
-        Operating-system entropy; another source is for tests.
-
-    Returns
-    -------
-    lower, upper : float
-        Finite, lower < upper, always an answer; see `interval_from_counts`.
-
-    Raises
-    ------
-    ParameterError
-        Depends on public parameters only: P018 (epsilon, neighbours, max_rows_per_unit), P017
-        (failure; noise beyond its largest scale).
-
-    Notes
-    -----
-    - **Guarantee**: pure ``epsilon``-DP.
-    - **Neighbouring relation**: add or remove one unit, or replace one.
-    - **Sensitivity**: L1, m rows in one coarse and one fine cell each (`dpsql.statistics.counts`).
-    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
-    - **Assumes**: every row is in one cell, by its value alone, or in none.
-    - **Does not protect**: the cells, which are public; running time.
-
-    Rows in coarse cells with fewer rows than the threshold may lie outside of the interval.
-    """
-    chance = _check_failure(failure)
-    scale = _laplace_scale(epsilon, neighbours, max_rows_per_unit)
-    coarse = coarse_counts(counts) + discrete_laplace(scale, COARSE_CELLS, source=source)
-    fine = counts + discrete_laplace(scale, FINE_CELLS, source=source)
-    return interval_from_counts(fine, coarse, _laplace_thresholds(scale, chance))
-
-
 def gaussian_bounds(
     counts: NDArray[np.int64],
     *,
@@ -162,15 +105,21 @@ def gaussian_bounds(
         Exact counts of columns of the same rows, `dpsql.kernels.cells.MagnitudeCounts.counts`.
     mu : Fraction
         Privacy loss of the release of all columns together, > 0.
-    neighbours, max_rows_per_unit, source
-        As for `laplace_bounds`.
+    neighbours : {'add_remove', 'replace'}
+        The neighbouring relation.
+    max_rows_per_unit : int
+        Rows that one privacy unit may have, >= 1.
     failure : Fraction
-        As for `laplace_bounds`, for all columns together.
+        In (0, 1): bound on the chance that an end is in a coarse cell without rows, or that an empty fine cell at
+        either end is kept, provided that some coarse count exceeds the threshold with its rows; for all columns
+        together.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
 
     Returns
     -------
     bounds : list of (float, float)
-        As of `laplace_bounds`, one pair per column.
+        Lower and upper end of each column, finite, lower < upper, always an answer; see `interval_from_counts`.
 
     Raises
     ------
@@ -221,42 +170,12 @@ def _trimmed(counts: NDArray[np.int64], thresholds: Thresholds) -> int:
     return int(over[0]) if len(over) else len(totals)
 
 
-def _laplace_scale(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> Fraction:
-    """Return the scale of the noise on either histogram."""
-    if not isinstance(epsilon, Fraction) or not epsilon > 0:
-        raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
-    return l1_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit) / (epsilon / 2)
-
-
-def _laplace_thresholds(scale: Fraction, failure: float) -> Thresholds:
-    width = float(scale)
-    return _thresholds(lambda log, cells: _laplace_tail(log, cells, width), failure)
-
-
 def _thresholds(tail: Callable[[float, int], float], failure: float) -> Thresholds:
     """Return thresholds from ``tail(log, cells)``, which noise over so many cells exceeds with chance ``exp(-log)``."""
     return Thresholds(
         tail(math.log(2 * COARSE_CELLS / failure), 1),
         tuple(tail(math.log(2 * _TOTALS / failure), cells) for cells in range(1, SUBCELLS)),
     )
-
-
-def _laplace_tail(log: float, cells: int, scale: float) -> float:
-    """Return a number that the sum of `cells` discrete Laplace variables exceeds with chance at most ``exp(-log)``.
-
-    Chernoff's bound: the moment generating function of each is at most ``1 / (1 - s**2)`` at ``s / scale``. The
-    best s solves ``log = 2 cells s**2 / (1 - s**2) + cells ln(1 - s**2)``, whose right-hand side grows with s.
-    """
-    if cells == 1:
-        return scale * log
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        s = (low + high) / 2
-        if 1 - s * s <= 0 or 2 * cells * s * s / (1 - s * s) + cells * math.log1p(-s * s) > log:
-            high = s
-        else:
-            low = s
-    return scale * (log - cells * math.log1p(-low * low)) / low
 
 
 def _check_failure(failure: Fraction) -> float:

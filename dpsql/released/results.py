@@ -101,9 +101,17 @@ class GroupedQuantiles(Groups):
 
 
 class GroupedIntervals(Groups):
-    """An interval of each group."""
+    """An interval of each group, as `Interval` has it."""
 
-    intervals: list[tuple[float, float]]
+    intervals: list[list[float | None]]
+    std_error: NotRequired[float]
+
+
+class Interval(TypedDict):
+    """An interval (`dpsql.released.bounds.interval_record`), and the standard deviation of the noise in its rows."""
+
+    interval: list[float | None]
+    std_error: float
 
 
 class Area(TypedDict):

@@ -25,6 +25,7 @@ FREE = f"{FIT}, method := 'ada_ssp'"
 BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
 TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
 METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
+INTERVAL = "dp_bounds('{table}', target := 'y', epsilon := 1"
 QUANTILE = "dp_quantile('{table}', target := 'y', epsilon := 1, lower := -2, upper := 2"
 PIPELINE = f"dp_pipeline('{{table}}', target := 'y', features := ['a', 'b', 'c'], k := 2, epsilon := 1, delta := 1e-6, method := 'ada_ssp', {PUBLIC}"
 UNEVEN = tuple(map(Fraction, ("1/10", "1/5", "9/10")))
@@ -76,10 +77,10 @@ COSTS: dict[str, tuple[str, Stated]] = {
     "pipeline pays twice": (PIPELINE, Stated("add_remove", ROWS, features=2)),
     "whole epsilon per sum": (METRICS, Stated("add_remove", ROWS)),
     "one-sided fit": (f"{ADA}, neighbours := 'replace'", Stated("replace", ROWS, features=2)),
-    "one-sided cells": (
-        "dp_bounds('{table}', target := 'y', epsilon := 1, neighbours := 'replace'",
-        Stated("replace", ROWS),
-    ),
+    "one-sided cells": (f"{FREE}, neighbours := 'replace'", Stated("replace", ROWS, features=2)),
+    "one-sided scans": (f"{INTERVAL}, neighbours := 'replace'", Stated("replace", ROWS)),
+    "one-sided rows": (f"{INTERVAL}, neighbours := 'replace'", Stated("replace", ROWS)),
+    "free rows": (INTERVAL, Stated("add_remove", ROWS)),
     "one-sided sums": (f"{METRICS}, neighbours := 'replace'", Stated("replace", ROWS)),
     "one-sided models": (
         f"{TUKEY}, neighbours := 'replace', blocks := 20",

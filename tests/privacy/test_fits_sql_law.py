@@ -88,7 +88,7 @@ ROLES: dict[str, list[str]] = {
     "tukey": ["count", "models"],
     "tukey, public rows": ["models"],
     "tukey, public blocks": ["models"],
-    "bounds": ["cells"],
+    "bounds": ["start", "scan", "scan", "rows"],
     "metrics": ["sum"] * 5,
     "kendall, ada_ssp": ["selection"] * 2 + ["gram", "least eigenvalue", "cross products"],
     "kendall, boosted": ["selection"] * 2

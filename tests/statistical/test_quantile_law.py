@@ -13,7 +13,7 @@ import pytest
 
 from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS, MagnitudeCounts, coarse_counts
 from dpsql.mechanisms import bounds as module
-from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
+from dpsql.mechanisms.bounds import gaussian_bounds
 from dpsql.mechanisms.quantile import quantiles
 from support.audits import judge
 from support.laws.quantile import quantile_law
@@ -57,33 +57,6 @@ def noise_of(monkeypatch, draw, width):
     monkeypatch.setattr(module, "interval_from_counts", record)
     draw(counts)
     return counts, noise
-
-
-@pytest.mark.parametrize(("neighbours", "rows", "factor"), [("add_remove", 1, 2), ("replace", 3, 12)])
-def test_laplace_noise_of_the_counts(monkeypatch, neighbours, rows, factor):
-    """Half of epsilon each for coarse and fine counts: scale 2 m / epsilon, twice that under replace."""
-
-    def law_of(epsilon):
-        decay = math.exp(-epsilon / factor)
-        reach = np.arange(-math.ceil(30 * factor / epsilon), math.ceil(30 * factor / epsilon) + 1)
-        return dict(zip(reach.tolist(), ((1 - decay) / (1 + decay) * decay ** abs(reach)).tolist(), strict=True))
-
-    def sampler(epsilon, runs):
-        found = []
-        while len(found) < runs:
-            counts, [(fine, coarse)] = noise_of(
-                monkeypatch,
-                lambda counts: laplace_bounds(
-                    counts[0], epsilon=epsilon, neighbours=neighbours, max_rows_per_unit=rows
-                ),
-                1,
-            )
-            # As many of each, so that either would show.
-            found += (coarse - coarse_counts(counts[0])).tolist()
-            found += (fine - counts[0])[:COARSE_CELLS].tolist()
-        return found
-
-    judge(sampler, law_of, Fraction(3))
 
 
 @pytest.mark.parametrize(("neighbours", "rows", "width"), [("add_remove", 1, 1), ("replace", 2, 3)])

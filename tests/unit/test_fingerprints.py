@@ -178,7 +178,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_bounds",
         {"target": "y", "epsilon": 1, "by": "g", "keys": [1], "other": True},
-        "542701b75f385b39389788b28f0236489306ddd6ea4d5f20e89b507b8541a530",
+        "afd0e4d3694cdc2f117c74ce909c0381695adb432ceabadfbe3821b23a0c8c23",
     ),
     (
         "dp_count",

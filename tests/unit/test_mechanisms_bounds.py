@@ -14,7 +14,6 @@ from dpsql.kernels.cells import (
     COARSE_CELLS,
     FINE_CELLS,
     SUBCELLS,
-    ZERO_COARSE,
     ZERO_FINE,
     MagnitudeCounts,
     coarse_counts,
@@ -26,7 +25,6 @@ from dpsql.mechanisms.bounds import (
     Thresholds,
     gaussian_bounds,
     interval_from_counts,
-    laplace_bounds,
 )
 from dpsql.testing.bits import SeededBits
 
@@ -99,36 +97,7 @@ def test_any_counts_give_an_interval() -> None:
 # --- thresholds
 
 
-@pytest.mark.parametrize("cells", [1, 2, 5, 15])
-@pytest.mark.parametrize(("log", "factor"), [(3.0, 0.5), (9.0, 0.7), (14.0, 0.8)])
-def test_laplace_tail_is_above_and_near_the_exact_one(log: float, factor: float, cells: int) -> None:
-    scale = 6.0
-    decay = math.exp(-1 / scale)
-    one = (1 - decay) / (1 + decay) * decay ** np.abs(np.arange(-400, 401))
-    law = one
-    for _ in range(cells - 1):
-        law = np.convolve(law, one)
-    above = np.cumsum(law[::-1])[::-1]
-    middle = len(law) // 2
-    found = module._laplace_tail(log, cells, scale)
-    assert above[middle + math.ceil(found)] <= math.exp(-log)
-    # Somewhat below it the exact tail is too heavy.
-    assert above[middle + math.ceil(factor * found)] > math.exp(-log)
-
-
-def test_thresholds_grow_with_the_noise() -> None:
-    def threshold(epsilon: Any = 1, neighbours: str = "add_remove", rows: int = 1, failure: Any = 1e-3) -> float:
-        scale = module._laplace_scale(Fraction(epsilon), neighbours, rows)
-        return module._laplace_thresholds(scale, Fraction(failure)).coarse
-
-    assert threshold() == pytest.approx(2 * math.log(4 * ZERO_COARSE / 1e-3 + 2 / 1e-3), rel=1e-9)
-    assert threshold(neighbours="replace") == pytest.approx(2 * threshold())
-    assert threshold(rows=3) == pytest.approx(3 * threshold())
-    assert threshold(epsilon=Fraction(1, 4)) == pytest.approx(4 * threshold())
-    assert threshold(failure=1e-6) > threshold()
-
-
-def widened(monkeypatch: pytest.MonkeyPatch, factor: float, runs: int, gaussian: bool) -> int:
+def widened(monkeypatch: pytest.MonkeyPatch, factor: float, runs: int) -> int:
     """Return how often the interval is wider than the fine cells that hold rows, with thresholds times a factor."""
     counts = counted(np.repeat([5.0, 70.0], 5000))
     given: dict[str, Any] = {"neighbours": "add_remove", "failure": Fraction(1, 5), "source": SeededBits(7)}
@@ -141,10 +110,7 @@ def widened(monkeypatch: pytest.MonkeyPatch, factor: float, runs: int, gaussian:
     monkeypatch.setattr(module, "_thresholds", scaled)
     count = 0
     for _ in range(runs):
-        if gaussian:
-            ((lower, upper),) = gaussian_bounds(counts[np.newaxis], mu=Fraction(1), **given)
-        else:
-            lower, upper = laplace_bounds(counts, epsilon=Fraction(1), **given)
+        ((lower, upper),) = gaussian_bounds(counts[np.newaxis], mu=Fraction(1), **given)
         assert lower <= 5.0
         assert upper >= 72.0
         count += (lower, upper) != (5.0, 72.0)
@@ -152,11 +118,10 @@ def widened(monkeypatch: pytest.MonkeyPatch, factor: float, runs: int, gaussian:
     return count
 
 
-@pytest.mark.parametrize("gaussian", [False, True])
-def test_failure_bounds_the_chance_that_noise_widens(monkeypatch: pytest.MonkeyPatch, gaussian: bool) -> None:
+def test_failure_bounds_the_chance_that_noise_widens(monkeypatch: pytest.MonkeyPatch) -> None:
     # 250 draws with chance at most 1/5 exceed 90 with chance 2e-9 at most; halved thresholds fail nearly always.
-    assert 0 <= widened(monkeypatch, 1.0, 250, gaussian) <= 90
-    assert widened(monkeypatch, 0.5, 250, gaussian) > 90
+    assert 0 <= widened(monkeypatch, 1.0, 250) <= 90
+    assert widened(monkeypatch, 0.5, 250) > 90
 
 
 # --- columns
@@ -190,9 +155,7 @@ def share_inside(values: Any, interval: tuple[float, float]) -> float:
 @pytest.mark.parametrize("name", COLUMNS)
 def test_bounds_hold_the_bulk(name: str, neighbours: str) -> None:
     values = COLUMNS[name]
-    drawn = laplace_bounds(counted(values), epsilon=Fraction(1), neighbours=neighbours)
-    (other,) = gaussian_bounds(counted(values)[np.newaxis], mu=Fraction(1, 2), neighbours=neighbours)
-    for lower, upper in (drawn, other):
+    for lower, upper in gaussian_bounds(counted(values)[np.newaxis], mu=Fraction(1, 2), neighbours=neighbours):
         assert share_inside(values, (lower, upper)) > 0.98
         assert math.isfinite(lower)
         assert math.isfinite(upper)
@@ -211,9 +174,8 @@ def test_bounds_hold_the_bulk(name: str, neighbours: str) -> None:
 def test_an_answer_without_data(rows: int, epsilon: Fraction) -> None:
     for values in ([math.nan] * rows, [4.5] * rows):
         for _ in range(5):
-            drawn = laplace_bounds(counted(values), epsilon=epsilon, neighbours="replace", max_rows_per_unit=2)
             both = np.stack([counted(values)] * 2)
-            for lower, upper in (drawn, *gaussian_bounds(both, mu=epsilon, neighbours="add_remove")):
+            for lower, upper in gaussian_bounds(both, mu=epsilon, neighbours="add_remove"):
                 assert lower < upper
                 assert math.isfinite(lower)
                 assert math.isfinite(upper)
@@ -221,7 +183,6 @@ def test_an_answer_without_data(rows: int, epsilon: Fraction) -> None:
 
 def test_without_noise_to_speak_of_every_row_counts() -> None:
     counts = counted([0.5] * 3 + [-20.0])
-    assert laplace_bounds(counts, epsilon=Fraction(1000), neighbours="add_remove") == (-20.0 - 1.0, 0.53125)
     many = np.stack([40 * counts, counted([9.0] * 40)])  # noise of a third of a row is the least there is
     assert gaussian_bounds(many, mu=Fraction(1000), neighbours="replace") == [
         (-21.0, 0.53125),
@@ -275,8 +236,8 @@ def test_failure_is_shared_by_the_columns(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"epsilon": Fraction(0)}, "P018"),
-        ({"epsilon": 0.5}, "P018"),
+        ({"mu": Fraction(0)}, "P018"),
+        ({"mu": 0.5}, "P018"),
         ({"neighbours": "both"}, "P018"),
         ({"max_rows_per_unit": 0}, "P018"),
         ({"failure": Fraction(0)}, "P018"),
@@ -285,11 +246,7 @@ def test_failure_is_shared_by_the_columns(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_what_is_refused(changed: dict[str, Any], code: str) -> None:
-    given = {"epsilon": Fraction(1), "neighbours": "add_remove", **changed}
-    with pytest.raises(ParameterError) as caught:
-        laplace_bounds(counted([1.0]), **given)
-    assert caught.value.code == f"DPSQL-{code}"
-    given["mu"] = given.pop("epsilon")
+    given = {"mu": Fraction(1), "neighbours": "add_remove", **changed}
     for columns in (1, 0):
         with pytest.raises(ParameterError) as caught:
             gaussian_bounds(np.zeros((columns, FINE_CELLS), dtype=np.int64), **given)

@@ -19,7 +19,7 @@ from dpsql.functions.pipeline import PipelinePlan
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.mechanisms import ada_ssp, bounds, choices, parts, quantile, tukey
+from dpsql.mechanisms import ada_ssp, bounds, choices, interval_scan, parts, quantile, tukey
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.tukey_budget import row_budget
 from dpsql.noise.entropy import SYSTEM
@@ -92,6 +92,17 @@ def _for_rows(relation: str | None = "add_remove", rows: int | None = None) -> t
 
 def _one_sided_cells(real: Callable[..., int]) -> Callable[..., int]:
     return lambda neighbours, **options: real("add_remove", **options)
+
+
+_scan_scale = vars(interval_scan.IntervalNoise)["scan_scale"].fget
+
+
+def _added_scale(noise: interval_scan.IntervalNoise) -> Fraction:
+    return _scan_scale(replace(noise, neighbours="add_remove"))
+
+
+def _exact(_: Fraction, size: int, **options: Any) -> Any:
+    return np.zeros(size, dtype=np.int64)
 
 
 def _median_range(_: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
@@ -229,8 +240,16 @@ BROKEN_FITS: dict[str, Fault] = {
     "one-sided cells": _fit(
         "as above, on the counts of private bounds",
         (bounds, "squared_l2_sensitivity", _one_sided_cells(counts.squared_l2_sensitivity)),
-        (bounds, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
     ),
+    "one-sided scans": _fit(
+        "as above, on the scans for an interval",
+        (interval_scan.IntervalNoise, "scan_scale", property(_added_scale)),
+    ),
+    "one-sided rows": _fit(
+        "as above, on the rows inside and outside of an interval",
+        (interval_scan, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
+    ),
+    "free rows": _fit("the rows inside and outside have no noise", (interval_scan, "discrete_laplace", _exact)),
     "one-sided sums": _fit(
         "as above, on the sums of metrics", (metrics.MetricsPlan, "sensitivities", property(_one_sided_sums))
     ),
