@@ -176,7 +176,7 @@ class SparseVectorTechnique(_Pure):
 
 @dataclass(frozen=True)
 class IntervalScan(_Pure):
-    """Two scans over cells, outwards from one of them, each until the rows that are left are below a noisy threshold."""
+    """Two scans over cells, outwards from one of them, until the rows that are left fall below a noisy threshold."""
 
     mechanism: ClassVar[str] = "interval_scan"
 

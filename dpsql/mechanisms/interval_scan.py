@@ -10,9 +10,10 @@ without a value is in none. Each column is drawn in three steps, of which each m
    cells are released.
 3. *Counts*, at 3/20. The rows inside the interval and those outside, with discrete Laplace noise.
 
-**Scans.** A row beyond the start enters the counts of one scan alone, a row of the start none. Let g_i rise by 0 or 1 in
-each cell. Continuing gets no less likely, and a stop needs E_i to be one larger: ``P(stop at i) <= exp(1/s) P'(stop at
-i)``. Conversely E_0 and E_i, one larger each, make ``P'(stop at i) <= exp(2/s) P(stop at i)``. So the log ratio of the
+**Scans.** A row beyond the start enters the counts of one scan alone, a row of the start none. Let g_i rise by 0 or
+1 in each cell. Continuing gets no less likely, and a stop needs E_i to be one larger:
+``P(stop at i) <= exp(1/s) P'(stop at i)``. Conversely E_0 and E_i, one larger each, make
+``P'(stop at i) <= exp(2/s) P(stop at i)``. So the log ratio of the
 released cell is in [-1/s, 2/s] for a row that leaves, and in [-2/s, 1/s] for one that comes. At the last cell a scan
 stops whatever the noise, which is post-processing. With m rows per unit:
 
@@ -26,9 +27,9 @@ replace     ``3 m / (3/5 eps)`` at most m leave and m come, in pairs: ``(2 + 1) 
 
 **Groups.** Disjoint groups of rows have one interval each, for the loss of one: the group of a row depends on that row
 alone, the noise of groups is independent, so log ratios add up over the rows that leave and come, in whichever groups
-they are. Start: ``2 max(q, 1 - q) = 1`` per row that leaves or comes, so a replaced row has the range 2 in two groups as
-in one. Counts: every row is in one count of one group, or in none, so their L1 norm is that of one group. The unit's rows
-count in all groups together.
+they are. Start: the range is 1 for each row that leaves or comes, so a replaced row has the range 2 in two groups as
+in one. Counts: every row is in one count of one group, or in none, so their L1 norm is that of one group. The rows of a
+unit count in all groups together.
 
 **What is said of the interval**, with beta the chance `failure`, from released numbers and public ones alone. It is
 *found* when ``inside - outside >= t1`` and ``inside + outside >= t2``, of the noisy counts. t1 is what the difference,

@@ -12,10 +12,8 @@ from dpsql.released.results import (
     FeatureMoments,
     Filtered,
     Fitted,
-    GroupedIntervals,
     GroupedQuantiles,
     Groups,
-    Interval,
     ScaledArea,
 )
 
@@ -120,12 +118,13 @@ def _quantiles(result: Sequence[tuple[float, float]] | GroupedQuantiles) -> Rows
     ]
 
 
-def _interval(result: Interval | GroupedIntervals | tuple[float, float]) -> Rows:
+def _interval(result: Any) -> Rows:
+    """Return the rows of an `Interval`, of `GroupedIntervals`, or of a pair of ends from a version without counts."""
     from dpsql.released.bounds import interval_row
 
-    if not isinstance(result, Mapping):  # of a version without counts
+    if not isinstance(result, Mapping):
         return [{KEYS: [], **interval_row(result, None)}]
-    if "interval" in result:
+    if "keys" not in result:
         return [{KEYS: [], **interval_row(result["interval"], result["std_error"])}]
     groups = zip(_group_keys(result), result["intervals"], strict=True)
     return [{KEYS: key, **interval_row(record, result.get("std_error"))} for key, record in groups]

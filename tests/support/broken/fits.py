@@ -98,7 +98,8 @@ _scan_scale = vars(interval_scan.IntervalNoise)["scan_scale"].fget
 
 
 def _added_scale(noise: interval_scan.IntervalNoise) -> Fraction:
-    return _scan_scale(replace(noise, neighbours="add_remove"))
+    scale: Fraction = _scan_scale(replace(noise, neighbours="add_remove"))
+    return scale
 
 
 def _exact(_: Fraction, size: int, **options: Any) -> Any:
