@@ -13,7 +13,6 @@ from dpsql.released.results import (
     Filtered,
     Fitted,
     GroupedQuantiles,
-    Groups,
     ScaledArea,
 )
 
@@ -130,8 +129,8 @@ def _interval(result: Any) -> Rows:
     return [{KEYS: key, **interval_row(record, result.get("std_error"))} for key, record in groups]
 
 
-def _group_keys(result: Groups) -> list[list[str | None]]:
-    """Return the keys of each group."""
+def _group_keys(result: Any) -> list[list[str | None]]:
+    """Return the keys of each group of a `Groups`."""
     return [list(key) for key in zip(*result["keys"], strict=True)]
 
 
