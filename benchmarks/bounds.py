@@ -1,7 +1,7 @@
 """Private bounds of columns of all kinds: how often they are found, what they leave out, and how wide they are.
 
-``python benchmarks/bounds.py [add_remove|replace] [calls]`` draws from 21 columns of real tables (``../shared/data``; left
-out where it is absent) and six made ones, with fresh samples of n rows per call. Each line is one n and epsilon:
+``python benchmarks/bounds.py [add_remove|replace] [calls]`` draws from 21 columns of real tables (``../shared/data``;
+left out where it is absent) and six made ones, with fresh samples of n rows per call. Each line is one n and epsilon:
 
 - found: share of calls with an interval;
 - outside: median over columns of the median share of rows outside, of found intervals;

@@ -20,7 +20,10 @@ class Filtered(TypedDict):
 
 
 class Fitted(TypedDict):
-    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels."""
+    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
+
+    Predictions are clipped to `prediction_bounds`, where there are any: None says that they are undetermined.
+    """
 
     kind: str
     method: str
@@ -29,6 +32,7 @@ class Fitted(TypedDict):
     std_errors: list[float] | None
     bounds: Sequence[tuple[float, float]] | None
     elements: list[int] | None
+    prediction_bounds: NotRequired[tuple[float, float] | None]
     levels: NotRequired[tuple[Level, Level]]
     binary: NotRequired[bool]
     present_above: NotRequired[float | None]

@@ -9,8 +9,8 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   delta := NULL, selector := NULL, method := NULL, selection_share := NULL, selection_blocks := NULL, lower := NULL,
   upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL,
   split := NULL, blocks := NULL, n_rows := NULL, bounds_share := NULL, scale_share := NULL, count_share := NULL,
-  count_failure := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := NULL, condition := NULL
+  count_failure := NULL, range_share := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
+  row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_pipeline', 'table', dpsql_lineage(source, release), source,
@@ -20,7 +20,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
       selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
       split := split, blocks := blocks, n_rows := n_rows, bounds_share := bounds_share, scale_share := scale_share,
-      count_share := count_share, count_failure := count_failure, neighbours := neighbours,
+      count_share := count_share, count_failure := count_failure, range_share := range_share, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
       dataset := dataset, release := release, condition := condition)));
 
@@ -29,7 +29,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
   target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL, blocks := NULL,
   n_rows := NULL, bounds_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL,
-  neighbours := NULL, dataset := NULL, release := NULL
+  range_share := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -42,8 +42,8 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
         selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
         target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
         split := split, blocks := blocks, n_rows := n_rows, bounds_share := bounds_share, scale_share := scale_share,
-        count_share := count_share, count_failure := count_failure, neighbours := neighbours, dataset := dataset,
-        release := release)))) IS NOT NULL),
+        count_share := count_share, count_failure := count_failure, range_share := range_share,
+        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_pipeline', 'aggregate', NULL, '',
       system.main.struct_pack(
@@ -52,5 +52,5 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
         selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
         target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
         split := split, blocks := blocks, n_rows := n_rows, bounds_share := bounds_share, scale_share := scale_share,
-        count_share := count_share, count_failure := count_failure, neighbours := neighbours, dataset := dataset,
-        release := release)))));
+        count_share := count_share, count_failure := count_failure, range_share := range_share,
+        neighbours := neighbours, dataset := dataset, release := release)))));

@@ -75,6 +75,7 @@ PIPELINES: dict[str, tuple[str, Case]] = {
     "sis, ada_ssp": ("dp_pipeline", {**K, **ADA, **PUBLIC, "selector": "sis"}),
 }
 ALL = {**CASES, **PIPELINES}
+INTERVAL = ["start", "scan", "scan", "rows"]
 # The releases of each call, by role.
 ROLES: dict[str, list[str]] = {
     "ada_ssp": ["gram", "least eigenvalue", "cross products"],
@@ -85,10 +86,10 @@ ROLES: dict[str, list[str]] = {
     **dict.fromkeys(
         ("boosted, levels", "boosted, levels by type"), ["gram", "least eigenvalue"] + ["cross products"] * 4
     ),
-    "tukey": ["count", "models"],
+    "tukey": ["count", *INTERVAL, "models"],
     "tukey, public rows": ["models"],
-    "tukey, public blocks": ["models"],
-    "bounds": ["start", "scan", "scan", "rows"],
+    "tukey, public blocks": [*INTERVAL, "models"],
+    "bounds": INTERVAL,
     "metrics": ["sum"] * 5,
     "kendall, ada_ssp": ["selection"] * 2 + ["gram", "least eigenvalue", "cross products"],
     "kendall, boosted": ["selection"] * 2
@@ -96,7 +97,7 @@ ROLES: dict[str, list[str]] = {
     + ["rank"] * 3
     + ["gram", "least eigenvalue"]
     + ["cross products"] * 4,
-    "two_stage, tukey": ["selection", "count", "models"],
+    "two_stage, tukey": ["selection", "count", *INTERVAL, "models"],
     "sis, ada_ssp": ["centre", "selection", "gram", "least eigenvalue", "cross products"],
 }
 # That the target has levels is known too late here for what its scale would cost to go to the fit.
