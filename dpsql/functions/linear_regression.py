@@ -90,8 +90,8 @@ class RegressionPlan(Plan):
         Share of epsilon spent on a private number of rows, in (0, 1).
     count_failure : Fraction
         Chance that the private number exceeds the true one, in (0, 1).
-    range_share : Fraction
-        Share of epsilon spent on the range of predictions of the Tukey mechanism, in (0, 1).
+    range_share : Fraction or None
+        Share of epsilon spent on the range of predictions of the Tukey mechanism, in (0, 1); None for other methods.
     """
 
     delta: Fraction
@@ -107,7 +107,7 @@ class RegressionPlan(Plan):
     scale_share: Fraction
     count_share: Fraction
     count_failure: Fraction
-    range_share: Fraction
+    range_share: Fraction | None
 
     function: ClassVar[str] = "dp_linear_regression"
     target_needs_bounds: ClassVar[bool] = False
@@ -166,6 +166,8 @@ class RegressionPlan(Plan):
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
             own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
+        if own["method"] != "tukey":
+            own["range_share"] = None
         return own
 
     @classmethod
@@ -261,7 +263,8 @@ class RegressionPlan(Plan):
     @cached_property
     def range_epsilon(self) -> Fraction:
         """Epsilon spent on the range of predictions; 0 if it is public or not needed."""
-        return self.epsilon * self.range_share if self.draws_range else Fraction(0)
+        needed = self.draws_range and self.range_share is not None
+        return self.epsilon * known(Fraction, self.range_share) if needed else Fraction(0)
 
     @cached_property
     def range_noise(self) -> IntervalNoise:

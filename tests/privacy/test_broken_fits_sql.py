@@ -163,6 +163,28 @@ def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault:
     assert isinstance(wrong, str) or wrong.exceeds(worst) != []
 
 
+RANGE: dict[str, Any] = {"target": "y", "features": ["a", "b"], "method": "tukey", "blocks": 20, "range_share": 0.5}
+
+
+def ranged(connection: Any, table: str, answers: Observation | None = None) -> Observation:
+    """Return a call whose result has the bounds of predictions."""
+    context = dpsql.Context(connection)
+    return observe(
+        lambda: context.dp_linear_regression(table, epsilon=6, delta=1e-5, **RANGE).result,
+        None if answers is None else answers.releases,
+    )
+
+
+def test_the_range_of_predictions_is_a_release_like_the_others(connection: Any) -> None:
+    first = ranged(connection, "t")
+    assert len(first.result["prediction_bounds"]) == 2
+    assert pair_loss(first, ranged(connection, "more", first)).within(6, 1e-5)
+    with broken_fit("free range"):
+        first = ranged(connection, "t")
+        with pytest.raises(AssertionError, match="the result depends on the table"):
+            pair_loss(first, ranged(connection, "more", first))
+
+
 @pytest.mark.parametrize(("fault", "loss"), [(None, 1.0), ("closed cells", 1 + 1 / 32)])
 def test_a_row_of_a_released_cell_is_on_one_side(connection: Any, fault: str | None, loss: float) -> None:
     """A row in the cell that is released first: with closed cells one of its 16 parts is on both sides."""

@@ -85,7 +85,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_linear_regression",
         {**COLUMNS, **BUDGET, "blocks": 2000, "dataset": "other"},
-        "dcdbcc756610bf01455cc98983ab02150811f317ed98ab6a4fa718a2faa6ff0c",
+        "a17a744792b8f6a59a3f27b022c20494f2c27f785669e2cc4dc0b023db7669ab",
     ),
     (
         "dp_pipeline",

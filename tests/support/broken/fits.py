@@ -49,6 +49,11 @@ def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float]]:
     return [(float(edges[cells[0]]), float(edges[cells[-1] + 1])) if len(cells) else (-1.0, 1.0) for cells in filled]
 
 
+def _ends_of_the_data(found: Any, _: Any) -> interval_scan.PrivateInterval:
+    [ends] = _free_bounds([found])
+    return interval_scan.PrivateInterval(ends, int(found.sum()), 0)
+
+
 def _free_quantiles(found: Any, *, at: Sequence[Fraction], **_: Any) -> list[int]:
     upto = np.cumsum(found)
     return [int(np.searchsorted(upto, float(share) * upto[-1])) for share in at]
@@ -272,6 +277,7 @@ BROKEN_FITS: dict[str, Fault] = {
         (quantile, "quantiles", _closed_quantiles),
     ),
     "free bounds": _fit("bounds are the ends of the data", (parts, "gaussian_bounds", _free_bounds)),
+    "free range": _fit("predictions are clipped to the ends of the data", (parts, "interval_scan", _ends_of_the_data)),
     "free scale": _fit("the target is scaled by its own quartiles", (choices, "tied_quantiles", _free_quantiles)),
     "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
     "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),
