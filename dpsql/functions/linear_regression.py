@@ -168,6 +168,8 @@ class RegressionPlan(Plan):
             own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
         if own["method"] != "tukey":
             own["range_share"] = None
+        elif not sum(known(Fraction, own[name]) for name in ("count_share", "range_share")) < 1:
+            raise ParameterError("P051", "count_share and range_share must be below 1 together. Lower one of them.")
         return own
 
     @classmethod
@@ -186,8 +188,6 @@ class RegressionPlan(Plan):
                 f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
                 "Select some first, and give features := release('the name of that release').",
             )
-        if not self.model_epsilon > 0:
-            raise ParameterError("P051", "count_share and range_share must be below 1 together. Lower one of them.")
         if self.method == "tukey" and self.blocks is None:
             models_needed(count + 1, *self.model_budget)  # raises if no number of blocks suffices
         if self.target_bounds is not None:

@@ -1008,8 +1008,9 @@ def test_a_range_that_is_undetermined_clips_nothing(fresh: Any) -> None:
 
 
 def test_levels_have_no_range_of_predictions_and_pay_for_none(fresh: Any) -> None:
+    fresh.execute("CREATE OR REPLACE TABLE booleans AS SELECT * REPLACE (y > 0 AS y) FROM t")
     made = dpsql.Context(fresh).dp_linear_regression(
-        "flags", target="y", features=["a", "b"], method="tukey", blocks=3, epsilon=1, delta=DELTA
+        "booleans", target="y", features=["a", "b"], method="tukey", blocks=3, epsilon=1, delta=DELTA
     )
     assert "prediction_bounds" not in made.result
     [(_, _, epsilon, delta, _, _)] = entries(fresh)
