@@ -282,9 +282,15 @@ def assert_right(
         assert [row[0] for row in rows] == [0.25, 0.5, 0.75]
         assert [row[1] for row in rows] == pytest.approx(np.quantile(data["y"], [0.25, 0.5, 0.75]), abs=0.02)
     elif name == "dp_bounds":
-        [(lower, upper)] = rows
-        assert lower <= data["y"].min() <= 0.9 * lower
-        assert 0.9 * upper <= data["y"].max() <= upper
+        [(lower, upper, inside, outside, error, verdict)] = rows
+        assert verdict == "clear"
+        # A scan stops where one row is left.
+        ordered = np.sort(data["y"])
+        assert lower <= ordered[1] <= 0.9 * lower
+        assert 0.9 * upper <= ordered[-2] <= upper
+        assert inside == np.count_nonzero((ordered >= lower) & (ordered <= upper))
+        assert inside + outside == len(ordered)
+        assert error < 1e-9
     elif name == "dp_regression_metrics":
         error = data["y"] - data["p"]
         exact = {
