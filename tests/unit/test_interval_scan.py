@@ -14,6 +14,7 @@ from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts, fine_edges
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, interval_scan
 from dpsql.released.shapes import INTERVAL
 from dpsql.testing.bits import SeededBits
+from support.laws.quantile import rank_law
 
 SMALLEST, LARGEST = 2.0**-64, 2.0**65
 ROWS = 40_000
@@ -129,6 +130,16 @@ def test_rows_needed() -> None:
     assert noise_of().found(140, 0)
     assert not noise_of().found(1000, 970)
     assert not noise_of().found(130, 0)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_a_start_beyond_all_rows_is_rare(neighbours: str) -> None:
+    """The second claim at its worst: as many rows as it needs, all in the first cell."""
+    noise = noise_of(neighbours=neighbours)
+    rows = noise.rows_needed - noise.majority
+    coefficient = noise.start_epsilon / (2 if neighbours == "replace" else 1)
+    law = rank_law([0] * rows, 0, FINE_CELLS - 1, Fraction(rows, 2), coefficient)
+    assert 0.008 < 1 - law[0] <= 0.01
 
 
 def test_an_end_in_the_zero_cell_is_zero() -> None:
