@@ -269,4 +269,4 @@ def test_the_auditor_sees_it(opened: list[Any], fault: str) -> None:
 
 
 def test_every_fault_is_caught_by_something() -> None:
-    assert {*COSTS, *PAIRS, *AUDITS, "closed cells", "mu rounded up"} == set(BROKEN_FITS)
+    assert {*COSTS, *PAIRS, *AUDITS, "closed cells", "free range", "mu rounded up"} == set(BROKEN_FITS)
