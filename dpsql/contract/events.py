@@ -175,6 +175,13 @@ class SparseVectorTechnique(_Pure):
 
 
 @dataclass(frozen=True)
+class IntervalScan(_Pure):
+    """Two scans over cells, outwards from one of them, until the rows that are left fall below a noisy threshold."""
+
+    mechanism: ClassVar[str] = "interval_scan"
+
+
+@dataclass(frozen=True)
 class ObjectivePerturbation(_Pure):
     """A fit whose objective has a random linear term with an exponential law."""
 
@@ -321,6 +328,7 @@ _EVENTS: dict[str, type[Event]] = {
         GumbelNoise,
         CanonicalLipschitz,
         SparseVectorTechnique,
+        IntervalScan,
         ObjectivePerturbation,
         SmoothSensitivity,
         SubsetExponential,

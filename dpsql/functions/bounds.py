@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,10 +16,11 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.functions.column import GROUPED_COLUMN, ColumnPlan
-from dpsql.kernels.cells import COARSE_CELLS
-from dpsql.mechanisms.parts import LaplaceBounds
+from dpsql.mechanisms.interval_scan import IntervalNoise
+from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.progress import Progress
-from dpsql.statistics.counts import MagnitudeHistogram, l1_sensitivity
+from dpsql.released.bounds import interval_record
+from dpsql.statistics.counts import MagnitudeHistogram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class BoundsPlan(ColumnPlan):
     Attributes
     ----------
     failure : Fraction
-        Upper bound on the chance that the interval extends to a magnitude that no row has, in (0, 1).
+        Upper bound on the chance that one of the two claims about a clear interval is false, in (0, 1).
     """
 
     failure: Fraction
@@ -41,9 +41,9 @@ class BoundsPlan(ColumnPlan):
         EPSILON,
         share(
             "failure",
-            "Chance, at most, that the interval reaches out to where no row is, between 0 and 1.",
-            0.001,
-            hint="0.001 is the usual value.",
+            "Chance, at most, that either claim about a clear interval is false, between 0 and 1.",
+            0.01,
+            hint="0.01 is the usual value.",
         ),
         *GROUPED_COLUMN,
     )
@@ -52,34 +52,33 @@ class BoundsPlan(ColumnPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         return cls._read(given, "failure")
 
+    @property
+    def interval_noise(self) -> IntervalNoise:
+        """The noise of the interval."""
+        return IntervalNoise(self.epsilon, self.neighbours, self.max_rows_per_unit, self.failure)
+
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: two histograms of one column."""
-        return measurement_of(
-            LaplaceBounds("interval", self.epsilon, self.neighbours, self.max_rows_per_unit, self.failure)
-        )
+        """The measurement: the interval of one column."""
+        return measurement_of(ScannedInterval("interval", self.interval_noise))
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scale of the noise on a count."""
-        return (self.scale,)
-
-    @property
-    def scale(self) -> Fraction:
-        """Scale of the noise on a count. Coarse and fine counts get half of epsilon each."""
-        return 2 * l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit) / self.epsilon
+        """Return the scales of the noise in scans and counts."""
+        return self.interval_noise.scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be."""
-        return bounds_noise(self.scale, self.failure, n_rows)
+        return interval_quantities(self.interval_noise)
 
 
-def bounds_noise(scale: Fraction, failure: Fraction, n_rows: int | None) -> list[Quantity]:
-    """Return how many rows a magnitude needs to be seen, for noise of this scale on a count."""
-    rows = float(scale) * math.log(COARSE_CELLS / failure)
-    out: list[Quantity] = [("threshold", rows, "rows that a magnitude must hold to be inside the interval")]
-    if n_rows is not None:
-        out.append(("threshold_share", rows / n_rows, "that as a share of the rows"))
-    return out
+def interval_quantities(noise: IntervalNoise) -> list[Quantity]:
+    """Return how many rows an interval needs and leaves out, of noise that is drawn for it."""
+    return [
+        ("rows_needed", float(noise.rows_needed), "rows with a value from which the verdict is clear, but for noise"),
+        ("rows_left", float(noise.rows_left), "rows that either end leaves outside, but for noise"),
+        ("std_error", noise.deviation, "standard deviation of the noise in rows_inside and in rows_outside"),
+        ("count_reach", float(noise.count_reach), "error of both, with a chance of at least 1 - failure"),
+    ]
 
 
 class BoundsCall(Call):
@@ -93,6 +92,6 @@ class BoundsCall(Call):
 
     def prepare(self, statistic: MagnitudeHistogram, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the interval."""
-        plan = self.plan
-        interval: LaplaceBounds = plan.measurement["interval"]
-        return lambda: list(interval.draw(statistic.cells.counts[0]))
+        part: ScannedInterval = self.plan.measurement["interval"]
+        counts = statistic.cells.counts[0]
+        return lambda: {"interval": interval_record(part.draw(counts)), "std_error": part.noise.deviation}

@@ -27,6 +27,7 @@ _ORDER = (
     "blocks",
     "rows_per_block",
     "count_share",
+    "range_share",
     "radius",
     "intercept",
     "method",

@@ -2,7 +2,7 @@
 
 The rows of a group and cell are counted in SQL, and every group is given the whole epsilon: a row is in one group. For
 quantiles a replaced row costs more than without groups (`dpsql.mechanisms.quantile.quantiles`), for bounds it does not
-(`dpsql.mechanisms.parts.LaplaceBounds`). Of a privacy unit all rows count that its limits on groups and rows leave, K1
+(`dpsql.mechanisms.interval_scan`). Of a privacy unit all rows count that its limits on groups and rows leave, K1
 in `dpsql.contract.contribution`. Every group that is listed is in the result, also if it is empty.
 """
 
@@ -23,15 +23,17 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.bounds import BoundsPlan, bounds_noise
+from dpsql.functions.bounds import BoundsPlan, interval_quantities
 from dpsql.functions.group_counts import CountedCall, CountedPlan
 from dpsql.functions.quantile import QuantilePlan, rank_error, read_grid
 from dpsql.functions.value_cells import DerivedKey, EvenCells, MagnitudeCells
 from dpsql.mechanisms.choices import GroupQuantileSelection
-from dpsql.mechanisms.parts import LaplaceBounds
+from dpsql.mechanisms.interval_scan import IntervalNoise
+from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.progress import Progress
+from dpsql.released.bounds import interval_record
 from dpsql.released.results import groups_record
-from dpsql.statistics.counts import l1_sensitivity, rank_utility_range
+from dpsql.statistics.counts import rank_utility_range
 from dpsql.statistics.grouped_sums import GroupedSums
 
 
@@ -146,24 +148,23 @@ class GroupedBoundsPlan(GroupedColumnPlan):
         """The universal cells; a row without a value is in none."""
         return DerivedKey(MagnitudeCells(), -math.inf, math.inf, missing=False, divides=False)
 
+    @property
+    def interval_noise(self) -> IntervalNoise:
+        """The noise of each interval: of a unit all rows count that its limits leave, in all groups together."""
+        return IntervalNoise(self.epsilon, self.neighbours, self.contribution.rows, self.failure)
+
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: two histograms of one column, in all groups together."""
-        unit = (self.neighbours, self.contribution.rows)
-        return measurement_of(LaplaceBounds("interval", self.epsilon, *unit, self.failure))
-
-    @property
-    def scale(self) -> Fraction:
-        """Scale of the noise on a count. Coarse and fine counts get half of epsilon each."""
-        return 2 * l1_sensitivity(self.neighbours, max_rows_per_unit=self.contribution.rows) / self.epsilon
+        """The measurement: the intervals of all groups."""
+        return measurement_of(ScannedInterval("interval", self.interval_noise))
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scale of the noise on a count."""
-        return (self.scale,)
+        """Return the scales of the noise in scans and counts."""
+        return self.interval_noise.scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be."""
-        return bounds_noise(self.scale, self.failure, n_rows)
+        """Return how noisy the call would be, of the rows of one group."""
+        return interval_quantities(self.interval_noise)
 
 
 class GroupedBoundsCall(CountedCall):
@@ -175,5 +176,10 @@ class GroupedBoundsCall(CountedCall):
         """Return the draw of the intervals of all groups."""
         plan, counts = self.plan, self.counts(statistic)
         keys = groups_record(plan.key_columns, self.places.labels, self.types)
-        interval: LaplaceBounds = plan.measurement["interval"]
-        return lambda: {**keys, "intervals": [list(ends) for ends in interval.draw_groups(counts)]}
+        part: ScannedInterval = plan.measurement["interval"]
+
+        def draw() -> Json:
+            intervals: list[Json] = [interval_record(interval) for interval in part.draw_groups(counts)]
+            return {**keys, "intervals": intervals, "std_error": part.noise.deviation}
+
+        return draw

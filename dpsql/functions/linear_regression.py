@@ -31,7 +31,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import gaussian_mu, share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
-from dpsql.contract.measurement import Draw, Measurement, measurement_of
+from dpsql.contract.measurement import Draw, Measurement, Part, measurement_of
 from dpsql.contract.parameters import Side, known
 from dpsql.contract.plan import MOST_ROWS, Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
@@ -41,7 +41,8 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise
+from dpsql.mechanisms.interval_scan import IntervalNoise
+from dpsql.mechanisms.parts import DeepModel, GaussianNoise, LaplaceNoise, ScannedInterval
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 from dpsql.mechanisms.tukey_budget import models_needed, row_budget
 from dpsql.progress import Progress
@@ -49,11 +50,14 @@ from dpsql.statistics.regression import CELLS, largest_norm, standard_radius
 
 METHODS = ("auto", "ada_ssp", "boosted_ada_ssp", "tukey")
 Floats = NDArray[np.float64]
+NO_CLIP: Mapping[str, Json] = {}
 _public_hint = "Give a public number, not one from the table."
 # Several copies of the products of this many columns are held in memory.
 MOST_FEATURES = 2000
 _MOST_ROUNDS = 100_000
 _LARGEST_MODEL_EPSILON = Fraction(200)
+# Chance that a claim about the range of predictions is false.
+RANGE_FAILURE = Fraction(1, 100)
 _share = partial(share, hint="0.05 is usual.")
 
 
@@ -91,6 +95,8 @@ class RegressionPlan(Plan):
         Share of epsilon spent on a private number of rows, in (0, 1).
     count_failure : Fraction
         Chance that the private number exceeds the true one, in (0, 1).
+    range_share : Fraction or None
+        Share of epsilon spent on the range of predictions of the Tukey mechanism, in (0, 1); None for other methods.
     """
 
     delta: Fraction
@@ -108,6 +114,7 @@ class RegressionPlan(Plan):
     scale_share: Fraction
     count_share: Fraction
     count_failure: Fraction
+    range_share: Fraction | None
 
     function: ClassVar[str] = "dp_linear_regression"
     target_needs_bounds: ClassVar[bool] = False
@@ -145,6 +152,7 @@ class RegressionPlan(Plan):
         _share("scale_share", "Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.", 0.05),
         _share("count_share", "Tukey: share of epsilon spent on a private row count, between 0 and 1.", 0.05),
         _share("count_failure", "Tukey: chance that the private row count is too high, between 0 and 1.", 0.0001),
+        _share("range_share", "Tukey: share of epsilon spent on the range of predictions, between 0 and 1.", 0.05),
     )
     arguments: ClassVar[Signature] = Signature(
         *COLUMNS,
@@ -161,7 +169,7 @@ class RegressionPlan(Plan):
         own = {
             **cls._read(given, "delta", "method", "rounds", "split", "blocks", "n_rows"),
             **cls._read(given, "standardize", "bounds_share", "moments_share"),
-            **cls._read(given, "scale_share", "count_share", "count_failure"),
+            **cls._read(given, "scale_share", "count_share", "count_failure", "range_share"),
             "lower": None,
             "upper": None,
         }
@@ -172,6 +180,10 @@ class RegressionPlan(Plan):
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
             own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
+        if own["method"] != "tukey":
+            own["range_share"] = None
+        elif not sum(known(Fraction, own[name]) for name in ("count_share", "range_share")) < 1:
+            raise ParameterError("P051", "count_share and range_share must be below 1 together. Lower one of them.")
         return own
 
     @classmethod
@@ -204,11 +216,12 @@ class RegressionPlan(Plan):
             )
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scale of the noise on a private number of rows."""
-        if not self.draws_count:
-            return ()
-        part: LaplaceNoise = self.measurement["count"]
-        return (part.scale(),)
+        """Return the scales of the noise on a private number of rows, and for the range of predictions."""
+        found = list(self.range_noise.scales) if self.draws_range else []
+        if self.draws_count:
+            part: LaplaceNoise = self.measurement["count"]
+            found.append(part.scale())
+        return found
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the shares of mu of the private bounds, of the moments, and of the fit's smallest release."""
@@ -240,6 +253,11 @@ class RegressionPlan(Plan):
         return self.method == "tukey" and self.blocks is None and self.n_rows is None
 
     @property
+    def draws_range(self) -> bool:
+        """Whether the range of predictions is private; with public bounds of the target it is these."""
+        return self.method == "tukey" and not self.target_is_bounded
+
+    @property
     def passes(self) -> int:
         """Number of passes over the rows."""
         if self.method == "tukey":
@@ -268,6 +286,22 @@ class RegressionPlan(Plan):
         return self.epsilon * self.count_share if self.draws_count else Fraction(0)
 
     @cached_property
+    def range_epsilon(self) -> Fraction:
+        """Epsilon spent on the range of predictions; 0 if it is public or not needed."""
+        needed = self.draws_range and self.range_share is not None
+        return self.epsilon * known(Fraction, self.range_share) if needed else Fraction(0)
+
+    @cached_property
+    def range_noise(self) -> IntervalNoise:
+        """The noise of that range."""
+        return IntervalNoise(self.range_epsilon, self.neighbours, self.max_rows_per_unit, RANGE_FAILURE)
+
+    @cached_property
+    def model_epsilon(self) -> Fraction:
+        """Epsilon that is left for the Tukey mechanism."""
+        return self.epsilon - self.count_epsilon - self.range_epsilon
+
+    @cached_property
     def mu(self) -> Fraction:
         """Gaussian privacy loss of all Gaussian releases together."""
         return usable_mu(self.epsilon - self.scale_epsilon, self.delta)
@@ -289,19 +323,20 @@ class RegressionPlan(Plan):
     def model_budget(self) -> tuple[Fraction, Fraction]:
         """The (epsilon, delta) of the Tukey mechanism for one replaced model."""
         # The cap keeps integers short. Well below it the mechanism already returns the deepest point.
-        epsilon = min(self.epsilon - self.count_epsilon, _LARGEST_MODEL_EPSILON)
+        epsilon = min(self.model_epsilon, _LARGEST_MODEL_EPSILON)
         return row_budget(self.neighbours, epsilon, self.delta)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: a count and a model for Tukey, otherwise the target's scale and Gaussian releases."""
+        """The measurement: count, range and model for Tukey, otherwise the target's scale and Gaussian releases."""
         unit = (self.neighbours, self.max_rows_per_unit)
         if self.method == "tukey":
-            rest = self.epsilon - self.count_epsilon
-            model = DeepModel("model", rest, self.delta, self.model_budget)
-            if not self.draws_count:
-                return measurement_of(model)
-            return measurement_of(LaplaceNoise("count", self.count_epsilon, self.max_rows_per_unit), model)
+            tukey_parts: list[Part] = []
+            if self.draws_count:
+                tukey_parts.append(LaplaceNoise("count", self.count_epsilon, self.max_rows_per_unit))
+            if self.draws_range:
+                tukey_parts.append(ScannedInterval("range", self.range_noise))
+            return measurement_of(*tukey_parts, DeepModel("model", self.model_epsilon, self.delta, self.model_budget))
         rest = self.epsilon - self.scale_epsilon
         gaussian = GaussianNoise("fit", self.mu, rest, self.delta, self.gaussian_shares)
         if not self.scale_epsilon:
@@ -396,6 +431,7 @@ class RegressionCall(Call):
         std_errors: Floats | None = None,
         bounds: Sequence[tuple[float, float] | None] | None = None,
         reason: str = "",
+        clips: Mapping[str, Json] = NO_CLIP,
     ) -> dict[str, Json]:
         """Return the fit as JSON values for the ledger: a model that `dpsql.released.model` reads back.
 
@@ -408,6 +444,8 @@ class RegressionCall(Call):
             feature that the fit left out, because its bounds are undetermined.
         reason : str
             Why there is no model; empty if there is one.
+        clips : mapping
+            ``prediction_bounds`` that predictions are clipped to; None if they were to be drawn and are undetermined.
         """
         plan = self.plan
         left_out = [name for name, pair in zip(self.features, bounds or (), strict=False) if pair is None]
@@ -421,6 +459,7 @@ class RegressionCall(Call):
             "bounds": None if bounds is None else [None if pair is None else [*map(float, pair)] for pair in bounds],
             **({"undetermined": left_out} if left_out else {}),
             **({"reason": reason} if reason else {}),
+            **clips,
         }
 
     def _errors(self, std_errors: Floats, left_out: Sequence[str]) -> list[Json]:

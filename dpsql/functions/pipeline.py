@@ -183,6 +183,7 @@ class PipelinePlan(Plan):
             "fitting": {
                 name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
                 for name in RegressionPlan.fitting
+                if name != "range_share" or fit[name] is not None
             },
         }
 
@@ -220,7 +221,7 @@ class PipelinePlan(Plan):
         """The plan of the fit; its shares refer to the call's whole epsilon."""
         rest = 1 - (self.selection_share or Fraction(0))
         given: dict[str, object] = {name: value for name, value in self.fitting.items() if value is not None}
-        for name in ("count_share", "scale_share"):
+        for name in ("count_share", "scale_share", *(["range_share"] if "range_share" in given else [])):
             share_of_rest = Fraction(known(str, given[name])) / rest
             if not share_of_rest < 1:
                 raise ParameterError("P051", f"{name} and selection_share must be below 1 together. Lower one of them.")

@@ -1,21 +1,28 @@
-"""The Tukey mechanism as passes over the rows: a row count, ranges per block, and products per block."""
+"""The Tukey mechanism as passes over the rows: a row count, ranges per block, and products per block.
+
+Blocks have no bounds in common, so a model may predict anything. Its predictions are clipped to the public bounds of
+the target, or else to a private interval of it (`dpsql.mechanisms.interval_scan`), drawn after the pass over the ranges
+at `range_epsilon`: pure, and added to what the count and the model spend. The ends of the data would not be private.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpsql.contract.fold import Collector, Ignoring, Pass, Waiting
+from dpsql.contract.fold import Batch, Collector, Ignoring, Pass, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
 from dpsql.kernels.fixed_point import affine_map, affine_maps
-from dpsql.mechanisms.parts import DeepModel, LaplaceNoise
+from dpsql.mechanisms.interval_scan import PrivateInterval
+from dpsql.mechanisms.parts import DeepModel, LaplaceNoise, ScannedInterval
 from dpsql.mechanisms.tukey_budget import models_needed
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
-from dpsql.statistics.counts import RowCount
+from dpsql.statistics.counts import MagnitudeHistogram, RowCount
 from dpsql.statistics.votes import blocks_from_count
 
 if TYPE_CHECKING:
@@ -96,33 +103,75 @@ class Refused(Ignoring):
 
 
 class Ranges(Pass[ColumnRanges]):
-    """The range of every column in every block."""
+    """The range of every column in every block; and the target's magnitudes, if the range of predictions is private."""
 
     def __init__(self, call: RegressionCall, blocks: int) -> None:
         super().__init__(ColumnRanges(blocks, len(call.features) + 1))
         self._call = call
+        # The column type may have revealed that the target has levels.
+        needed = call.plan.draws_range and call.bounded_target is None
+        self._values = MagnitudeHistogram(0, target=needed)
+
+    def zero(self) -> Self:
+        """Return an empty pass."""
+        other = super().zero()
+        other._values = self._values.zero()
+        return other
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Widen the ranges by a batch of rows, and count its magnitudes."""
+        super().add(target, features, batch)
+        self._values.add(target, features, batch)
+
+    def merge(self, other: Self) -> None:
+        """Merge another pass of the same kind into this one."""
+        super().merge(other)
+        self._values.merge(other._values)
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Scale every block by its own ranges."""
-        return Products(self._call, BlockProducts(*self.inner.maps()))
+        """Draw the range of predictions, and scale every block by its own ranges.
+
+        Notes
+        -----
+        - **Guarantee**: pure DP at ``plan.range_epsilon``, see `dpsql.mechanisms.interval_scan`.
+        - **Sensitivity**: as there; the rows of a privacy unit are at most ``max_rows_per_unit``.
+        """
+        drawn = None
+        for counts in self._values.cells.counts:  # one column, or none
+            part: ScannedInterval = self._call.plan.measurement["range"]
+            drawn = part.draw(counts)
+        return Products(self._call, BlockProducts(*self.inner.maps()), drawn=drawn)
 
 
 class Products(Pass[BlockProducts]):
     """The products of the columns in every block."""
 
     def __init__(
-        self, call: RegressionCall, products: BlockProducts, bounds: list[tuple[float, float]] | None = None
+        self,
+        call: RegressionCall,
+        products: BlockProducts,
+        bounds: list[tuple[float, float]] | None = None,
+        drawn: PrivateInterval | None = None,
     ) -> None:
         super().__init__(products)
         self._call = call
         self._bounds = bounds
+        self._drawn = drawn
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
+    @property
+    def _clips(self) -> Mapping[str, Json]:
+        """Bounds of predictions: private ones, None if these are undetermined, or public ones; nothing for levels."""
+        known = self._call.plan.target_bounds if self._drawn is None else self._drawn.ends
+        if known is None:
+            return {} if self._drawn is None else {"prediction_bounds": None}
+        return {"prediction_bounds": list(known)}
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
         """Fit every block, and draw a point of high Tukey depth among the models.
 
         Notes
         -----
-        - **Guarantee**: (epsilon, delta)-DP at the budget that the count leaves; see `dpsql.mechanisms.tukey.tukey`.
+        - **Guarantee**: (epsilon, delta)-DP at the budget that count and range leave (`dpsql.mechanisms.tukey.tukey`).
           Under replace two models may change; `dpsql.mechanisms.tukey_budget.row_budget` allows for it.
         - **Assumes**: all rows of a privacy unit are in one block.
         """
@@ -131,7 +180,10 @@ class Products(Pass[BlockProducts]):
         part: DeepModel = self._call.plan.measurement["model"]
         point = part.draw(models)
         reason = "" if point is not None else "the models of the blocks differ too much, or are too few"
-        result = self._call.result(point, bounds=self._bounds, reason=reason)
+        result = self._call.result(point, bounds=self._bounds, reason=reason, clips=self._clips)
+        plan = self._call.plan
+        if plan.draws_range and self._drawn is None:  # for nothing: the target has levels
+            return Draw(plan.measurement.only("count", "model"), lambda: result)
         return lambda: result
 
 
@@ -145,6 +197,9 @@ def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Qua
     if plan.draws_count:
         scale = plan.max_rows_per_unit / float(plan.count_epsilon)
         out.append(("count_noise_scale", scale, "scale of the noise on the number of rows"))
+    if plan.draws_range:
+        needed_rows = float(plan.range_noise.rows_needed)
+        out.append(("range_rows_needed", needed_rows, "rows from which predictions are clipped, but for noise"))
     if n_rows is not None:
         out.append(("rows_per_block", n_rows / max(1, min(needed, n_rows // (n_features + 1))), "rows of a block"))
     return out

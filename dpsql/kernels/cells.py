@@ -23,9 +23,7 @@ _LARGEST_GRID = 1 << 24
 LARGEST_EXPONENT = 64
 SUBCELLS = 16
 _EXPONENTS = 2 * LARGEST_EXPONENT + 1
-ZERO_COARSE = _EXPONENTS
 ZERO_FINE = SUBCELLS * _EXPONENTS
-COARSE_CELLS = 2 * _EXPONENTS + 1
 FINE_CELLS = 2 * ZERO_FINE + 1
 _SUBCELL_BITS = 4
 _FRACTION_BITS = 52
@@ -132,7 +130,7 @@ class MagnitudeCounts:
     Notes
     -----
     The cells are fixed, whatever the data: a positive value with ``2**e <= x < 2**(e + 1)`` and e in [-64, 64] is
-    in the coarse cell of e, and in one of the 16 equal parts of it (the fine cells), closed at the end nearer to 0.
+    in one of the 16 equal parts of that octave, closed at the end nearer to 0.
     Negative values mirror them. Smaller magnitudes are in the zero cell, larger ones and infinities in the
     outermost. Cells are in ascending order of the values in them. See `fine_edges`.
     """
@@ -178,21 +176,6 @@ def magnitude_cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return steps
 
 
-def coarse_counts(fine: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sum counts over coarse cells: shape (..., FINE_CELLS) becomes (..., COARSE_CELLS)."""
-    negative, zero, positive = np.split(fine, [ZERO_FINE, ZERO_FINE + 1], axis=-1)
-    shape = (*fine.shape[:-1], _EXPONENTS, SUBCELLS)
-    return np.concatenate([negative.reshape(shape).sum(axis=-1), zero, positive.reshape(shape).sum(axis=-1)], axis=-1)
-
-
-def fine_cells_of(coarse: int) -> range:
-    """Return the fine cells that make up a coarse cell."""
-    if coarse == ZERO_COARSE:
-        return range(ZERO_FINE, ZERO_FINE + 1)
-    start = SUBCELLS * coarse if coarse < ZERO_COARSE else SUBCELLS * (coarse - 1) + 1
-    return range(start, start + SUBCELLS)
-
-
 def fine_edges() -> NDArray[np.float64]:
     """Return the ends of the fine cells, exact doubles in ascending order, shape (FINE_CELLS + 1,).
 
@@ -202,3 +185,18 @@ def fine_edges() -> NDArray[np.float64]:
     starts = np.ldexp(1.0 + np.arange(SUBCELLS) / SUBCELLS, exponents[:, None]).ravel()
     positive = np.append(starts, 2.0 ** (LARGEST_EXPONENT + 1))
     return np.concatenate([-positive[::-1], positive])
+
+
+def fine_interval(first: int, last: int) -> tuple[float, float]:
+    """Return the ends of fine cells, 0 <= first <= last < FINE_CELLS, as finite bounds with lower < upper.
+
+    An end in the zero cell is 0, as if its values were; where both ends are in it, the interval is the cell.
+    """
+    if first == last == ZERO_FINE:
+        return float(_EDGES[first]), float(_EDGES[last + 1])
+    lower = 0.0 if first == ZERO_FINE else float(_EDGES[first])
+    upper = 0.0 if last == ZERO_FINE else float(_EDGES[last + 1])
+    return lower, upper
+
+
+_EDGES = fine_edges()

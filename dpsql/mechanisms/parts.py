@@ -30,8 +30,8 @@ from dpsql.errors import InternalError
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
-from dpsql.mechanisms.bounds import laplace_bounds
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts, gaussian_release
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, interval_scan
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
 from dpsql.mechanisms.prefix_bounds import Interval, prefix_bounds
 from dpsql.mechanisms.prefix_sums import (
@@ -118,43 +118,28 @@ class SumWithNoise(LaplaceNoise):
 
 
 @dataclass(frozen=True)
-class LaplaceBounds(Part):
-    """An interval that holds the bulk of one column; see `dpsql.mechanisms.bounds.laplace_bounds`.
+class ScannedInterval(Part):
+    """An interval that holds the bulk of one column, or of each of several disjoint groups of rows.
 
-    Of several disjoint groups of rows there is one interval each, for the loss of one: a row is in one coarse and one
-    fine cell of one group, so the L1 sensitivity of all counts of all groups together is that of one group, also where
-    a replaced row leaves one group and enters another. `max_rows_per_unit` are then the rows of a privacy unit in all
-    groups together.
+    The interval of every group costs what that of one costs; see `dpsql.mechanisms.interval_scan`.
     """
 
-    epsilon: Fraction
-    neighbours: str
-    max_rows_per_unit: int
-    failure: Fraction
+    noise: IntervalNoise
 
     @property
     def event(self) -> Event:
-        """What the ledger records: noise on two histograms of one column."""
-        return DiscreteLaplace(self.epsilon)
+        """What the ledger records."""
+        return self.noise.event
 
     @sampled
-    def draw(self, counts: Longs) -> tuple[float, float]:
-        """Return the interval."""
-        return self._interval(counts)
+    def draw(self, counts: Longs) -> PrivateInterval:
+        """Return the interval, from counts of shape (cells,)."""
+        return interval_scan(counts, self.noise)
 
     @sampled
-    def draw_groups(self, counts: Longs) -> list[tuple[float, float]]:
+    def draw_groups(self, counts: Longs) -> list[PrivateInterval]:
         """Return the interval of each group, from counts of shape (groups, cells)."""
-        return [self._interval(group) for group in counts]
-
-    def _interval(self, counts: Longs) -> tuple[float, float]:
-        return laplace_bounds(
-            counts,
-            epsilon=self.epsilon,
-            neighbours=self.neighbours,
-            max_rows_per_unit=self.max_rows_per_unit,
-            failure=self.failure,
-        )
+        return [interval_scan(group, self.noise, alone=False) for group in counts]
 
 
 @dataclass(frozen=True)

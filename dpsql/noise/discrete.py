@@ -90,6 +90,45 @@ def discrete_laplace(scale: Fraction, size: int, *, source: BitSource = SYSTEM) 
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
+def geometric(scale: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
+    """Draw independent geometric variables: the one-sided relative of `discrete_laplace`.
+
+    Parameters
+    ----------
+    scale : Fraction
+        In (0, 2**50].
+    size : int
+        Number of variables, >= 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Returns
+    -------
+    noise : ndarray of int64, shape (size,)
+        ``P(x) = (1 - a) * a**x`` on x = 0, 1, 2, ... with ``a = exp(-1 / scale)``.
+
+    Raises
+    ------
+    ParameterError
+        P017, when `scale` or `size` is out of range.
+    InternalError
+        I017, as `discrete_laplace`.
+
+    Notes
+    -----
+    - **Guarantee**: none by itself. To raise a variable by 1 makes it less likely by a factor of ``exp(-1 / scale)``;
+      to lower it may be impossible, so the noise hides a change in one direction only.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Does not protect**: running time, which depends on the noise.
+    """
+    _check(scale, size, "scale", Fraction(LARGEST_SCALE))
+    parts = [np.empty(0, dtype=np.int64)]
+    for start in range(0, size, _CHUNK):
+        words = source.words(min(_CHUNK, size - start))
+        parts.append(_magnitude(words >> np.uint64(1), scale, source))
+    return np.concatenate(parts)
+
+
 def truncated_laplace(scale: Fraction, bound: int, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
     """Draw independent discrete Laplace variables given that they are within a bound.
 
@@ -204,17 +243,23 @@ def _laplace_chunk(scale: Fraction, attempts: int, source: BitSource) -> NDArray
     words = source.words(attempts)
     # Sign from the lowest bit, U from the other 63: independent.
     negative = (words & np.uint64(1)).view(np.int64)
-    shift = max(0, (math.ceil(scale) - 1).bit_length() - _LARGEST_SINGLE_SCALE.bit_length() + 1)
-    magnitude = _geometric(words >> np.uint64(1), scale / (1 << shift), source)
-    if shift:
-        if int(magnitude.max(initial=0)) >= 1 << (_PREFIX_BITS - shift):
-            raise InternalError("I017", "noise does not fit 64 bits. Run the release again.")
-        magnitude = (magnitude << shift) + _low_part(scale, shift, attempts, source)
+    magnitude = _magnitude(words >> np.uint64(1), scale, source)
     kept = (magnitude | (negative ^ 1)) != 0
     if not kept.all():
         magnitude, negative = magnitude[kept], negative[kept]
     signed: NDArray[np.int64] = (magnitude ^ -negative) + negative
     return signed
+
+
+def _magnitude(prefixes: NDArray[np.uint64], scale: Fraction, source: BitSource) -> NDArray[np.int64]:
+    """``floor(-scale * log U)`` for U of which 63 bits are known; a large one is put together from two parts."""
+    shift = max(0, (math.ceil(scale) - 1).bit_length() - _LARGEST_SINGLE_SCALE.bit_length() + 1)
+    magnitude = _geometric(prefixes, scale / (1 << shift), source)
+    if shift:
+        if int(magnitude.max(initial=0)) >= 1 << (_PREFIX_BITS - shift):
+            raise InternalError("I017", "noise does not fit 64 bits. Run the release again.")
+        magnitude = (magnitude << shift) + _low_part(scale, shift, len(prefixes), source)
+    return magnitude
 
 
 def _geometric(prefixes: NDArray[np.uint64], scale: Fraction, source: BitSource) -> NDArray[np.int64]:

@@ -35,6 +35,8 @@ _BLOCK = 4096
 class LinearModel:
     """``prediction = intercept_ + coef_ . features``, features outside of the fit's bounds counting as the bound.
 
+    Where there are bounds of predictions, a prediction outside of them is the bound, too.
+
     Attributes
     ----------
     kind : str
@@ -52,6 +54,8 @@ class LinearModel:
     feature_bounds_ : tuple of pairs of float or None, or None
         Bounds of the features in the fit, public or private; None where it had none. A feature without a pair was left
         out of the fit, because the noise hid its bounds: its values are not read, and its coefficient is 0.
+    prediction_bounds_ : tuple of float, or None
+        Bounds that predictions are clipped to, public or private; None where there are none.
     vector : str or None
         Column of the vectors that it was fitted to; None for a column per feature.
     elements : tuple of int or None
@@ -71,6 +75,7 @@ class LinearModel:
     coef_: NDArray[np.float64]
     intercept_: float
     feature_bounds_: tuple[tuple[float, float] | None, ...] | None
+    prediction_bounds_: tuple[float, float] | None
     vector: str | None
     elements: tuple[int, ...] | None
     long: tuple[str, ...] | None
@@ -125,6 +130,7 @@ class LinearModel:
             record["kind"] = record.pop("model")
             record["coef_"] = np.array(record["coef_"], dtype=np.float64)
             record["feature_bounds_"] = _pairs(record["feature_bounds_"])
+            record["prediction_bounds_"] = _pair(record.get("prediction_bounds_"))
             for name in ("feature_names_in_", "elements", "long", "classes_"):
                 if record.get(name) is not None:
                     record[name] = tuple(record[name])
@@ -151,7 +157,7 @@ class LinearModel:
         SourceError
             S002: a feature is missing. S010: the shape does not fit.
         """
-        return self._scores(rows)
+        return self._clipped(self._scores(rows))
 
     def _scores(self, rows: object) -> NDArray[np.float64]:
         """Return the linear form of each row."""
@@ -173,7 +179,11 @@ class LinearModel:
 
         It is the prediction, of a classifier the probability of its second class; NaN stands for NULL.
         """
-        return self._row_scores(rows)
+        return self._clipped(self._row_scores(rows))
+
+    def _clipped(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return predictions within their bounds; NaN stays."""
+        return scores if self.prediction_bounds_ is None else np.clip(scores, *self.prediction_bounds_)
 
     def takes(self, types: Sequence[str]) -> bool:
         """Return true if the features may have these SQL types, given in the model's order.
@@ -383,6 +393,7 @@ def _linear(stored: StoredRelease, result: Fitted, coefficients: Sequence[float]
         coef_=np.array(slopes, dtype=np.float64),
         intercept_=float(intercept),
         feature_bounds_=_pairs(result["bounds"]),
+        prediction_bounds_=_pair(result.get("prediction_bounds")),
         vector=layout["features"] if layout["kind"] == "array" else None,
         elements=None if result["elements"] is None else tuple(result["elements"]),
         long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
@@ -418,6 +429,10 @@ def _pairs(bounds: Iterable[tuple[float, float] | None] | None) -> tuple[tuple[f
     return (
         None if bounds is None else tuple(None if pair is None else (float(pair[0]), float(pair[1])) for pair in bounds)
     )
+
+
+def _pair(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if bounds is None else (float(bounds[0]), float(bounds[1]))
 
 
 def _arrow(rows: object) -> pa.Table:

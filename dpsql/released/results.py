@@ -29,6 +29,7 @@ class Fitted(TypedDict):
     A feature without bounds, where others have some, was left out of the fit: its coefficient is 0. `undetermined`
     names such features.
     Of a pipeline `selection` is the selector, or `NO_SELECTION`.
+    Predictions are clipped to `prediction_bounds`, where there are any: None says that they are undetermined.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Fitted(TypedDict):
     bounds: Sequence[tuple[float, float] | None] | None
     elements: list[int] | None
     undetermined: NotRequired[list[str]]
+    prediction_bounds: NotRequired[tuple[float, float] | None]
     levels: NotRequired[tuple[Level, Level]]
     binary: NotRequired[bool]
     present_above: NotRequired[float | None]
@@ -112,9 +114,17 @@ class GroupedQuantiles(Groups):
 
 
 class GroupedIntervals(Groups):
-    """An interval of each group."""
+    """An interval of each group, as `Interval` has it."""
 
-    intervals: list[tuple[float, float]]
+    intervals: list[list[float | None]]
+    std_error: NotRequired[float]
+
+
+class Interval(TypedDict):
+    """An interval (`dpsql.released.bounds.interval_record`), and the standard deviation of the noise in its rows."""
+
+    interval: list[float | None]
+    std_error: float
 
 
 class Area(TypedDict):

@@ -12,9 +12,7 @@ from dpsql.released.results import (
     FeatureMoments,
     Filtered,
     Fitted,
-    GroupedIntervals,
     GroupedQuantiles,
-    Groups,
     ScaledArea,
 )
 
@@ -119,16 +117,20 @@ def _quantiles(result: Sequence[tuple[float, float]] | GroupedQuantiles) -> Rows
     ]
 
 
-def _interval(result: tuple[float, float] | GroupedIntervals) -> Rows:
-    if isinstance(result, Mapping):
-        groups = zip(_group_keys(result), result["intervals"], strict=True)
-        return [{KEYS: key, "lower": lower, "upper": upper} for key, (lower, upper) in groups]
-    lower, upper = result
-    return [{KEYS: [], "lower": lower, "upper": upper}]
+def _interval(result: Any) -> Rows:
+    """Return the rows of an `Interval`, of `GroupedIntervals`, or of a pair of ends from a version without counts."""
+    from dpsql.released.bounds import interval_row
+
+    if not isinstance(result, Mapping):
+        return [{KEYS: [], **interval_row(result, None)}]
+    if "keys" not in result:
+        return [{KEYS: [], **interval_row(result["interval"], result["std_error"])}]
+    groups = zip(_group_keys(result), result["intervals"], strict=True)
+    return [{KEYS: key, **interval_row(record, result.get("std_error"))} for key, record in groups]
 
 
-def _group_keys(result: Groups) -> list[list[str | None]]:
-    """Return the keys of each group."""
+def _group_keys(result: Any) -> list[list[str | None]]:
+    """Return the keys of each group of a `Groups`."""
     return [list(key) for key in zip(*result["keys"], strict=True)]
 
 
@@ -214,7 +216,13 @@ FILTERED = Shape(
 )
 COEFFICIENTS = Shape("coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients)
 QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
-INTERVAL = Shape("interval", {KEYS: "VARCHAR[]", "lower": "DOUBLE", "upper": "DOUBLE"}, _interval)
+INTERVAL = Shape(
+    "interval",
+    {KEYS: "VARCHAR[]"}
+    | dict.fromkeys(("lower", "upper", "rows_inside", "rows_outside", "std_error"), "DOUBLE")
+    | {"verdict": "VARCHAR"},
+    _interval,
+)
 METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
 ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
 AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | {"verdict": "VARCHAR"}, _area)

@@ -1,6 +1,9 @@
--- dp_bounds(source, target := …, epsilon := …, …) → TABLE(lower DOUBLE, upper DOUBLE)
+-- dp_bounds(source, target := …, epsilon := …, …) → TABLE(lower DOUBLE, upper DOUBLE, rows_inside DOUBLE,
+-- rows_outside DOUBLE, std_error DOUBLE, verdict VARCHAR): an interval that holds the bulk of a column of which nothing is
+-- known, and how many rows with a value lie inside and outside, with noise of std_error. 'clear' says that more than half
+-- of them lie inside (99 %), and that the interval was not started beyond all rows (99 %); 'undetermined', without bounds,
+-- that there are too few rows.
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_bounds(y, …) FROM t.
--- An interval that holds the bulk of a column of which nothing is known.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN are left out
 -- twin       dpsql/functions/bounds.py

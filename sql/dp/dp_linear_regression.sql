@@ -11,8 +11,8 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   method := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,
   row_norm := NULL, rounds := NULL, split := NULL, blocks := NULL, n_rows := NULL, standardize := NULL,
   bounds_share := NULL, moments_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL,
-  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
-  release := NULL, condition := NULL
+  range_share := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
+  value := NULL, dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_linear_regression', 'table', dpsql_lineage(source, release), source,
@@ -22,15 +22,15 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
       target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
       split := split, blocks := blocks, n_rows := n_rows, standardize := standardize, bounds_share := bounds_share,
       moments_share := moments_share, scale_share := scale_share, count_share := count_share,
-      count_failure := count_failure, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition)));
+      count_failure := count_failure, range_share := range_share, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
+      dataset := dataset, release := release, condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   x, y, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, method := NULL, lower := NULL, upper := NULL,
   target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL,
   blocks := NULL, n_rows := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL, scale_share := NULL,
-  count_share := NULL, count_failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -43,7 +43,7 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
         target_levels := target_levels, row_norm := row_norm, rounds := rounds, split := split, blocks := blocks,
         n_rows := n_rows, standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
         scale_share := scale_share, count_share := count_share, count_failure := count_failure,
-        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
+        range_share := range_share, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_linear_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
@@ -52,4 +52,4 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
         target_levels := target_levels, row_norm := row_norm, rounds := rounds, split := split, blocks := blocks,
         n_rows := n_rows, standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
         scale_share := scale_share, count_share := count_share, count_failure := count_failure,
-        neighbours := neighbours, dataset := dataset, release := release)))));
+        range_share := range_share, neighbours := neighbours, dataset := dataset, release := release)))));

@@ -161,9 +161,9 @@ def test_help_shows_defaults_and_what_each_argument_means(runner: Runner, capsys
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Draw private bounds that hold the bulk of a column."
     form = lines.index(
-        "SELECT dp_bounds(y, epsilon := …, failure := 0.001, neighbours := NULL, dataset := NULL, release := NULL)"
+        "SELECT dp_bounds(y, epsilon := …, failure := 0.01, neighbours := NULL, dataset := NULL, release := NULL)"
     )
-    assert lines[form + 1].startswith("SELECT * FROM dp_bounds(source, target := …, epsilon := …, failure := 0.001,")
+    assert lines[form + 1].startswith("SELECT * FROM dp_bounds(source, target := …, epsilon := …, failure := 0.01,")
     first = next(number for number, line in enumerate(lines) if line.startswith("target "))
     rows = [line.split("  ", 1) for line in lines[first:]]
     assert [row[0] for row in rows] == list(FUNCTIONS["dp_bounds"].plan.arguments)

@@ -89,10 +89,10 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
         0.0,
         0.1,
     ),
-    # As many rows far away as the threshold of a coarse cell.
+    # As many rows far away as a scan leaves, and one more: it stops at once, or goes on.
     "bounds": (
-        f"SELECT dp_bounds(y, epsilon := 6, dataset := 't'){GROUPS}",
-        (steps((3, 60), (1e6, 4)), steps((3, 60), (1e6, 5))),
+        f"SELECT dp_bounds(y, epsilon := 6, dataset := 't')[1].upper{GROUPS}",
+        (steps((3, 60), (1e6, 2)), steps((3, 60), (1e6, 3))),
         6.0,
         0.0,
         0.5,

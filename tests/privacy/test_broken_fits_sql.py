@@ -25,6 +25,7 @@ FREE = f"{FIT}, method := 'ada_ssp'"
 BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
 TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
 METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
+INTERVAL = "dp_bounds('{table}', target := 'y', epsilon := 1"
 QUANTILE = "dp_quantile('{table}', target := 'y', epsilon := 1, lower := -2, upper := 2"
 PIPELINE = f"dp_pipeline('{{table}}', target := 'y', features := ['a', 'b', 'c'], k := 2, epsilon := 1, delta := 1e-6, method := 'ada_ssp', {PUBLIC}"
 UNEVEN = tuple(map(Fraction, ("1/10", "1/5", "9/10")))
@@ -76,10 +77,10 @@ COSTS: dict[str, tuple[str, Stated]] = {
     "pipeline pays twice": (PIPELINE, Stated("add_remove", ROWS, features=2)),
     "whole epsilon per sum": (METRICS, Stated("add_remove", ROWS)),
     "one-sided fit": (f"{ADA}, neighbours := 'replace'", Stated("replace", ROWS, features=2)),
-    "one-sided cells": (
-        "dp_bounds('{table}', target := 'y', epsilon := 1, neighbours := 'replace'",
-        Stated("replace", ROWS),
-    ),
+    "one-sided cells": (f"{FREE}, neighbours := 'replace'", Stated("replace", ROWS, features=2)),
+    "one-sided scans": (f"{INTERVAL}, neighbours := 'replace'", Stated("replace", ROWS)),
+    "one-sided rows": (f"{INTERVAL}, neighbours := 'replace'", Stated("replace", ROWS)),
+    "free rows": (INTERVAL, Stated("add_remove", ROWS)),
     "one-sided sums": (f"{METRICS}, neighbours := 'replace'", Stated("replace", ROWS)),
     "one-sided models": (
         f"{TUKEY}, neighbours := 'replace', blocks := 20",
@@ -160,6 +161,28 @@ def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault:
     with broken_fit(fault):
         wrong = replayed(connection, sql, tables)
     assert isinstance(wrong, str) or wrong.exceeds(worst) != []
+
+
+RANGE: dict[str, Any] = {"target": "y", "features": ["a", "b"], "method": "tukey", "blocks": 20, "range_share": 0.5}
+
+
+def ranged(connection: Any, table: str, answers: Observation | None = None) -> Observation:
+    """Return a call whose result has the bounds of predictions."""
+    context = dpsql.Context(connection)
+    return observe(
+        lambda: context.dp_linear_regression(table, epsilon=6, delta=1e-5, **RANGE).result,
+        None if answers is None else answers.releases,
+    )
+
+
+def test_the_range_of_predictions_is_a_release_like_the_others(connection: Any) -> None:
+    first = ranged(connection, "t")
+    assert len(first.result["prediction_bounds"]) == 2
+    assert pair_loss(first, ranged(connection, "more", first)).within(6, 1e-5)
+    with broken_fit("free range"):
+        first = ranged(connection, "t")
+        with pytest.raises(AssertionError, match="the result depends on the table"):
+            pair_loss(first, ranged(connection, "more", first))
 
 
 @pytest.mark.parametrize(("fault", "loss"), [(None, 1.0), ("closed cells", 1 + 1 / 32)])
@@ -246,4 +269,4 @@ def test_the_auditor_sees_it(opened: list[Any], fault: str) -> None:
 
 
 def test_every_fault_is_caught_by_something() -> None:
-    assert {*COSTS, *PAIRS, *AUDITS, "closed cells", "mu rounded up"} == set(BROKEN_FITS)
+    assert {*COSTS, *PAIRS, *AUDITS, "closed cells", "free range", "mu rounded up"} == set(BROKEN_FITS)

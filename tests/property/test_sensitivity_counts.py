@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ParameterError
-from dpsql.kernels.cells import GridCounts, MagnitudeCounts, coarse_counts
+from dpsql.kernels.cells import ZERO_FINE, GridCounts, MagnitudeCounts
 from dpsql.statistics.counts import l1_sensitivity, rank_utility_range, squared_l2_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
@@ -26,10 +26,11 @@ def values(table: Table) -> np.ndarray:
 
 
 def histograms(table: Table) -> np.ndarray:
-    """Return the fine and the coarse counts of one column."""
+    """Return two histograms of one column: its cells, and its signs."""
     magnitudes = MagnitudeCounts(1)
     magnitudes.add(values(table)[np.newaxis])
-    return np.concatenate([magnitudes.counts[0], coarse_counts(magnitudes.counts[0])])
+    (counts,) = magnitudes.counts
+    return np.concatenate([counts, np.add.reduceat(counts, [0, ZERO_FINE, ZERO_FINE + 1])])
 
 
 def grid(table: Table) -> np.ndarray:

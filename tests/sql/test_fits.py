@@ -87,6 +87,7 @@ def quick(cases: Any) -> list[Any]:
 
 EVERY = quick(CASES)
 FITS = [case for case, (name, _) in CASES.items() if name == "dp_linear_regression"]
+SHARES = ("bounds_share", "scale_share", "count_share", "range_share")
 MODELS = [case for case, (name, _) in CASES.items() if name in ("dp_linear_regression", "dp_pipeline")]
 FILTERS = [case for case, (name, _) in CASES.items() if name == "dp_score_filter"]
 CLASSIFIERS = [case for case, (name, _) in CASES.items() if name in ("dp_naive_bayes", "dp_logistic_regression")]
@@ -281,9 +282,15 @@ def assert_right(
         assert [row[0] for row in rows] == [0.25, 0.5, 0.75]
         assert [row[1] for row in rows] == pytest.approx(np.quantile(data["y"], [0.25, 0.5, 0.75]), abs=0.02)
     elif name == "dp_bounds":
-        [(lower, upper)] = rows
-        assert lower <= data["y"].min() <= 0.9 * lower
-        assert 0.9 * upper <= data["y"].max() <= upper
+        [(lower, upper, inside, outside, error, verdict)] = rows
+        assert verdict == "clear"
+        # A scan stops where one row is left.
+        ordered = np.sort(data["y"])
+        assert lower <= ordered[1] <= 0.9 * lower
+        assert 0.9 * upper <= ordered[-2] <= upper
+        assert inside == np.count_nonzero((ordered >= lower) & (ordered <= upper))
+        assert inside + outside == len(ordered)
+        assert error < 1e-9
     elif name == "dp_regression_metrics":
         error = data["y"] - data["p"]
         exact = {
@@ -675,6 +682,8 @@ def test_a_boolean_column_is_0_and_1_and_text_is_refused(con: Any, case: str) ->
     rows = con.execute(f"FROM {call(case, 'truths')}").fetchall()
     if case == "metrics":
         assert {row[0]: row[1] for row in rows} == pytest.approx({"r2": 1, "rmse": 0, "mae": 0, "rows": ROWS}, abs=1e-2)
+    elif case == "bounds":
+        assert rows[0][:2] == (0, 1.0625)
     else:
         assert 0 <= rows[len(rows) // 2][-1] <= 1.1
     con.execute("CREATE OR REPLACE TABLE texts AS SELECT * REPLACE ('1' AS y) FROM t")
@@ -702,7 +711,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     *((case, {"rounds": 10**9}, "P050") for case in MODELS),
     *((case, {"split": "uneven"}, "P005") for case in MODELS),
     *((case, {"row_norm": 0}, "P024") for case in MODELS),
-    *((case, {share: 1}, "P006") for case in MODELS for share in ("bounds_share", "scale_share", "count_share")),
+    *((case, {share: 1}, "P006") for case in MODELS for share in SHARES),
     *((case, {"lower": 3, "upper": -3}, "P003") for case in MODELS),
     *((case, {"lower": [0, 0], "upper": [1, 1]}, "P035") for case in MODELS),
     *((case, {"lower": 0, "upper": None}, "P003") for case in MODELS),
@@ -982,6 +991,44 @@ def test_rows_of_one_person_are_capped(con: Any, case: str) -> None:
     guarantees = [entry[4] for entry in entries(con)]
     assert "all rows of one person" in guarantees[0]
     assert "of one row" in guarantees[1]
+
+
+@pytest.mark.parametrize("bounds", [{}, {"target_lower": -1, "target_upper": 1}], ids=["private", "public"])
+def test_predictions_of_tukey_are_clipped_in_every_way(fresh: Any, bounds: dict[str, Any]) -> None:
+    fresh.execute(f"FROM {call('tukey', epsilon=HUGE, release='m', **bounds)}").fetchall()
+    [(text,)] = fresh.execute("SELECT json FROM dp_models() WHERE model = 'm'").fetchall()
+    lower, upper = json.loads(text)["prediction_bounds_"]
+    assert (lower, upper) == (-1, 1) if bounds else lower < upper
+    fresh.execute("CREATE OR REPLACE TABLE far AS SELECT * REPLACE (1e6 * a AS a) FROM t WHERE abs(a) > 0.01")
+    sql = "SELECT prediction FROM dp_predictions('m', 'far') ORDER BY id"
+    written = [value for (value,) in fresh.execute(sql).fetchall()]
+    called = [value for (value,) in fresh.execute("SELECT dp_predict('m', far) FROM far ORDER BY id").fetchall()]
+    rows = fresh.execute("FROM far ORDER BY id").to_arrow_table()
+    from_json = dpsql.LinearModel.from_json(text).predict(rows)
+    assert set(written) == set(called) == set(from_json.tolist()) == {lower, upper}
+
+
+def test_a_range_that_is_undetermined_clips_nothing(fresh: Any) -> None:
+    made = dpsql.Context(fresh).dp_linear_regression(
+        "t", target="y", features=["a", "b"], method="tukey", blocks=3, epsilon=1e-3, delta=DELTA
+    )
+    assert made.result["prediction_bounds"] is None
+
+
+def test_levels_have_no_range_of_predictions_and_pay_for_none(fresh: Any) -> None:
+    fresh.execute("CREATE OR REPLACE TABLE booleans AS SELECT * REPLACE (y > 0 AS y) FROM t")
+    made = dpsql.Context(fresh).dp_linear_regression(
+        "booleans", target="y", features=["a", "b"], method="tukey", blocks=3, epsilon=1, delta=DELTA
+    )
+    assert "prediction_bounds" not in made.result
+    [(_, _, epsilon, delta, _, _)] = entries(fresh)
+    assert (epsilon, delta) == (0.95, DELTA)
+
+
+def test_shares_of_tukey_leave_something_for_the_model(fresh: Any) -> None:
+    with pytest.raises(duckdb.Error, match="DPSQL-P051"):
+        fresh.execute(f"FROM {call('tukey', count_share=0.5, range_share=0.5)}").fetchall()
+    assert charges(fresh) == []
 
 
 @pytest.mark.parametrize("layout", ["wide", "long"])

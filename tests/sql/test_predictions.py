@@ -254,6 +254,7 @@ def test_any_number_of_features(con: Any, count: int, monkeypatch: pytest.Monkey
         coef_=np.linspace(-1, 1, count),
         intercept_=0.5,
         feature_bounds_=((-0.25, 0.25),) * count,
+        prediction_bounds_=None,
         vector=None,
         elements=None,
         long=None,

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.noise.discrete import discrete_gaussian, discrete_laplace
+from dpsql.noise.discrete import discrete_gaussian, discrete_laplace, geometric
 from dpsql.testing.distribution import fit, runs_needed
 
 FALSE_ALARM, MISS = 1e-8, 1e-6
@@ -42,6 +42,12 @@ def laplace_cells(scale, width):
     return law
 
 
+def geometric_cells(scale, width):
+    """P(floor(x / width) = cell) of the one-sided law, in closed form."""
+    decay = math.exp(-width / float(scale))
+    return {cell: decay**cell * (1.0 - decay) for cell in range(math.ceil(40 * float(scale) / width) + 2)}
+
+
 def gaussian_cells(sigma, width):
     """P(floor(x / width) = cell) by summation, or by the integral where single integers do not matter."""
     reach = math.ceil(9 * float(sigma) / width) + 2
@@ -56,12 +62,15 @@ def gaussian_cells(sigma, width):
 
 
 def draw(sampler, spread, width, runs):
-    parameter = spread if sampler is discrete_laplace else spread**2
+    parameter = spread**2 if sampler is discrete_gaussian else spread
     return (sampler(parameter, runs) // width).tolist()
 
 
 @pytest.mark.parametrize(("spread", "width"), CASES)
-@pytest.mark.parametrize(("sampler", "cells"), [(discrete_laplace, laplace_cells), (discrete_gaussian, gaussian_cells)])
+@pytest.mark.parametrize(
+    ("sampler", "cells"),
+    [(discrete_laplace, laplace_cells), (discrete_gaussian, gaussian_cells), (geometric, geometric_cells)],
+)
 def test_law_is_right_and_wrong_scales_are_rejected(sampler, cells, spread, width):
     law = cells(spread, width)
     assert math.fsum(law.values()) == pytest.approx(1.0, abs=1e-9)
@@ -81,10 +90,10 @@ def test_law_at_ten_million_samples(sampler, cells):
     assert fit(draw(sampler, Fraction(5, 2), 1, 10**7), law, false_alarm=FALSE_ALARM).accepted
 
 
-@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian, geometric])
 def test_low_bits_of_large_noise_are_uniform(sampler):
     """Noise with gaps would show here: the last bits of a wide law are all but uniform."""
-    noise = sampler(Fraction(10**12) if sampler is discrete_laplace else Fraction(10**24), 100_000)
+    noise = sampler(Fraction(10**24) if sampler is discrete_gaussian else Fraction(10**12), 100_000)
     for shift in (0, 4, 8, 12, 16):
         cells = ((noise >> shift) & 15).tolist()
         assert fit(cells, dict.fromkeys(range(16), 1 / 16), false_alarm=FALSE_ALARM).accepted

@@ -11,9 +11,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.kernels.cells import COARSE_CELLS, FINE_CELLS, MagnitudeCounts, coarse_counts
-from dpsql.mechanisms import bounds as module
-from dpsql.mechanisms.bounds import gaussian_bounds, laplace_bounds
+from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts
+from dpsql.mechanisms import prefix_bounds as module
+from dpsql.mechanisms.prefix_bounds import PrefixMatrix, prefix_bounds
 from dpsql.mechanisms.quantile import quantiles
 from support.audits import judge
 from support.laws.quantile import quantile_law
@@ -44,81 +44,44 @@ def test_quantiles(chosen, epsilon, neighbours, rows):
     judge(sampler, lambda at: quantile_law(ROWS, len(COUNTS), epsilon=at, **given), Fraction(epsilon))
 
 
-def noise_of(monkeypatch, draw, width):
-    """Return the noise that a release of bounds added to the counts of `width` columns, coarse and fine apart."""
+def noise_of(monkeypatch, mu, neighbours, rows, width):
+    """Return the noise that bounds of `width` columns add to the products of the counts, in rows, by column."""
     magnitudes = MagnitudeCounts(width)
     magnitudes.add(np.random.default_rng(0).normal(size=(width, 500)))
-    counts, noise = magnitudes.counts, []
-
-    def record(fine, coarse, thresholds):
-        noise.append((fine, coarse))
-        return 0.0, 1.0
-
-    monkeypatch.setattr(module, "interval_from_counts", record)
-    draw(counts)
-    return counts, noise
-
-
-@pytest.mark.parametrize(("neighbours", "rows", "factor"), [("add_remove", 1, 2), ("replace", 3, 12)])
-def test_laplace_noise_of_the_counts(monkeypatch, neighbours, rows, factor):
-    """Half of epsilon each for coarse and fine counts: scale 2 m / epsilon, twice that under replace."""
-
-    def law_of(epsilon):
-        decay = math.exp(-epsilon / factor)
-        reach = np.arange(-math.ceil(30 * factor / epsilon), math.ceil(30 * factor / epsilon) + 1)
-        return dict(zip(reach.tolist(), ((1 - decay) / (1 + decay) * decay ** abs(reach)).tolist(), strict=True))
-
-    def sampler(epsilon, runs):
-        found = []
-        while len(found) < runs:
-            counts, [(fine, coarse)] = noise_of(
-                monkeypatch,
-                lambda counts: laplace_bounds(
-                    counts[0], epsilon=epsilon, neighbours=neighbours, max_rows_per_unit=rows
-                ),
-                1,
-            )
-            # As many of each, so that either would show.
-            found += (coarse - coarse_counts(counts[0])).tolist()
-            found += (fine - counts[0])[:COARSE_CELLS].tolist()
-        return found
-
-    judge(sampler, law_of, Fraction(3))
+    seen = []
+    monkeypatch.setattr(module, "interval_from_sums", lambda sums, *given: seen.append(sums))
+    shares = [Fraction(mu) ** 2 / width] * width
+    prefix_bounds(magnitudes.counts, squared_mus=shares, neighbours=neighbours, max_rows_per_unit=rows)
+    column = PrefixMatrix.of(FINE_CELLS).coefficients / 2.0**20
+    size = 1 << (2 * FINE_CELLS).bit_length()
+    added = np.diff([sums - np.cumsum(counts) for sums, counts in zip(seen, magnitudes.counts, strict=True)], prepend=0)
+    return np.fft.irfft(np.fft.rfft(added, size) * np.fft.rfft(column, size), size)[:, :FINE_CELLS]
 
 
 @pytest.mark.parametrize(("neighbours", "rows", "width"), [("add_remove", 1, 1), ("replace", 2, 3)])
-def test_gaussian_noise_of_the_counts(monkeypatch, neighbours, rows, width):
-    """Standard deviation ``m sqrt(2 width) / mu`` rows, ``m sqrt(4 width) / mu`` under replace; in eighths of it."""
-    sensitivity = rows * math.sqrt(2 * width * (2 if neighbours == "replace" else 1))
+def test_noise_of_the_prefix_sums(monkeypatch, neighbours, rows, width):
+    """Of each product: ``m sqrt(width) / mu`` times the norm of a column, sqrt(2) times that under replace."""
+    norm = math.sqrt(sum((math.comb(2 * k, k) / 4**k) ** 2 for k in range(500)))
+    norm = math.sqrt(norm**2 + math.log(FINE_CELLS / 500) / math.pi)  # the rest is about 1 / (pi k)
+    right = rows * norm * math.sqrt(width * (2 if neighbours == "replace" else 1))
     edges = np.arange(-48, 49) / 8
 
     def law_of(mu):
         """Share of each eighth of the right standard deviation; the noise has 1 / mu of it."""
         below = [0.5 * math.erfc(-edge * float(mu) / math.sqrt(2)) for edge in edges]
-        shares = np.diff([0.0, *below, 1.0])
-        return dict(enumerate(shares.tolist()))
+        return dict(enumerate(np.diff([0.0, *below, 1.0]).tolist()))
 
     def sampler(mu, runs):
         found = []
         while len(found) < runs:
-            counts, noise = noise_of(
-                monkeypatch,
-                lambda counts: gaussian_bounds(counts, mu=mu, neighbours=neighbours, max_rows_per_unit=rows),
-                width,
-            )
-            for column, (fine, coarse) in zip(counts, noise, strict=True):
-                unit = 2.0 ** math.ceil(30 - math.log2(sensitivity / float(mu)))  # 2**30 steps or more
-                added = [coarse - coarse_counts(column) * unit, (fine - column * unit)[:COARSE_CELLS]]
-                found += np.searchsorted(edges, np.concatenate(added) / unit / sensitivity).tolist()
+            noise = noise_of(monkeypatch, mu, neighbours, rows, width)
+            found += np.searchsorted(edges, noise.ravel() / right).tolist()
         return found
 
     judge(sampler, law_of, Fraction(1))
 
 
-def test_all_counts_have_their_own_noise(monkeypatch):
-    """No two columns, and no coarse and fine count, share noise."""
-    _, noise = noise_of(monkeypatch, lambda counts: gaussian_bounds(counts, mu=Fraction(1), neighbours="add_remove"), 4)
-    every = np.concatenate([np.concatenate(pair) for pair in noise])
-    assert len(every) == 4 * (COARSE_CELLS + FINE_CELLS)
-    # 20 thousand draws of noise with a standard deviation of 3 million steps.
-    assert len(np.unique(every)) > 0.99 * len(every)
+def test_all_products_have_their_own_noise(monkeypatch):
+    """No two columns, and no two cells, share noise."""
+    every = noise_of(monkeypatch, Fraction(1), "add_remove", 1, 4).round(6)
+    assert len(np.unique(every)) > 0.99 * every.size

@@ -204,8 +204,8 @@ target : required
     Name of the target's column: numeric, text or boolean.
 epsilon : required
     Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
-failure : default 0.001
-    Chance, at most, that the interval reaches out to where no row is, between 0 and 1.
+failure : default 0.01
+    Chance, at most, that either claim about a clear interval is false, between 0 and 1.
 by : optional
     {BY}
 keys : default stated by the owner, or by the column's type
@@ -234,7 +234,7 @@ condition : optional
 Returns
 -------
 release : Release
-    ``lower``, ``upper``.
+    ``lower``, ``upper``, ``rows_inside``, ``rows_outside``, ``std_error``, ``verdict``.
 
 Raises
 ------

@@ -21,6 +21,7 @@ from dpsql.contract.events import (
     ExponentialNoise,
     GaussianDP,
     GumbelNoise,
+    IntervalScan,
     ObjectivePerturbation,
     SmoothSensitivity,
     SparseVectorTechnique,
@@ -49,6 +50,7 @@ RECORDS: list[tuple[Event, dict[str, Any]]] = [
         {"mechanism": "canonical_lipschitz", "k": 2, "epsilon": "1", "gamma": "1/2"},
     ),
     (SparseVectorTechnique(THIRD, 4), {"mechanism": "sparse_vector", "epsilon": "1/3", "cutoff": 4}),
+    (IntervalScan(THIRD), {"mechanism": "interval_scan", "epsilon": "1/3"}),
     (ObjectivePerturbation(THIRD), {"mechanism": "objective_perturbation", "epsilon": "1/3"}),
     (SmoothSensitivity(THIRD), {"mechanism": "smooth_sensitivity", "epsilon": "1/3"}),
     (

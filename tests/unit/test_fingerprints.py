@@ -85,7 +85,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_linear_regression",
         {**COLUMNS, **BUDGET, "blocks": 2000, "dataset": "other"},
-        "dcdbcc756610bf01455cc98983ab02150811f317ed98ab6a4fa718a2faa6ff0c",
+        "a17a744792b8f6a59a3f27b022c20494f2c27f785669e2cc4dc0b023db7669ab",
     ),
     (
         "dp_pipeline",
@@ -179,7 +179,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_bounds",
         {"target": "y", "epsilon": 1, "by": "g", "keys": [1], "other": True},
-        "542701b75f385b39389788b28f0236489306ddd6ea4d5f20e89b507b8541a530",
+        "afd0e4d3694cdc2f117c74ce909c0381695adb432ceabadfbe3821b23a0c8c23",
     ),
     (
         "dp_count",

@@ -10,15 +10,11 @@ import pytest
 
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import (
-    COARSE_CELLS,
     FINE_CELLS,
     SUBCELLS,
-    ZERO_COARSE,
     ZERO_FINE,
     GridCounts,
     MagnitudeCounts,
-    coarse_counts,
-    fine_cells_of,
     fine_edges,
     magnitude_cells,
 )
@@ -211,21 +207,6 @@ def test_edges_enclose_their_cells() -> None:
     assert np.array_equal(magnitude_cells(upwards), np.arange(ZERO_FINE + 1, FINE_CELLS))
     assert np.array_equal(magnitude_cells(-upwards), np.arange(ZERO_FINE - 1, -1, -1))
     assert np.array_equal(magnitude_cells(np.nextafter(upwards, 0)), np.arange(ZERO_FINE, FINE_CELLS - 1))
-
-
-def test_coarse_counts_are_sums_of_fine_counts() -> None:
-    fine = np.random.default_rng(3).integers(0, 1000, (3, FINE_CELLS))
-    coarse = coarse_counts(fine)
-    assert coarse.shape == (3, COARSE_CELLS)
-    covered = [cell for number in range(COARSE_CELLS) for cell in fine_cells_of(number)]
-    assert covered == list(range(FINE_CELLS))
-    expected = [[row[list(fine_cells_of(number))].sum() for number in range(COARSE_CELLS)] for row in fine]
-    assert coarse.tolist() == expected
-    assert np.array_equal(coarse_counts(fine[0]), coarse[0])
-    edges = fine_edges()
-    for exponent in (-64, -1, 0, 10, 64):
-        cells = fine_cells_of(ZERO_COARSE + 65 + exponent)
-        assert (edges[cells.start], edges[cells.stop]) == (2.0**exponent, 2.0 ** (exponent + 1))
 
 
 def test_columns_are_counted_on_their_own() -> None:

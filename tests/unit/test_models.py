@@ -68,6 +68,24 @@ def test_features_outside_of_the_bounds_count_as_the_bound() -> None:
     assert model(bounds=None).predict(rows[:3]).tolist() == [-13, 31, -314]
 
 
+def test_predictions_outside_of_their_bounds_are_the_bound() -> None:
+    rows = np.array([[0.5, 5], [5, -1], [-5, 50], [np.nan, 1]])
+    clipped = model(prediction_bounds=[-20.0, 2.5])
+    assert clipped.predict(rows[:3]).tolist() == [-13, 2.5, -20]
+    assert np.isnan(clipped.predict(rows)[3])
+    again = LinearModel.from_json(clipped.to_json())
+    assert again.prediction_bounds_ == (-20, 2.5)
+    assert again.predict(rows[:3]).tolist() == [-13, 2.5, -20]
+
+
+def test_models_of_a_version_without_bounds_of_predictions_have_none() -> None:
+    assert model().prediction_bounds_ is None
+    assert model(prediction_bounds=None).prediction_bounds_ is None
+    record = json.loads(model().to_json())
+    del record["prediction_bounds_"]
+    assert LinearModel.from_json(json.dumps(record)).prediction_bounds_ is None
+
+
 def test_missing_features_give_nan() -> None:
     rows = np.array([[math.nan, 5.0], [0.5, math.nan], [0.5, 5.0]])
     assert np.isnan(model().predict(rows)).tolist() == [True, True, False]

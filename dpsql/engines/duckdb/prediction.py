@@ -72,7 +72,8 @@ def _predicted(model: LinearModel) -> str:
     """Return the columns of a prediction from the linear form, NULL where that is NaN."""
     missing = _is_nan(_SCORE)
     if not isinstance(model, LinearClassifier):
-        return f"CASE WHEN {missing} THEN NULL ELSE {_SCORE} END AS prediction"
+        value = _SCORE if model.prediction_bounds_ is None else _clipped(_SCORE, *model.prediction_bounds_)
+        return f"CASE WHEN {missing} THEN NULL ELSE {value} END AS prediction"
     odds = call("exp", call("-", _SCORE))
     probability = call("/", double(1), plus(double(1), odds))
     negative, positive = map(text, model.class_texts)
@@ -105,12 +106,17 @@ def _term(model: LinearModel, place: int, value: str) -> str:
         )
     pair = None if model.feature_bounds_ is None else model.feature_bounds_[place]
     if pair is not None:
-        low, high = map(double, pair)
-        value = (
-            f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {_is_nan(value)} THEN {value} "
-            f"WHEN {value} < {low} THEN {low} WHEN {value} IS NOT NULL THEN {high} END"
-        )
+        value = _clipped(value, *pair)
     return call("*", coefficient, value)
+
+
+def _clipped(value: str, lower: float, upper: float) -> str:
+    """Return a double clipped to bounds; NaN and NULL stay."""
+    low, high = double(lower), double(upper)
+    return (
+        f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {_is_nan(value)} THEN {value} "
+        f"WHEN {value} < {low} THEN {low} WHEN {value} IS NOT NULL THEN {high} END"
+    )
 
 
 def _is_nan(value: str) -> str:

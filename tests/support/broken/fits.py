@@ -18,7 +18,7 @@ from dpsql.functions.linear_regression import RegressionPlan
 from dpsql.functions.pipeline import SELECTORS
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
-from dpsql.mechanisms import ada_ssp, choices, parts, prefix_bounds, quantile, tukey
+from dpsql.mechanisms import ada_ssp, choices, interval_scan, parts, prefix_bounds, quantile, tukey
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.tukey_budget import row_budget
 from dpsql.noise.entropy import SYSTEM
@@ -46,6 +46,11 @@ def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float] | None]:
     edges = fine_edges()
     filled = [np.flatnonzero(column) for column in found]
     return [(float(edges[cells[0]]), float(edges[cells[-1] + 1])) if len(cells) else (-1.0, 1.0) for cells in filled]
+
+
+def _ends_of_the_data(found: Any, _: Any) -> interval_scan.PrivateInterval:
+    [ends] = _free_bounds([found])
+    return interval_scan.PrivateInterval(ends, int(found.sum()), 0)
 
 
 def _free_quantiles(found: Any, *, at: Sequence[Fraction], **_: Any) -> list[int]:
@@ -91,6 +96,18 @@ def _for_rows(relation: str | None = "add_remove", rows: int | None = None) -> t
 
 def _one_sided_cells(real: Callable[..., int]) -> Callable[..., int]:
     return lambda neighbours, **options: real("add_remove", **options)
+
+
+_scan_scale = vars(interval_scan.IntervalNoise)["scan_scale"].fget
+
+
+def _added_scale(noise: interval_scan.IntervalNoise) -> Fraction:
+    scale: Fraction = _scan_scale(replace(noise, neighbours="add_remove"))
+    return scale
+
+
+def _exact(_: Fraction, size: int, **options: Any) -> Any:
+    return np.zeros(size, dtype=np.int64)
 
 
 def _median_range(_: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
@@ -234,6 +251,15 @@ BROKEN_FITS: dict[str, Fault] = {
         "as above, on the counts of private bounds",
         (prefix_bounds, "squared_l2_sensitivity", _one_sided_cells(counts.squared_l2_sensitivity)),
     ),
+    "one-sided scans": _fit(
+        "as above, on the scans for an interval",
+        (interval_scan.IntervalNoise, "scan_scale", property(_added_scale)),
+    ),
+    "one-sided rows": _fit(
+        "as above, on the rows inside and outside of an interval",
+        (interval_scan, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
+    ),
+    "free rows": _fit("the rows inside and outside have no noise", (interval_scan, "discrete_laplace", _exact)),
     "one-sided sums": _fit(
         "as above, on the sums of metrics", (metrics.MetricsPlan, "sensitivities", property(_one_sided_sums))
     ),
@@ -255,6 +281,7 @@ BROKEN_FITS: dict[str, Fault] = {
         (quantile, "quantiles", _closed_quantiles),
     ),
     "free bounds": _fit("bounds are the ends of the data", (parts, "prefix_bounds", _free_bounds)),
+    "free range": _fit("predictions are clipped to the ends of the data", (parts, "interval_scan", _ends_of_the_data)),
     "free scale": _fit("the target is scaled by its own quartiles", (choices, "tied_quantiles", _free_quantiles)),
     "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
     "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),

@@ -27,7 +27,7 @@ import numpy as np
 
 from dpsql.functions import regression_metrics as metrics
 from dpsql.kernels.cells import FINE_CELLS
-from dpsql.mechanisms import gaussian, prefix_bounds, quantile, standardisation, tukey
+from dpsql.mechanisms import gaussian, interval_scan, prefix_bounds, quantile, standardisation, tukey
 from dpsql.noise import discrete, race
 from dpsql.statistics import votes, xty
 
@@ -44,14 +44,14 @@ class Release:
 
     Attributes
     ----------
-    kind : {'gaussian', 'laplace', 'choice', 'models', 'stray'}
+    kind : {'gaussian', 'laplace', 'choice', 'scan', 'models', 'stray'}
         The mechanism; 'stray' is noise that nothing observed took in.
     role : str
         What is released, such as ``'gram'`` or ``'cells'``.
     statistic : tuple
         Exact integers in the sampler's unit; for 'models' the bytes of every model.
     spread : tuple of Fraction
-        Of each number, the variance ('gaussian') or the scale ('laplace'), 0 for no noise. For 'choice' the coefficient
+        Of each number, the variance ('gaussian') or the scale ('laplace', 'scan'), 0 for no noise. For 'choice' the coefficient
         of the scores and the number of winners, for 'models' epsilon and delta per replaced model.
     answer : object
         What the call goes on with.
@@ -212,6 +212,8 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
     - moments: each feature moves ``(z, z**2 - 1/2)`` by sqrt(5/4), by 2 under replace, where the rows stay as many;
     - cells: m rows in a cell of each column, whose products have the norm of the first column; sqrt(2) times that under
       replace;
+    - an interval: ranks of the start move by 1/2 either way, by 1 under replace; a row beyond it costs 2 / s in a scan, and
+      one that comes for one that leaves 3 / s; rows inside and outside: m, twice that under replace;
     - ranks: see `_quantile_loss`; sums of the metrics: see `_sum_moves`;
     - one model is replaced, two under replace.
     """
@@ -231,6 +233,9 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
     loss.epsilon |= _quantile_loss([one for one in seen.releases if one.role == "rank"], stated)
     sums = iter(_sum_moves(stated))
     selected = 0
+    scans = [float(one.spread[0]) for one in seen.releases if one.kind == "scan"]
+    if scans:
+        loss.add(loss.epsilon, "scan", _share((1 + both) * m, min(scans)))
     for one in seen.releases:
         if one.kind == "gaussian" and one.role in moves:
             exact, rounding = moves[one.role]
@@ -243,6 +248,10 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             loss.add(loss.squared_mu, one.role, _share(moved**2, min(map(float, one.spread))))
         elif one.role == "count":
             loss.add(loss.epsilon, one.role, _share(m, float(one.spread[0])))
+        elif one.role == "rows":
+            loss.add(loss.epsilon, one.role, _share(m * both, float(one.spread[0])))
+        elif one.role == "start":  # scores are in halves of a row
+            loss.add(loss.epsilon, one.role, float(one.spread[0] * one.spread[1]) * 2 * both * m)
         elif one.role == "centre":
             # S + t and S - t add up to 2 S for every row.
             loss.add(loss.epsilon, one.role, _share(2 * _UNIT * m * both, float(one.spread[0])))
@@ -255,7 +264,7 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             selected += 1
         elif one.kind == "models":
             loss.models = _replaced_models(one, both)
-        elif one.role != "rank":
+        elif one.role not in ("rank", "scan"):
             loss.add(loss.epsilon, one.role, math.inf)
     return loss
 
@@ -270,6 +279,7 @@ def pair_loss(first: Observation, second: Observation) -> Loss:
     """
     _require(len(first.releases) == len(second.releases), "the number of releases depends on the table")
     loss = Loss()
+    scans = [0.0, 0.0]
     for one, other in zip(first.releases, second.releases, strict=True):
         _require((one.kind, one.role, one.shift) == (other.kind, other.role, other.shift), "releases differ in kind")
         _require(len(one.statistic) == len(other.statistic), f"the length of the {one.role} depends on the table")
@@ -284,6 +294,13 @@ def pair_loss(first: Observation, second: Observation) -> Loss:
         if one.kind == "models":
             changed = sum(a != b for a, b in zip(one.statistic, other.statistic, strict=True))
             loss.models = _replaced_models(one, changed)
+            continue
+        if one.kind == "scan":  # less is left beyond a cell: 2 / s; more: 1 / s; and the other way round
+            moved = [int(b) - int(a) for a, b in zip(one.statistic, other.statistic, strict=True)]
+            most, least = max(0, *moved, 0), max(0, -min(0, *moved, 0))
+            scans[0] += _share(most + 2 * least, float(one.spread[0]))
+            scans[1] += _share(2 * most + least, float(one.spread[0]))
+            loss.epsilon["scan"] = max(scans)
             continue
         both = zip(one.statistic, other.statistic, one.spread, strict=True)
         pairs = [(int(b) - int(a), spread) for a, b, spread in both if a != b]
@@ -404,7 +421,11 @@ class _Spy:
         return [
             (discrete.discrete_gaussian, self._sampler("gaussian", discrete.discrete_gaussian)),
             (discrete.discrete_laplace, self._sampler("laplace", discrete.discrete_laplace)),
+            (discrete.geometric, self._sampler("scan", discrete.geometric)),
             (race.top_k, self._choice(race.top_k)),
+            (interval_scan.start_cell, self._scoped("start", interval_scan.start_cell)),
+            (interval_scan.stop, self._scan(interval_scan.stop)),
+            (interval_scan.noisy_counts, self._rows(interval_scan.noisy_counts)),
             (quantile.quantiles, self._scoped("rank", quantile.quantiles)),
             (gaussian.gaussian_release, self._matrix(gaussian.gaussian_release)),
             (prefix_bounds.prefix_bounds, self._columns(prefix_bounds.prefix_bounds)),
@@ -448,7 +469,8 @@ class _Spy:
 
     def _scoped(self, role: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **options: Any) -> Any:
-            before, self._scope = self._scope, role
+            before = self._scope
+            self._scope = role if before == "selection" else before
             try:
                 return real(*arguments, **options)
             finally:
@@ -500,6 +522,28 @@ class _Spy:
             return self._scoped("cells", real)(counts, **options)
 
         return bounds
+
+    def _scan(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def stop(counts: Any, *given: Any) -> Any:
+            self.settle("a scan")
+            answer = real(counts, *given)
+            drawn, self._drawn = self._drawn, []
+            _require(all(kind == "scan" for kind, _, _ in drawn), "a scan has noise of another kind")
+            beyond = tuple(int(counts[cell + 1 :].sum()) for cell in range(len(counts)))
+            spread = tuple(scale for _, scale, _ in drawn[:1]) or (Fraction(0),)
+            _require(len({scale for _, scale, _ in drawn}) <= 1, "a scan has noise of two scales")
+            return self._record(Release("scan", "scan", beyond, spread, answer))
+
+        return stop
+
+    def _rows(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(rows: list[int], *given: Any) -> Any:
+            answer = real(rows, *given)
+            [(_, scale, noise)] = self._take(1) or [("", Fraction(0), [0, 0])]
+            statistic = tuple(int(found) - int(by) for found, by in zip(answer, noise, strict=True))
+            return self._record(Release("laplace", "rows", statistic, (scale, scale), answer))
+
+        return counted
 
     def _count(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def blocks(noisy: int, **options: Any) -> Any:

@@ -1,0 +1,73 @@
+"""Private intervals against their exact law; 0.7 and 1.3 times the noise must show.
+
+False-alarm rate 1e-8 per case, rate of missing the wrong scale 1e-6; `runs_needed` sizes the samples.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpsql.mechanisms import interval_scan as module
+from dpsql.mechanisms.interval_scan import IntervalNoise, interval_scan, noisy_counts, stop
+from dpsql.noise.entropy import SYSTEM
+from support.audits import judge
+from support.laws.interval import interval_law, scan_law
+from support.laws.roc import discrete_laplace_law
+
+FAILURE = Fraction(1, 100)
+COUNTS = [3, 9, 1, 6, 4, 2]
+ROWS = [cell for cell, count in enumerate(COUNTS) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("epsilon", "neighbours", "rows"), [(2, "add_remove", 1), (8, "replace", 2)])
+def test_scans(epsilon, neighbours, rows):
+    def sampler(at, runs):
+        counts, noise = np.array(COUNTS), IntervalNoise(at, neighbours, rows, FAILURE)
+        return [stop(counts, noise, SYSTEM) for _ in range(runs)]
+
+    def law_of(at):
+        scale = Fraction(2 if neighbours == "add_remove" else 3) * rows / (Fraction(3, 5) * at)
+        beyond = [sum(COUNTS[cell + 1 :]) for cell in range(len(COUNTS))]
+        return scan_law(beyond, float(scale), math.ceil(3 * scale))
+
+    judge(sampler, law_of, Fraction(epsilon))
+
+
+@pytest.mark.parametrize(("epsilon", "neighbours", "rows"), [(8, "add_remove", 1), (20, "replace", 2)])
+def test_start_and_scans(monkeypatch, epsilon, neighbours, rows):
+    """The ends are seen whether or not the interval is found."""
+    monkeypatch.setattr(IntervalNoise, "found", lambda *_: True)
+    monkeypatch.setattr(module, "fine_interval", lambda first, last: (first, last))
+
+    def sampler(at, runs):
+        counts, noise = np.array(COUNTS), IntervalNoise(at, neighbours, rows, FAILURE)
+        return [interval_scan(counts, noise).ends for _ in range(runs)]
+
+    def law_of(at):
+        law = {}
+        given = {"epsilon": at, "neighbours": neighbours, "max_rows_per_unit": rows}
+        for (_, first, last), chance in interval_law(ROWS, len(COUNTS), **given).items():
+            law[first, last] = law.get((first, last), 0.0) + chance
+        return law
+
+    judge(sampler, law_of, Fraction(epsilon))
+
+
+@pytest.mark.parametrize(("neighbours", "rows"), [("add_remove", 1), ("replace", 3)])
+def test_counts(neighbours, rows):
+    def sampler(at, runs):
+        noise, found = IntervalNoise(at, neighbours, rows, FAILURE), []
+        while len(found) < runs:
+            inside, outside = noisy_counts([7, 2], noise, SYSTEM)
+            found += [inside - 7, outside - 2]
+        return found
+
+    def law_of(at):
+        scale = (2 if neighbours == "replace" else 1) * rows / (0.15 * float(at))
+        return discrete_laplace_law(0, scale, reach=math.ceil(40 * scale))
+
+    judge(sampler, law_of, Fraction(4))

@@ -1,0 +1,179 @@
+"""Private intervals of one column: what they hold, when there are none, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsql.errors import ParameterError
+from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts, fine_edges
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, interval_scan
+from dpsql.released.shapes import INTERVAL
+from dpsql.testing.bits import SeededBits
+from support.laws.quantile import rank_law
+
+SMALLEST, LARGEST = 2.0**-64, 2.0**65
+ROWS = 40_000
+
+
+def counted(values: Any) -> np.ndarray:
+    magnitudes = MagnitudeCounts(1)
+    magnitudes.add(np.asarray(values, dtype=np.float64)[np.newaxis])
+    return magnitudes.counts[0]
+
+
+def noise_of(epsilon: Any = 1, neighbours: str = "add_remove", rows: int = 1, failure: Any = "0.01") -> IntervalNoise:
+    return IntervalNoise(Fraction(epsilon), neighbours, rows, Fraction(failure))
+
+
+GENERATOR = np.random.default_rng(5)
+COLUMNS: dict[str, Any] = {
+    "normal": GENERATOR.normal(size=ROWS),
+    "far": GENERATOR.normal(1e6, 1.0, size=ROWS),
+    "years": GENERATOR.integers(1922, 2012, ROWS),
+    "binary": GENERATOR.integers(0, 2, ROWS),
+    "signs": GENERATOR.choice([-1.0, 1.0], ROWS),
+    "heavy": GENERATOR.standard_cauchy(ROWS),
+    "skewed": -GENERATOR.lognormal(0.0, 3.0, ROWS),
+    "small": GENERATOR.normal(size=ROWS) * 1e-12,
+    "half missing": np.where(GENERATOR.random(ROWS) < 0.5, np.nan, GENERATOR.random(ROWS)),
+    "constant": np.full(ROWS, -7.0),
+    "zeros": np.zeros(ROWS),
+    "infinite": np.full(ROWS, np.inf),
+}
+EXPECTED = {
+    "years": (1920.0, 2048.0),
+    "binary": (0.0, 1.0625),
+    "signs": (-1.0625, 1.0625),
+    "constant": (-7.25, -7.0),
+    "zeros": (-SMALLEST, SMALLEST),
+    "infinite": (LARGEST - 2.0**60, LARGEST),
+}
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_intervals_hold_the_bulk(name: str, neighbours: str) -> None:
+    values = COLUMNS[name]
+    # An end passes an empty cell with a chance of 2.5 %: with these bits none does.
+    drawn = interval_scan(counted(values), noise_of(neighbours=neighbours), source=SeededBits(1))
+    assert drawn.ends is not None
+    known = np.clip(values[~np.isnan(values)], -LARGEST, LARGEST)
+    inside = np.count_nonzero((known >= drawn.ends[0]) & (known <= drawn.ends[1]))
+    assert inside > 0.99 * len(known)
+    # 40 scales of the noise: a chance of 1e-17.
+    assert abs(drawn.inside - inside) < 600
+    assert abs(drawn.outside - (len(known) - inside)) < 600
+    if name in EXPECTED:
+        assert drawn.ends == EXPECTED[name]
+    assert -drawn.ends[0] != math.inf != drawn.ends[1]
+    assert drawn.ends[0] < drawn.ends[1]
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10**6), Fraction(1), Fraction(10**4)])
+@pytest.mark.parametrize("values", [[], [math.nan] * 50])
+def test_no_rows_are_never_found_but_for_the_noise(values: list[float], epsilon: Fraction) -> None:
+    noise = noise_of(epsilon, failure=Fraction(1, 10**9))
+    assert all(interval_scan(counted(values), noise).ends is None for _ in range(5))
+
+
+def test_few_rows_are_undetermined_and_many_are_found() -> None:
+    column = GENERATOR.normal(size=200)
+    # Two noises lift 60 rows by 80 with a chance below 1e-5; they take 60 from 200 with one of 2e-3.
+    assert all(interval_scan(counted(column[:60]), noise_of()).ends is None for _ in range(100))
+    found = sum(interval_scan(counted(column), noise_of()).ends is not None for _ in range(100))
+    assert found >= 90
+
+
+def test_large_epsilon_leaves_one_row_at_either_end() -> None:
+    counts = counted([0.5] * 30 + [-20.0])
+    assert interval_scan(counts, noise_of(1000)) == PrivateInterval((0.5, 0.53125), 30, 1)
+    counts = counted([0.5] * 30 + [-20.0] * 2)
+    assert interval_scan(counts, noise_of(1000)) == PrivateInterval((-21.0, 0.53125), 32, 0)
+
+
+def test_negative_columns_mirror_positive_ones() -> None:
+    values = GENERATOR.lognormal(0, 1, size=10**5)
+    for sign in (1, -1):
+        drawn = interval_scan(counted(sign * values), noise_of(10**5))
+        assert drawn.ends is not None
+        size = sorted(map(abs, drawn.ends))
+        assert size[0] <= np.sort(values)[1] <= np.sort(values)[-2] <= size[1]
+        assert size[0] >= values.min() * 15 / 16
+        assert size[1] <= values.max() * 17 / 16
+        assert abs(drawn.inside + drawn.outside - 10**5) < 3
+
+
+@pytest.mark.parametrize(("epsilon", "failure"), [(1, "0.01"), (1, "0.3"), (5, "0.001")])
+def test_thresholds_are_those_of_the_discrete_law(epsilon: int, failure: str) -> None:
+    noise = noise_of(epsilon, failure=failure)
+    decay = math.exp(-0.15 * epsilon)
+    one = (1 - decay) / (1 + decay) * decay ** np.abs(np.arange(-600, 601))
+    above = np.cumsum(np.convolve(one, one)[::-1])[::-1][1200:]
+    assert above[noise.majority] <= float(failure) < above[noise.majority - 1]
+    both = 2 * np.cumsum(one[::-1])[::-1][600:]
+    assert both[noise.count_reach + 1] <= float(failure) / 2
+    assert noise.count_reach == 0 or both[noise.count_reach] > float(failure) / 2
+
+
+def test_rows_needed() -> None:
+    assert 136 <= noise_of().rows_needed <= 142
+    assert noise_of().rows_needed == noise_of().majority + math.ceil(8 * math.log((FINE_CELLS - 1) / 0.01))
+    assert abs(noise_of("0.1").rows_needed - 1385) < 10
+    assert abs(noise_of(neighbours="replace").rows_needed - 2 * noise_of().rows_needed) <= 4
+    assert abs(noise_of(rows=4).rows_needed - 4 * noise_of().rows_needed) <= 12
+    assert noise_of(failure="0.0001").rows_needed > noise_of().rows_needed
+    assert noise_of().found(140, 0)
+    assert not noise_of().found(1000, 970)
+    assert not noise_of().found(130, 0)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_a_start_beyond_all_rows_is_rare(neighbours: str) -> None:
+    """The second claim at its worst: as many rows as it needs, all in the first cell."""
+    noise = noise_of(neighbours=neighbours)
+    rows = noise.rows_needed - noise.majority
+    coefficient = noise.start_epsilon / (2 if neighbours == "replace" else 1)
+    law = rank_law([0] * rows, 0, FINE_CELLS - 1, Fraction(rows, 2), coefficient)
+    assert 0.008 < 1 - law[0] <= 0.01
+
+
+def test_an_end_in_the_zero_cell_is_zero() -> None:
+    edges = {*fine_edges().tolist(), 0.0}
+    for values in ([0.0] * 400 + [1.0] * 400, [0.0] * 400 + [-1.0] * 400, [5e-324] * 500):
+        drawn = interval_scan(counted(values), noise_of())
+        assert drawn.ends is not None
+        assert set(drawn.ends) <= edges
+        assert 0.0 in drawn.ends or drawn.ends == (-SMALLEST, SMALLEST)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"epsilon": Fraction(0)},
+        {"epsilon": 0.5},
+        {"neighbours": "both"},
+        {"max_rows_per_unit": 0},
+        {"failure": Fraction(0)},
+        {"failure": Fraction(1)},
+        {"failure": 0.5},
+    ],
+)
+def test_what_is_refused(changed: dict[str, Any]) -> None:
+    given: dict[str, Any] = {
+        "epsilon": Fraction(1), "neighbours": "add_remove", "max_rows_per_unit": 1, "failure": Fraction(1, 2),
+    }  # fmt: skip
+    with pytest.raises(ParameterError) as caught:
+        IntervalNoise(**{**given, **changed})
+    assert caught.value.code == "DPSQL-P018"
+
+
+def test_stored_bounds_of_a_version_without_counts_are_still_rows() -> None:
+    old = {"rows_inside": None, "rows_outside": None, "std_error": None, "verdict": "not measured"}
+    assert INTERVAL.rows([1.0, 2.0]) == [{"keys": [], "lower": 1.0, "upper": 2.0, **old}]
+    groups = {"columns": ["g"], "types": ["BIGINT"], "keys": [["7"]], "intervals": [[1.0, 2.0]]}
+    assert INTERVAL.rows(groups) == [{"keys": ["7"], "lower": 1.0, "upper": 2.0, **old}]
