@@ -85,13 +85,13 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_linear_regression",
         {**COLUMNS, **BUDGET, "blocks": 2000, "dataset": "other"},
-        "a17a744792b8f6a59a3f27b022c20494f2c27f785669e2cc4dc0b023db7669ab",
+        "0b1f388a8afee2026b6e54924a8b569e2c982636c14597db0a61553afedd7f72",
     ),
     (
         "dp_pipeline",
         # The share was a default when this was recorded.
         {**COLUMNS, **BUDGET, "k": 1, "selection_share": 0.05, "n_rows": 10000, "bounds_share": 0.3},
-        "e12107465b8a564f1b3d690d8b27adc378b41cbb1d681db19711ffd364509b87",
+        "c23d1e93dbda4793b5127fedc71037a4aa06f9eeb6dc5cb0bef3b26fc0f0f51c",
     ),
     (
         "dp_naive_bayes",
