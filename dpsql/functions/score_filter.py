@@ -147,6 +147,7 @@ def _scored(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict
         "scores": scored[best].tolist(),
         "std_error": deviation * math.sqrt(_NUMBERS[plan.released]) if linear else None,
         "threshold": applied,
+        "compared": count,
     }
 
 

@@ -18,7 +18,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
-from dpsql.released.results import Curve, Filtered
+from dpsql.released.results import Curve, Ranked
 from dpsql.released.shapes import Rows
 
 if TYPE_CHECKING:
@@ -248,9 +248,9 @@ def _key(value: object) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _scores(result: Filtered, rows: Rows, ax: Axes) -> None:
+def _scores(result: Ranked, rows: Rows, ax: Axes) -> None:
     shown = rows[:_MOST_BARS]
-    error = result["std_error"]
+    error = result.get("std_error")
     values = [row["score"] for row in shown]
     _bars(ax, [row["feature"] for row in shown], values, None if error is None else _BAND * error, "noisy score")
     threshold = result.get("threshold")

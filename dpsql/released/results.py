@@ -10,17 +10,26 @@ from dpsql.contract.json import Json
 Level = bool | float | str
 
 
-class Filtered(TypedDict):
-    """Features that were selected by a score; their scores and the noise in them where these are released."""
+class Ranked(TypedDict):
+    """Features that were selected, by rank; their scores and the noise in them where these are released.
+
+    Releases without scores from before there were verdicts are a list of names. `compared` is how many features there
+    were, `threshold` the score that was asked for, and `verdict` what the call says of every row.
+    """
 
     names: list[str]
-    scores: list[float] | None
-    std_error: float | None
+    scores: NotRequired[list[float] | None]
+    std_error: NotRequired[float | None]
     threshold: NotRequired[float | None]
+    compared: NotRequired[int]
+    verdict: NotRequired[str]
 
 
 class Fitted(TypedDict):
-    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels."""
+    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
+
+    `undetermined` are terms to which the mechanism has no answer.
+    """
 
     kind: str
     method: str
@@ -32,6 +41,7 @@ class Fitted(TypedDict):
     levels: NotRequired[tuple[Level, Level]]
     binary: NotRequired[bool]
     present_above: NotRequired[float | None]
+    undetermined: NotRequired[list[str]]
 
 
 class Curve(TypedDict):
@@ -134,6 +144,9 @@ class RocRow(TypedDict):
     threshold: float
     fpr: float
     tpr: float
+    fpr_std_error: float | None
+    tpr_std_error: float | None
+    verdict: str
 
 
 class PrecisionRow(TypedDict):
@@ -167,3 +180,4 @@ class ConfusionRow(TypedDict):
     recall: float | None
     f1: float | None
     std_error: float
+    verdict: str

@@ -1,4 +1,5 @@
--- dp_kendall(source, target := …, k := …, epsilon := …, …) → TABLE(rank BIGINT, feature VARCHAR)
+-- dp_kendall(source, target := …, k := …, epsilon := …, …)
+--   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_kendall(x, y, …) FROM t.
 -- Needs no bounds: only the order of the values counts. Rank is the round in which a feature was chosen.
 -- guarantee  pure epsilon-DP for the whole call

@@ -1,4 +1,5 @@
--- dp_sis(source, target := …, k := …, epsilon := …, lower := …, upper := …, …) → TABLE(rank BIGINT, feature VARCHAR)
+-- dp_sis(source, target := …, k := …, epsilon := …, lower := …, upper := …, …)
+--   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_sis(x, y, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN count as the middle of the bounds; values outside clip; by rank they tie with every value
