@@ -38,6 +38,7 @@ from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.kernels.fixed_point import affine_maps, quantise
 from dpsql.progress import Progress
+from dpsql.released.selections import selected
 
 
 class _SelectorCall(Protocol):
@@ -56,7 +57,7 @@ class _SelectorCall(Protocol):
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Return the collector of the next pass."""
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
         """Return the draw of the names."""
 
 
@@ -297,7 +298,7 @@ class _Selecting(Pass[Collector]):
         if self._number < self._call.plan.selection.passes:
             return _Selecting(self._call, selection.turn(self.inner, progress), self._number + 1)
         draw = selection.prepare(self.inner, progress)
-        picks, fit = self._call.fit(draw())
+        picks, fit = self._call.fit(selected(draw()))
         return _Fitting(picks, fit.start())
 
 

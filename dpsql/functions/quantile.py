@@ -116,6 +116,11 @@ class QuantilePlan(ColumnPlan):
         out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
+        needed = ranks / min(min(at, 1 - at) for at in map(Fraction, self.quantiles))
+        meaning = "rows from which that error leaves rows on both sides of the outermost quantile"
+        if n_rows is not None and n_rows < needed:
+            meaning += f"; with {n_rows:,} rows the noise may put it beyond all rows"
+        out.append(("rows_needed", math.ceil(needed), meaning))
         return out
 
 

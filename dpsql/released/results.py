@@ -13,8 +13,9 @@ Level = bool | float | str
 class Ranked(TypedDict):
     """Features that were selected, by rank; their scores and the noise in them where these are released.
 
-    Releases without scores from before there were verdicts are a list of names. `compared` is how many features there
-    were, `threshold` the score that was asked for, and `verdict` what the call says of every row.
+    `compared` is how many features there were, `threshold` the score that was asked for, and `verdict` what the call
+    says of every row. A score is clear if it is above `level` by more than `reach`. Releases from before there were
+    verdicts lack these; without scores they are a list of names.
     """
 
     names: list[str]
@@ -23,6 +24,9 @@ class Ranked(TypedDict):
     threshold: NotRequired[float | None]
     compared: NotRequired[int]
     verdict: NotRequired[str]
+    rows: NotRequired[float]
+    level: NotRequired[float]
+    reach: NotRequired[float]
 
 
 class Fitted(TypedDict):

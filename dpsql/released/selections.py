@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import NOT_MEASURED
+from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR
 from dpsql.released.results import Ranked
-from dpsql.released.verdicts import score_verdicts
 
 
 def selected(result: Ranked | Sequence[str]) -> list[str]:
@@ -30,7 +29,7 @@ def ranked_rows(result: Ranked | Sequence[str]) -> list[Mapping[str, Json]]:
 
 def _verdicts(known: Ranked) -> list[str]:
     """Return what is said of each feature."""
-    scores, error, compared = known.get("scores"), known.get("std_error"), known.get("compared")
-    if scores is None or error is None or compared is None:
+    scores, level, reach = known.get("scores"), known.get("level"), known.get("reach")
+    if scores is None or level is None or reach is None:
         return [known.get("verdict", NOT_MEASURED)] * len(known["names"])
-    return score_verdicts(scores, error, known.get("threshold") or 0.0, compared)
+    return [CLEAR if score - reach > level else UNCLEAR for score in scores]

@@ -89,13 +89,12 @@ def coefficient_verdicts(
     ]
 
 
-def score_verdicts(scores: Sequence[float], error: float, level: float, compared: int) -> list[str]:
-    """Return whether each noisy score is above a level, for all features that were compared at once.
+def score_reach(error: float, compared: int) -> float:
+    """Return how far noise moves any of the scores that were compared, but for a chance of 5 %.
 
     A score is one noisy number, or the larger of two, each with noise of that standard deviation.
     """
-    reach = count_reach(error, FAILURE / (2 * max(1, compared)))
-    return [CLEAR if score - reach > level else UNCLEAR for score in scores]
+    return count_reach(error, FAILURE / (2 * max(1, compared)))
 
 
 @lru_cache(maxsize=1024)
