@@ -4,8 +4,8 @@
 `dpsql.functions.selection_certainty`, no data make any feature sure to be selected: every row is `unclear`. Else it is
 `not measured`. The number of rows that were read is never used.
 
-*Paid.* After the selection a share of epsilon releases the scores ``|tau_j|`` of the k features and the number of rows n
-(`dpsql.mechanisms.rank_scores`). If the target is independent of x_j, so that all orders of its values are equally
+*Paid.* After the selection a share of epsilon releases the scores ``|tau_j|`` of the k features and the number n of
+rows (`dpsql.mechanisms.rank_scores`). If the target is independent of x_j, so that all orders of its values are equally
 likely, then ``P(|tau_j| >= x) <= 2 exp(-x**2 / w)`` with
 
 ===========================  ======================  ==================================================
@@ -15,11 +15,11 @@ any                          ``n**2 / (n - 1)``      Hoeffding (1963), U-statist
 two levels, all else NULL    ``(n + 1)**2 / (2 n)``  Serfling (1974), sampling without replacement
 ===========================  ======================  ==================================================
 
-Both w grow with n from n = 2 on. A row is `clear` if ``score - z > sqrt(w(n_up) ln(4 p / beta))``, where z and n_up - n are
-exceeded by noise with a chance of ``beta / (2 (k + 1))`` each. So the chance that any of all p features that are
-independent of the target is `clear` is at most beta: beta / 2 for the p scores, and beta / 2 for the noise. That p
-and not k stands there pays for the selection. This is a claim about chance in the rows, not about noise alone, and holds
-where a missing x_j is independent of the target, too.
+Both w grow with n from n = 2 on. A row is `clear` if ``score - z > sqrt(w(n_up) ln(4 p / beta))``, where noise exceeds z
+with a chance of at most ``beta / (2 (k + 1))``, upwards as downwards, and n_up is the noisy n plus z. So the chance that
+any of all p features that are independent of the target is `clear` is at most beta: beta / 2 for the p scores, and
+beta / 2 for the noise. That p and not k stands there pays for the selection. This is a claim about chance in the rows,
+not about noise alone. It needs that whether x_j is missing is independent of the target, too.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _verdict_share(given: object) -> Fraction | None:
 
 VERDICT_SHARE = Argument(
     "verdict_share",
-    "Share of epsilon, from 0 to below 1, that releases the scores of the selected features and their verdicts. Only for "
-    "rank scores of all rows.",
+    "Share of epsilon, from 0 to below 1, that releases the scores of the selected features, for their verdicts. Only "
+    "for rank scores of all rows.",
     0,
     check=_verdict_share,
     exact=True,

@@ -64,16 +64,16 @@ class RankScoreNoise(Part):
         return relation_of(self.neighbours, self.max_rows_per_unit)
 
     def bits(self, *, two_levels: bool) -> int:
-        """Numbers are released in units of ``2**-bits``, which is public."""
+        """Return b: numbers are released in units of ``2**-b``, which is public."""
         width = self._moved(0, two_levels) / self.epsilon
         return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
 
     def scale(self, *, two_levels: bool) -> Fraction:
-        """Scale of the noise on every number, in that unit."""
+        """Return the scale of the noise on every number, in that unit."""
         return self._moved(self.bits(two_levels=two_levels), two_levels) / self.epsilon
 
     def deviation(self, *, two_levels: bool) -> float:
-        """Standard deviation of the noise on every number."""
+        """Return the standard deviation of the noise on every number."""
         return math.ldexp(laplace_deviation(self.scale(two_levels=two_levels)), -self.bits(two_levels=two_levels))
 
     def reach(self, failure: Fraction, *, two_levels: bool) -> float:
