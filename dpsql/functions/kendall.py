@@ -95,7 +95,7 @@ class KendallPlan(SelectionPlan):
             )
         own = cls._read(given, "mechanism", "split", "verdict_share", "n_rows")
         if own["verdict_share"] is not None and blocks["blocks"] is not None:
-            raise ParameterError("P045", "verdict_share is for scores of all rows, not of blocks. Leave it out.")
+            raise ParameterError("P045", "verdict_share belongs to scores of all rows, without blocks. Leave it out.")
         return {**super()._own(given, layout), **own, **blocks}
 
     def check_features(self, count: int) -> None:

@@ -15,9 +15,9 @@ any                          ``n**2 / (n - 1)``      Hoeffding (1963), U-statist
 two levels, all else NULL    ``(n + 1)**2 / (2 n)``  Serfling (1974), sampling without replacement
 ===========================  ======================  ==================================================
 
-Both w grow with n from n = 2 on. A row is `clear` if ``score - z > sqrt(w(n_up) ln(4 p / beta))``, where noise exceeds z
-with a chance of at most ``beta / (2 (k + 1))``, upwards as downwards, and n_up is the noisy n plus z. So the chance that
-any of all p features that are independent of the target is `clear` is at most beta: beta / 2 for the p scores, and
+Both w grow with n from n = 2 on. A row is `clear` if ``score - z > sqrt(w(n_up) ln(4 p / beta))``, where noise exceeds
+z with a chance of at most ``beta / (2 (k + 1))``, upwards as downwards, and n_up is the noisy n plus z. So the chance
+that any of all p features that are independent of the target is `clear` is at most beta: beta / 2 for the p scores, and
 beta / 2 for the noise. That p and not k stands there pays for the selection. This is a claim about chance in the rows,
 not about noise alone. It needs that whether x_j is missing is independent of the target, too.
 """

@@ -153,9 +153,7 @@ class SisPlan(SelectionPlan):
         bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given)
         shared = VERDICT_SHARE.read(given)
         if shared is not None and not ranked:
-            raise ParameterError(
-                "P045", "verdict_share is for score := 'rank': covariances have no reference. Leave it out."
-            )
+            raise ParameterError("P045", "verdict_share belongs to score := 'rank'. Leave it out.")
         return {
             **super()._own(given, layout),
             **bounds,
