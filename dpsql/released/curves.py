@@ -258,7 +258,8 @@ def rate_errors(curve: RocCounts) -> tuple[Doubles, Doubles]:
     found = []
     for rate, total in zip(curve.rates, (part[-1] for part in curve.consistent[::-1]), strict=True):
         variance = np.square(errors) + np.square(rate * errors[-1]) - 2 * rate * shared
-        found.append(np.sqrt(np.maximum(variance, 0.0)) / total if total > 0 else np.full(len(errors), np.inf))
+        with np.errstate(over="ignore"):
+            found.append(np.sqrt(np.maximum(variance, 0.0)) / total if total > 0 else np.full(len(errors), np.inf))
     return found[0], found[1]
 
 
