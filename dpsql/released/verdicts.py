@@ -40,6 +40,8 @@ from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
 # Chance that a row is clear by noise alone, where the call does not say another.
 FAILURE = 0.05
+# Noise of a smaller standard deviation is 0: counts are whole, or noise has many bits.
+_NO_NOISE = 1e-150
 # Rates of Chernoff's bound, as shares of the largest one.
 _RATES = np.linspace(0.02, 0.999, 200)
 
@@ -108,10 +110,11 @@ def count_reach(deviation: float, failure: float) -> float:
     failure : float
         In (0, 1).
     """
-    if deviation == 0:
+    if deviation < _NO_NOISE:
         return 0.0
-    rates = _RATES * math.acosh(1 + deviation**-2)
-    logs = -np.log1p(-(deviation**2) * (np.cosh(rates) - 1))
+    # s**2 (cosh(t) - 1) is 2 (s sinh(t / 2))**2, and 1 at the largest rate.
+    rates = _RATES * 2 * math.asinh(1 / (math.sqrt(2) * deviation))
+    logs = -np.log1p(-2 * np.square(deviation * np.sinh(rates / 2)))
     return float(((math.log(2 / failure) + logs) / rates).min())
 
 
