@@ -57,13 +57,17 @@ def consistent_metrics(sums: Sequence[Range], *, bound: float, half_width: float
     mae = mae.cut(rmse.low**2 / bound, rmse.high)
     if rmse.low > rmse.high or mae.low > mae.high:
         unknown: list[list[Json]] = [[name, None, None, None] for name in ("r2", "rmse", "mae")]
-        return [*unknown, _row("rows", rows.cut(0.0, math.inf))]
+        return [*unknown, _row("rows", Range(*(max(0.0, side) for side in rows)))]
     if mae.value > rmse.value:
         middle = (mae.value + rmse.value) / 2
         mae, rmse = mae._replace(value=middle), rmse._replace(value=middle)
     rmse = rmse._replace(value=max(mae.value, min(rmse.value, math.sqrt(bound * mae.value))))
     metrics = [_row(name, Range(*(half_width * side for side in one))) for name, one in (("rmse", rmse), ("mae", mae))]
-    return [["r2", *_share_explained(sums, count, rmse.value)], *metrics, _row("rows", rows.cut(0.0, math.inf))]
+    return [
+        ["r2", *_share_explained(sums, count, rmse.value)],
+        *metrics,
+        _row("rows", Range(*(max(0.0, side) for side in rows))),
+    ]
 
 
 def _row(name: str, one: Range) -> list[Json]:

@@ -46,7 +46,7 @@ def test_counts_of_nothing(noise: str) -> None:
         keys = list(range(2000))
         for call in (
             f"dp_count('t', by := 'g', keys := {keys}, epsilon := 1{delta})",
-            f"dp_histogram('t', target := 'y', lower := 0, upper := 1, n_bins := 2000, epsilon := 1{delta})",
+            f"dp_histogram('t', target := 'y', lower := 0, upper := 1, n_bins := 1000, epsilon := 1{delta})",
             f"dp_crosstab('t', rows := 'a', columns := 'b', keys := {{'a': {keys[:40]}, 'b': {keys[:40]}}}, epsilon := 1{delta})",
             f"dp_sum('t', target := 'y', lower := -1, upper := 1, by := 'g', keys := {keys}, epsilon := 1{delta})",
         ):
@@ -62,9 +62,10 @@ def test_covariances_and_correlations_of_nothing() -> None:
     with dpsql.connect() as connection:
         connection.execute("CREATE TABLE t AS SELECT i % 2 AS a, (i // 2) % 2 AS b FROM range(400) AS r(i)")
         for function in ("dp_covariance", "dp_correlation"):
+            place = 2 if function == "dp_covariance" else 1
             sql = (
-                f"SELECT list_filter({function}([a, b], n_features := 2, lower := 0, upper := 1, epsilon := 1), "
-                "x -> x.feature_1 != x.feature_2)[1].verdict FROM t, range(150) AS r(copy) GROUP BY copy"
+                f"SELECT {function}([a, b], n_features := 2, lower := 0, upper := 1, epsilon := 1)[{place}].verdict "
+                "FROM t, range(150) AS r(copy) GROUP BY copy"
             )
             share, runs = false_clear(connection, sql)
             assert share < most(runs)
@@ -84,7 +85,7 @@ def test_the_reach_of_counts(deviation: float, failure: float) -> None:
         assert (np.abs(noise) > count_reach(error, failure)).mean() < most(runs, failure)
     normal = RNG.normal(size=runs) * deviation
     assert (np.abs(normal) > count_reach(deviation, failure)).mean() < most(runs, failure)
-    assert (np.abs(normal) > count_reach(deviation, failure) / 3).mean() > most(runs, failure)
+    assert (np.abs(normal) > count_reach(deviation, failure) / 4).mean() > most(runs, failure)
 
 
 def test_the_reach_of_no_noise_and_of_much() -> None:
@@ -157,12 +158,12 @@ def test_features_that_are_independent_of_the_target(two_levels: bool) -> None:
         y = "(hash(copy, i, 'y') % 2 = 0)" if two_levels else "(hash(copy, i, 'y') % 100003)::DOUBLE"
         x = ", ".join(f"(hash(copy, i, {j}) % 100003)::DOUBLE" for j in range(features))
         sql = (
-            f"SELECT list_contains(list_transform(dp_sis([{x}], {y}, n_features := {features}, k := 3, epsilon := 1000, "
-            "score := 'rank', verdict_share := 0.5), r -> r.verdict), 'clear')::VARCHAR "
+            f"SELECT dp_sis([{x}], {y}, n_features := {features}, k := 3, epsilon := 1000, "
+            "score := 'rank', verdict_share := 0.5) "
             f"FROM range({rows}) AS r(i), range({runs}) AS c(copy) GROUP BY copy"
         )
-        found = [word for (word,) in connection.execute(sql).fetchall()]
-    assert found.count("true") / runs < most(runs)
+        found = [any(one["verdict"] == "clear" for one in rows) for (rows,) in connection.execute(sql).fetchall()]
+    assert found.count(True) / runs < most(runs)
 
 
 def test_the_null_of_scores_is_a_bound() -> None:
