@@ -73,8 +73,11 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     shape = FUNCTIONS[function].shape
     rows = shape.entries(result)
     has_scores = shape.name == "ranked" and isinstance(result, Mapping) and result.get("level") is not None
-    judged = rows[1:-1] if shape.name == "roc" else rows  # the ends of a curve have no noise
-    verdicts = judged.field(VERDICT).unique().to_pylist() if VERDICT in shape.columns else []
+    verdicts = (
+        rows[shape.ends : len(rows) - shape.ends].field(VERDICT).unique().to_pylist()
+        if VERDICT in shape.columns
+        else []
+    )
     confidence = result.get("confidence") if isinstance(result, Mapping) else None
     resolution, unit = _RESOLUTIONS.get(shape.name, _nothing)(shape, result)
     needed = None

@@ -45,6 +45,8 @@ class Shape:
         Turns the stored result, JSON values, into tidy rows.
     features : callable or None
         Reads the features that were selected out of the stored result, where the result is a selection.
+    ends : int
+        Rows at either end of a result that have no noise, and so no part in the verdict of a call.
     table : callable or None
         Does the same as `rows` for results of many rows: takes the stored result and the Arrow type of a row, and
         returns an Arrow array.
@@ -54,6 +56,7 @@ class Shape:
     columns: Mapping[str, str]
     rows: Callable[[Any], Rows]
     features: Callable[[Any], list[str]] | None = None
+    ends: int = 0
     table: Callable[[Any, pa.StructType], pa.StructArray] | None = None
 
     @property
@@ -238,7 +241,7 @@ METRICS = Shape(
     "metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"} | _WORD, _metrics
 )
 _RATES = ("threshold", "fpr", "tpr", "fpr_std_error", "tpr_std_error")
-ROC = Shape("roc", dict.fromkeys(_RATES, "DOUBLE") | _WORD, _roc)
+ROC = Shape("roc", dict.fromkeys(_RATES, "DOUBLE") | _WORD, _roc, ends=1)
 AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | _WORD, _area)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 _SHARES = ("accuracy", "precision", "recall", "f1")
