@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,8 @@ class LinearModel:
     vector: str | None
     elements: tuple[int, ...] | None
     long: tuple[str, ...] | None
-    verdicts: tuple[str, ...] | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    verdicts: tuple[str, ...] | None = None
 
     @classmethod
     def read(cls, stored: StoredRelease) -> LinearModel:
