@@ -166,6 +166,14 @@ def test_json_has_the_names_of_scikit_learn() -> None:
     assert record["guarantee"] == "(1, 1e-06)-DP, add_remove of one row"
 
 
+def test_json_carries_the_verdicts_and_does_without() -> None:
+    fitted = model(coefficients=[1.0, 2.0, -3.0], std_errors=[0.1, None, 5.0], undetermined=["b"])
+    assert fitted.verdicts == ("clear", "not measured", "undetermined")
+    assert LinearModel.from_json(fitted.to_json()).verdicts == fitted.verdicts
+    before = {name: value for name, value in json.loads(fitted.to_json()).items() if name != "verdicts"}
+    assert LinearModel.from_json(json.dumps(before)).verdicts is None
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "not JSON", "3", "null", "[]", "{}", '{"model": "tree"}', '{"model": "linear_regression", "coef_": [1]}'],
