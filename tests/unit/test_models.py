@@ -145,6 +145,7 @@ def test_json_round_trip(data: Any, features: list[str], vector: str | None) -> 
     made = model(
         terms=["intercept", *features],
         coefficients=coefficients,
+        std_errors=None,
         bounds=bounds,
         elements=None if vector is None else list(range(d)),
         layout={"kind": "wide" if vector is None else "array", "features": vector or features},
