@@ -27,7 +27,7 @@ from dpsql.functions.selection_certainty import (
     largest_rank_score,
     rounds_certainty,
 )
-from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, scored_record, selection_record
+from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.mechanisms.rank_scores import RankScoreNoise
@@ -184,7 +184,8 @@ class KendallPlan(SelectionPlan):
         ]
         if n_rows is not None:
             out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
-        return out + certainty_quantities(self.certainty(n_features), n_rows)
+        out += certainty_quantities(self.certainty(n_features), n_rows)
+        return out + score_quantities(self.score_part, two_levels=False)
 
     def certainty(self, n_features: int) -> Certainty:
         """Return from how many rows a feature can be sure to be selected.

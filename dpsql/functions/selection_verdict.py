@@ -31,7 +31,7 @@ from fractions import Fraction
 from dpsql.contract.arguments import Argument
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import open_unit_interval, positive_integer
-from dpsql.contract.plan import MOST_ROWS
+from dpsql.contract.plan import MOST_ROWS, Quantity
 from dpsql.contract.verdicts import UNCLEAR
 from dpsql.functions.selection_certainty import Certainty
 from dpsql.mechanisms.rank_scores import NoisyScores, RankScoreNoise
@@ -59,6 +59,14 @@ N_ROWS = Argument(
     "A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear'. It changes no noise.",
     check=lambda given: positive_integer("n_rows", given, hint="Give a public number of rows.", most=MOST_ROWS),
 )
+
+
+def score_quantities(part: RankScoreNoise | None, *, two_levels: bool) -> list[Quantity]:
+    """Return the line of `dp_estimate` about released scores; none without them."""
+    if part is None:
+        return []
+    deviation = part.deviation(two_levels=two_levels)
+    return [("score_std_error", deviation, "standard deviation of the noise on a released score, and on the rows")]
 
 
 def selection_record(

@@ -28,7 +28,7 @@ from dpsql.functions.selection_certainty import (
     largest_rank_score,
     one_shot_certainty,
 )
-from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, scored_record, selection_record
+from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
@@ -274,7 +274,8 @@ class SisPlan(SelectionPlan):
 
     def _certainty_quantities(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         found = self.certainty(n_features)
-        return [] if found is None else certainty_quantities(found, n_rows)
+        scores = score_quantities(self.score_part, two_levels=self.target_levels is not None)
+        return scores if found is None else certainty_quantities(found, n_rows) + scores
 
 
 class SisCall(BoundedCall):

@@ -271,7 +271,9 @@ def test_demo_bounds_cover_the_table() -> None:
 
 def test_the_verdict_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the column of that name alone, wherever it stands; a terminal that wants no colours gets none."""
-    drawing = "│ a       │ verdict │ b │\n│ varchar │ varchar │   │\n│ clear   │ clear   │ 1 │\n│ clear   │ unclear │ 2 │\n"
+    drawing = (
+        "│ a       │ verdict │ b │\n│ varchar │ varchar │   │\n│ clear   │ clear   │ 1 │\n│ clear   │ unclear │ 2 │\n"
+    )
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert coloured(drawing) == drawing.replace("│ clear   │ 1", "│\x1b[32m clear   \x1b[0m│ 1").replace(
         " unclear ", "\x1b[33m unclear \x1b[0m"

@@ -154,6 +154,22 @@ def test_estimates_speak_in_words(function: str, given: dict[str, Any], unit: st
     assert more[f"{unit}_needed"] < rows[f"{unit}_needed"]["value"]
 
 
+@pytest.mark.parametrize(("function", "more"), [("dp_sis", {"score": "rank"}), ("dp_kendall", {})])
+def test_estimates_of_released_scores(function: str, more: dict[str, Any]) -> None:
+    """A share for verdicts leaves less for the selection, and its noise is that of (k c + 1) over its epsilon."""
+    plain, paid = (
+        {
+            one["quantity"]: one["value"]
+            for one in estimate(function, n_features=9, k=2, epsilon=1, verdict_share=share, **more)
+        }
+        for share in (0, 0.5)
+    )
+    assert paid["noise_scale"] == pytest.approx(2 * plain["noise_scale"])  # type: ignore[operator]
+    assert paid["score_std_error"] == pytest.approx(math.sqrt(2) * 4 / 0.5, rel=1e-6)
+    assert "score_std_error" not in plain
+    assert paid["epsilon"] == plain["epsilon"]
+
+
 def test_estimates_of_others() -> None:
     canonical = estimate("dp_sis", n_features=9, k=2, epsilon=1, mechanism="canonical_lipschitz")
     assert not {"rows_needed", "rows_sure"} & {one["quantity"] for one in canonical}
