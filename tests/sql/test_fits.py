@@ -266,7 +266,7 @@ def assert_curve(case: str, rows: list[tuple[Any, ...]], data: Any) -> None:
             rates = [(tp + tn) / len(y), tp / (tp + fp), tp / (tp + fn), 2 * tp / (2 * tp + fp + fn)]
             assert row[1:5] == pytest.approx([tp, fp, fn, tn], abs=1.5)
             assert row[5:-2] == pytest.approx(rates, abs=2e-3)
-            assert 0 <= row[-1] < 0.1
+            assert 0 <= row[-2] < 0.1
 
 
 def assert_right(
