@@ -737,7 +737,7 @@ def counting(con: Any, case: str, epsilon: float) -> list[tuple[Any, ...]]:
         assert [row[0] for row in found] == list(range(1, len(found) + 1))
         assert len({row[1] for row in found}) == len(found)
         assert "private" in case or {row[1] for row in found} <= {"a", "b", "c"}
-        assert all(value is None or math.isfinite(value) for row in found for value in row[2:])
+        assert all(value is None or math.isfinite(value) for row in found for value in row[2:4])
     else:
         assert [row[0] for row in found] == ["intercept", "a", "b", "c"]
         assert all(math.isfinite(row[1]) for row in found)
