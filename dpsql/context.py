@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import duckdb
 
@@ -20,6 +20,7 @@ from dpsql.engines.duckdb.session import FAILED
 from dpsql.errors import InternalError, SourceError, original
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
+from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
@@ -29,7 +30,9 @@ from dpsql.rendering import text as literal
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.contract.json import Json
     from dpsql.ledger.ledger import Ledger
+    from dpsql.ledger.rows import StoredRelease
     from dpsql.released.model import LinearModel
 
 
@@ -318,7 +321,8 @@ class Context:
             ledger_id=sequence,
             replayed=stored is not None,
             replay=again,
-            stored=lambda: self._stored(function, sequence),
+            stored=lambda: self._stored(function, sequence).result,
+            said=lambda: self._said(function, sequence),
         )
 
     def _value(self, function: str, sequence: int, entries: pa.StructArray) -> pa.Table:
@@ -329,7 +333,7 @@ class Context:
         rows = pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
         if not shape.has_keys:
             return rows
-        result = self._stored(function, sequence)
+        result = self._stored(function, sequence).result
         kinds = key_types(result)
         keys = [
             f"{cast(element(KEYS, number + 1), kind)} AS {identifier(name)}"
@@ -342,9 +346,14 @@ class Context:
         finally:
             cursor.close()
 
-    def _stored(self, function: str, sequence: int) -> Any:
+    def _stored(self, function: str, sequence: int) -> StoredRelease:
         """Return what the ledger keeps of a release."""
-        return self.ledger.releases([function], key=sequence)[0].result
+        return self.ledger.releases([function], key=sequence)[0]
+
+    def _said(self, function: str, sequence: int) -> dict[str, Json]:
+        """Return what a release says about its noise."""
+        stored = self._stored(function, sequence)
+        return noise_statement(function, stored.arguments, stored.result)
 
     @takes(DECLARATIONS["dp_protect"])
     def dp_protect(self, dataset: str, **budget: object) -> str:

@@ -235,10 +235,10 @@ def check_against_sql(connection: Any, study: Study) -> None:
     names = [name for name, _ in statistic]
     for center in ("public", "target"):
         rows = call_sql(connection, "dp_sis", study.view.name, **study.arguments, k=5, epsilon=1.0, center=center)
-        if [rank for rank, _ in rows] != [1, 2, 3, 4, 5] or len({name for _, name in rows} & set(names)) != 5:
+        if [rank for rank, *_ in rows] != [1, 2, 3, 4, 5] or len({name for _, name, *_ in rows} & set(names)) != 5:
             raise SystemExit(f"{study.source.name}: dp_sis returned {rows}")
         rows = call_sql(connection, "dp_sis", study.view.name, **study.arguments, k=5, epsilon=1e9, center=center)
-        if [name for _, name in rows] != [names[position] for position in study.limit(center)[:5]]:
+        if [name for _, name, *_ in rows] != [names[position] for position in study.limit(center)[:5]]:
             raise SystemExit(f"{study.source.name}: dp_sis at a huge epsilon is not the top 5 of its statistic")
 
 

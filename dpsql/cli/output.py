@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import shutil
 import sys
 import tempfile
@@ -13,11 +15,14 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli.runner import Result
+from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+VERDICT, _BAR = "verdict", "│"
+_COLOURS = {CLEAR: "green", UNCLEAR: "yellow", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
 FORMATS = ("table", "csv", "json", "parquet")
 _rows_on_a_terminal = 40
 _no_limit = 10**6
@@ -55,10 +60,29 @@ def _show_table(table: pa.Table) -> None:
     with _scratch(table) as connection:
         rows = connection.table("result")
         if sys.stdout.isatty():
-            rows.show(max_width=shutil.get_terminal_size().columns, max_rows=_rows_on_a_terminal)
+            shown = io.StringIO()
+            with contextlib.redirect_stdout(shown):
+                rows.show(max_width=shutil.get_terminal_size().columns, max_rows=_rows_on_a_terminal)
+            click.echo(coloured(shown.getvalue()), nl=False)
         else:
             rows.show(max_width=_no_limit, max_col_width=_no_limit, max_rows=max(1, table.num_rows))
     sys.stdout.flush()
+
+
+def coloured(drawing: str) -> str:
+    """Return a drawn table with the words of its column `verdict` in colours; without them where NO_COLOR is set."""
+    if os.environ.get("NO_COLOR"):
+        return drawing
+    lines, place, width = drawing.split("\n"), 0, 0
+    for number, line in enumerate(lines):
+        cells = line.split(_BAR)
+        words = [cell.strip() for cell in cells]
+        if not place and VERDICT in words:
+            place, width = words.index(VERDICT), len(cells)
+        elif place and len(cells) == width and words[place] in _COLOURS:
+            cells[place] = click.style(cells[place], fg=_COLOURS[words[place]])
+            lines[number] = _BAR.join(cells)
+    return "\n".join(lines)
 
 
 def _copy_to_stdout(table: pa.Table, form: str) -> None:

@@ -142,13 +142,14 @@ def print_ledger(database: str | None, location: str | None, form: str) -> None:
 
 
 def print_release(database: str | None, location: str | None, name: str, dataset: str | None) -> None:
-    """Print the releases of a name, or the one of a number, as JSON.
+    """Print the releases of a name, or the one of a number, as JSON; `noise` is what each says about its noise.
 
     Raises
     ------
     ParameterError
         There is none.
     """
+    from dpsql.functions.noise_statement import noise_statement
     from dpsql.functions.registry import FUNCTIONS
 
     ledger = receipts.open_ledger(database, location)
@@ -161,7 +162,8 @@ def print_release(database: str | None, location: str | None, name: str, dataset
     if not found:
         raise ParameterError("P030", f"nothing was released as {name!r}. dpsql ledger lists what was.")
     for release in found:
-        click.echo(json.dumps(dataclasses.asdict(release), indent=2, ensure_ascii=False))
+        noise = noise_statement(release.function, release.arguments, release.result)
+        click.echo(json.dumps({**dataclasses.asdict(release), "noise": noise}, indent=2, ensure_ascii=False))
 
 
 def verify_ledger(database: str | None, location: str | None, head: str | None) -> bool:

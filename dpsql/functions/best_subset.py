@@ -25,12 +25,14 @@ from dpsql.contract.arguments import (
 )
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Quantity, SelectionPlan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
+from dpsql.functions.selection_verdict import selection_record
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SubsetSelection
 from dpsql.progress import Progress
@@ -188,6 +190,11 @@ class BestSubsetPlan(SelectionPlan):
         ]
         if n_rows is not None:
             out.append(("score_gap_share", gap / n_rows, "that gap as a share of the largest score, n_rows"))
+        loss = scale * log_of_other_subsets(n_features, self.k, 1 - CONFIDENCE)
+        out.append(("score_loss", loss, "most that the best score is below the chosen one's, in 95 % of calls"))
+        if n_rows is not None:
+            meaning = f"with {n_rows:,} rows no loss of R² below this can be excluded, as no variance exceeds 1"
+            out.append(("r2_loss", loss / n_rows, meaning))
         return out
 
 
@@ -210,10 +217,10 @@ class BestSubsetCall(BoundedCall):
         """Return an empty Gram matrix."""
         return Gram(self.maps, intercept=self.plan.intercept)
 
-    def prepare(self, statistic: Gram, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: Gram, progress: Progress) -> Callable[[], Json]:
         """Draw a subset now: search and rejection sampling take too long for the ledger's transaction."""
         names = [self.features[position] for position in draw_subset(self.plan, statistic.total(), progress.tick)]
-        return lambda: names
+        return lambda: selection_record(names, len(self.features))
 
 
 def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], object]) -> tuple[int, ...]:

@@ -73,6 +73,7 @@ _ORDER = (
     "n_bins",
     "null_bin",
     "margins",
+    "verdict_share",
 )
 _PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
 

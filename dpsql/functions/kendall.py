@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -14,13 +14,23 @@ from numpy.typing import NDArray
 from dpsql.contract.arguments import COLUMNS, EPSILON, PROTECTION, TARGET_LEVELS, K, Signature, integer, word
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.parameters import known
 from dpsql.contract.plan import Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
+from dpsql.functions.selection_certainty import (
+    Certainty,
+    certainty_quantities,
+    largest_rank_score,
+    rounds_certainty,
+)
+from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SelectionRounds
+from dpsql.mechanisms.rank_scores import RankScoreNoise
 from dpsql.progress import Progress
 from dpsql.statistics.kendall import exact_utilities, utility_range
 from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable
@@ -43,11 +53,15 @@ class KendallPlan(SelectionPlan):
         How the rounds share epsilon: equally, or such that all rounds have the same noise.
     blocks : int or None
         Number of blocks of rows, from 1 to 1e9. Only pairs within a block are counted. None counts all pairs.
+    verdict_share, n_rows
+        As in ``dp_sis``.
     """
 
     mechanism: str
     split: str
     blocks: int | None
+    verdict_share: Fraction | None = None
+    n_rows: int | None = None
 
     function: ClassVar[str] = "dp_kendall"
     target_needs_bounds: ClassVar[bool] = False
@@ -64,6 +78,8 @@ class KendallPlan(SelectionPlan):
             hint="Give a public number of blocks, or leave it out.",
             table_only=True,
         ),
+        VERDICT_SHARE,
+        N_ROWS,
         *PROTECTION,
     )
     names_after: ClassVar[str | None] = "epsilon"
@@ -77,7 +93,10 @@ class KendallPlan(SelectionPlan):
                 "blocks needs a stored unique id to assign rows by. Give row_id := the name of its column; "
                 "a row number or a position in a file is none.",
             )
-        return {**super()._own(given, layout), **cls._read(given, "mechanism", "split"), **blocks}
+        own = cls._read(given, "mechanism", "split", "verdict_share", "n_rows")
+        if own["verdict_share"] is not None and blocks["blocks"] is not None:
+            raise ParameterError("P045", "verdict_share belongs to scores of all rows, without blocks. Leave it out.")
+        return {**super()._own(given, layout), **own, **blocks}
 
     def check_features(self, count: int) -> None:
         """Check the number of features; with blocks it is limited, because all pairs are held in memory."""
@@ -96,24 +115,40 @@ class KendallPlan(SelectionPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: rounds of report-noisy-max."""
+        """The measurement: rounds of report-noisy-max, and the scores of what they chose if these are released."""
         later = 1 if self.split == "even" else 2  # the range of later rounds is twice the first one's
-        first = self.epsilon / (1 + later * (self.k - 1))
+        whole = self.epsilon * (1 - (self.verdict_share or 0))
+        first = whole / (1 + later * (self.k - 1))
+        scores = () if self.score_part is None else (self.score_part,)
         if self.split == "even" or self.k == 1:
-            return measurement_of(SelectionRounds("rounds", self.mechanism, self.epsilon, self.k))
+            return measurement_of(SelectionRounds("rounds", self.mechanism, whole, self.k), *scores)
         return measurement_of(
             SelectionRounds("first round", self.mechanism, first, 1),
-            SelectionRounds("later rounds", self.mechanism, self.epsilon - first, self.k - 1),
+            SelectionRounds("later rounds", self.mechanism, whole - first, self.k - 1),
+            *scores,
         )
+
+    @cached_property
+    def score_part(self) -> RankScoreNoise | None:
+        """The part that draws the scores of the selected features."""
+        if self.verdict_share is None:
+            return None
+        epsilon = self.epsilon * self.verdict_share
+        return RankScoreNoise("scores", epsilon, self.neighbours, self.max_rows_per_unit, self.k)
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scale of the noise on scores."""
+        return () if self.score_part is None else (self.score_part.scale(two_levels=False),)
 
     @property
     def rounds(self) -> list[SelectionRounds]:
         """The part that draws each round."""
-        return [part for part in self.measurement.leaves for _ in range(part.draws(""))]  # type: ignore[misc]
+        parts = [part for part in self.measurement.leaves if isinstance(part, SelectionRounds)]
+        return [part for part in parts for _ in range(part.draws(""))]
 
     @cached_property
     def round_epsilons(self) -> tuple[Fraction, ...]:
-        """Epsilon of each round; the sum is the plan's epsilon."""
+        """Epsilon of each round; the sum is the plan's epsilon, less a share for scores."""
         return tuple(part.round_epsilon for part in self.rounds)
 
     def ranges(self) -> tuple[Fraction, Fraction]:
@@ -149,7 +184,25 @@ class KendallPlan(SelectionPlan):
         ]
         if n_rows is not None:
             out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
-        return out
+        out += certainty_quantities(self.certainty(n_features), n_rows)
+        return out + score_quantities(self.score_part, two_levels=False)
+
+    def certainty(self, n_features: int) -> Certainty:
+        """Return from how many rows a feature can be sure to be selected.
+
+        With blocks the scores of the blocks add up, so their largest sum is below that of one table.
+        """
+        ranges, epsilons = self.ranges(), (self.round_epsilons[0], self.round_epsilons[-1])
+        first, later = (float(spread / epsilon) for spread, epsilon in zip(ranges, epsilons, strict=True))
+        two_levels = self.target_levels is not None and self.blocks is None
+        return rounds_certainty(
+            noise=self.mechanism,
+            scales=(first, later),
+            k=self.k,
+            count=n_features,
+            largest=partial(largest_rank_score, two_levels=two_levels),
+            others=partial(largest_rank_score, two_levels=False),
+        )
 
 
 class KendallCall(Call):
@@ -162,10 +215,37 @@ class KendallCall(Call):
         width = len(self.features) + 1
         return WholeTable(width) if self.plan.blocks is None else BlockScores(width)
 
-    def prepare(self, statistic: WholeTable | BlockScores, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: WholeTable | BlockScores, progress: Progress) -> Callable[[], Json]:
         """Select one feature per round; the scores of a round depend on the features chosen before."""
-        names = [self.features[position] for position in peel(self.plan, statistic.pairs(progress), progress)]
-        return lambda: names
+        plan, features, pairs = self.plan, self.features, statistic.pairs(progress)
+        chosen = peel(plan, pairs, progress)
+        certainty = None if plan.n_rows is None else plan.certainty(len(features))
+        record = selection_record([features[position] for position in chosen], len(features), certainty, plan.n_rows)
+        if plan.score_part is None:
+            return lambda: record
+        scores = exact_scores(pairs, chosen, progress)
+        rows = int(pairs.sizes.sum())
+        return lambda: draw_scores(plan, scores, rows, record)
+
+
+def exact_scores(pairs: Pairs, chosen: Sequence[int], progress: Callable[[float], None]) -> list[Fraction]:
+    """Return ``|tau_j|`` of the target with some features, over all rows; they are private."""
+    signed = pairs.scores(pairs.features, list(chosen), progress)[0].tolist()
+    return [Fraction(abs(score), max(1, int(pairs.sizes.sum()) - 1)) for score in signed]
+
+
+def draw_scores(plan: KendallPlan, scores: Sequence[Fraction], rows: int, record: dict[str, Json]) -> Json:
+    """Draw the scores of the selected features and the number of rows.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at the share of the plan's epsilon, see `RankScoreNoise`.
+    - **Sensitivity**: that of any target, because a third value stands between its two levels here.
+    """
+    part: RankScoreNoise = plan.measurement["scores"]
+    drawn = part.draw(scores, rows, two_levels=False)
+    compared = record["compared"]
+    return scored_record(record, part, drawn, known(int, compared), two_levels=False)
 
 
 class Round(Protocol):

@@ -43,6 +43,7 @@ from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.kernels.fixed_point import affine_maps, quantise
 from dpsql.progress import Progress
 from dpsql.released.results import NO_SELECTION
+from dpsql.released.selections import selected
 
 
 class _SelectorCall(Protocol):
@@ -61,7 +62,7 @@ class _SelectorCall(Protocol):
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Return the collector of the next pass."""
 
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
         """Return the draw of the names."""
 
 
@@ -352,7 +353,7 @@ class _Selecting(Pass[Collector]):
             following = self._selection.turn(self.inner, progress)
             return _Selecting(self._call, self._selection, following, self._number + 1)
         draw = self._selection.prepare(self.inner, progress)
-        return self._call.fit(draw())
+        return self._call.fit(selected(draw()))
 
 
 class _Fitting(Pass[Any]):

@@ -106,17 +106,28 @@ class QuantilePlan(ColumnPlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, as the error of a quantile in ranks (rows)."""
-        spread = rank_utility_range(
-            Fraction(self.quantiles[len(self.quantiles) // 2]),
-            self.neighbours,
-            whole=True,
-            max_rows_per_unit=self.max_rows_per_unit,
-        )
-        ranks = rank_error(self.cells, len(self.quantiles), spread, self.epsilon)
+        ranks = self.ranks
         out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
+        needed = self.rows_needed
+        meaning = "rows from which that error leaves rows on both sides of the outermost quantile"
+        if n_rows is not None and n_rows < needed:
+            meaning += f"; with {n_rows:,} rows the noise may put it beyond all rows"
+        out.append(("rows_needed", needed, meaning))
         return out
+
+    @property
+    def ranks(self) -> float:
+        """Rows that the first quantile drawn is off by, in 95 % of calls."""
+        middle = Fraction(self.quantiles[len(self.quantiles) // 2])
+        spread = rank_utility_range(middle, self.neighbours, whole=True, max_rows_per_unit=self.max_rows_per_unit)
+        return rank_error(self.cells, len(self.quantiles), spread, self.epsilon)
+
+    @property
+    def rows_needed(self) -> int:
+        """Rows from which that error leaves rows on both sides of every quantile."""
+        return math.ceil(self.ranks / float(min(min(at, 1 - at) for at in map(Fraction, self.quantiles))))
 
 
 def read_grid(given: Mapping[str, object]) -> dict[str, object]:

@@ -52,7 +52,6 @@ from dpsql.released.shapes import (
     CORRELATION,
     COVARIANCE,
     CROSSTAB,
-    FILTERED,
     HISTOGRAM,
     INTERVAL,
     METRICS,
@@ -131,7 +130,7 @@ FUNCTIONS: dict[str, Function] = {
         BestSubsetPlan, BestSubsetCall, RANKED, "Select one k-subset privately by its least squares fit."
     ),
     "dp_score_filter": Function(
-        ScoreFilterPlan, ScoreFilterCall, FILTERED, "Find features privately whose counts by label score high."
+        ScoreFilterPlan, ScoreFilterCall, RANKED, "Find features privately whose counts by label score high."
     ),
     "dp_linear_regression": Function(RegressionPlan, RegressionCall, COEFFICIENTS, "Fit a linear model privately."),
     "dp_pipeline": Function(

@@ -49,6 +49,7 @@ from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.parts import SumWithNoise
 from dpsql.progress import Progress
+from dpsql.released.metrics import Range, consistent_metrics
 from dpsql.statistics.error_sums import ErrorSums, sensitivities
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
@@ -183,7 +184,7 @@ class MetricsCall(Call):
         return lambda: draw_metrics(plan, sums)
 
 
-def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[str | float | None]]:
+def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Json]]:
     """Draw the sums and derive the metrics; return rows of name, value, and lower and upper end of the interval.
 
     Notes
@@ -194,45 +195,18 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[str | float | 
     - **Assumes**: exact integer sums.
     - **Interval**: all intervals together contain the metrics of these rows, with values clipped to the bounds, with a
       chance of at least 95 %: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %.
-      They do not account for sampling error.
+      They do not account for sampling error. Metrics do not contradict each other; see `dpsql.released.metrics`.
     """
     noisy = [_noisy(part, total) for part, total in zip(plan.sums, sums, strict=True)]
     units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
-    middle = [value / unit for (value, _), unit in zip(noisy, units, strict=True)]
-    reach = [by / unit for (_, by), unit in zip(noisy, units, strict=True)]
-    low = [value - by for value, by in zip(middle, reach, strict=True)]
-    high = [value + by for value, by in zip(middle, reach, strict=True)]
-    bound = plan.largest_error / FIXED_POINT_ONE
-    rows, fewest, most = (max(1.0, side[0]) for side in (middle, low, high))
-    forms: tuple[tuple[str, int, int, Callable[[float], float]], ...] = (
-        ("rmse", 3, 2, math.sqrt),
-        ("mae", 4, 1, float),
-    )
-    drawn: list[list[str | float | None]] = [["r2", *_share_explained(middle, low, high, (rows, fewest, most))]]
-    for name, at, power, form in forms:
-        pairs = ((middle[at], rows), (low[at], most), (high[at], fewest))
-        means = [plan.half_width * form(min(bound**power, max(0.0, total / count))) for total, count in pairs]
-        drawn.append([name, *means])
-    return [*drawn, ["rows", max(0.0, middle[0]), max(0.0, low[0]), max(0.0, high[0])]]
+    box = [
+        Range(value / unit, (value - by) / unit, (value + by) / unit)
+        for (value, by), unit in zip(noisy, units, strict=True)
+    ]
+    return consistent_metrics(box, bound=plan.largest_error / FIXED_POINT_ONE, half_width=plan.half_width)
 
 
 def _noisy(part: SumWithNoise, total: int) -> tuple[int, float]:
     """Return a noisy sum and its error bound, which fails with a chance of at most 1 %."""
     reach = 1 + float(part.unit_scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
     return part.draw_sum(total), reach * part.unit + (part.unit - 1)
-
-
-def _share_explained(
-    middle: list[float], low: list[float], high: list[float], rows: tuple[float, float, float]
-) -> tuple[float | None, float | None, float]:
-    """Return R² with its interval; None if the noise hides the variance of the target."""
-    count, fewest, most = rows
-    closest = 0.0 if low[1] <= 0 <= high[1] else min(abs(low[1]), abs(high[1]))
-    farthest = max(abs(low[1]), abs(high[1]))
-    spread = middle[2] - middle[1] ** 2 / count
-    least, largest = low[2] - farthest**2 / fewest, high[2] - closest**2 / most
-    return (
-        1 - max(0.0, middle[3]) / spread if spread > 0 else None,
-        1 - max(0.0, high[3]) / least if least > 0 else None,
-        1 - max(0.0, low[3]) / largest if largest > 0 else 1.0,
-    )

@@ -23,6 +23,7 @@ from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
 from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
+from dpsql.released.verdicts import score_reach
 from dpsql.statistics.feature_counts import exact_scores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 
@@ -141,13 +142,16 @@ def _scored(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict
     else:
         applied = plan.applied_threshold(count)
         best = best[scored[best] >= applied]
-    linear = plan.score != "information_gain"
-    return {
+    result: dict[str, Json] = {
         "names": [names[position] for position in best.tolist()],
         "scores": scored[best].tolist(),
-        "std_error": deviation * math.sqrt(_NUMBERS[plan.released]) if linear else None,
         "threshold": applied,
+        "compared": count,
     }
+    if plan.score == "information_gain":
+        return result
+    error = deviation * math.sqrt(_NUMBERS[plan.released])
+    return result | {"std_error": error, "level": applied or 0.0, "reach": score_reach(error, count)}
 
 
 def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,16 +15,25 @@ from numpy.typing import NDArray
 from dpsql.contract.arguments import BOUNDS, COLUMNS, EPSILON, PROTECTION, K, Signature, share, word
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Quantity, SelectionPlan, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
+from dpsql.functions.selection_certainty import (
+    Certainty,
+    certainty_quantities,
+    largest_rank_score,
+    one_shot_certainty,
+)
+from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
+from dpsql.mechanisms.rank_scores import RankScoreNoise
 from dpsql.progress import Progress
 from dpsql.statistics.rank_scores import RankScores, rank_spread
 from dpsql.statistics.xty import (
@@ -61,6 +70,10 @@ class SisPlan(SelectionPlan):
         How the target is centred.
     center_share : Fraction
         Share of epsilon spent on a private mean of the target, in (0, 1).
+    verdict_share : Fraction or None
+        Share of epsilon spent on the scores of the selected features, in (0, 1); None for none.
+    n_rows : int or None
+        A public number of rows.
     """
 
     lower: Side | None
@@ -70,6 +83,8 @@ class SisPlan(SelectionPlan):
     gamma: Fraction
     center: str
     center_share: Fraction
+    verdict_share: Fraction | None = None
+    n_rows: int | None = None
 
     function: ClassVar[str] = "dp_sis"
     arguments: ClassVar[Signature] = Signature(
@@ -92,6 +107,8 @@ class SisPlan(SelectionPlan):
             0.1,
             hint="0.1 is the usual value.",
         ),
+        VERDICT_SHARE,
+        N_ROWS,
         *PROTECTION,
     )
     names_after: ClassVar[str | None] = "epsilon"
@@ -135,11 +152,15 @@ class SisPlan(SelectionPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         ranked = cls.arguments["score"].read(given) == "rank"
         bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given, or_else=_WITHOUT_BOUNDS)
+        shared = VERDICT_SHARE.read(given)
+        if shared is not None and not ranked:
+            raise ParameterError("P045", "verdict_share belongs to score := 'rank'. Leave it out.")
         return {
             **super()._own(given, layout),
             **bounds,
             "score": "rank" if ranked else None,
-            **cls._read(given, "mechanism", "gamma", "center", "center_share"),
+            **cls._read(given, "mechanism", "gamma", "center", "center_share", "n_rows"),
+            "verdict_share": shared,
         }
 
     @cached_property
@@ -147,15 +168,29 @@ class SisPlan(SelectionPlan):
         """Epsilon spent on the private mean of the target; 0 if the centre is public."""
         return self.epsilon * self.center_share if self.center == "target" else Fraction(0)
 
+    @property
+    def selection_epsilon(self) -> Fraction:
+        """Epsilon spent on the selection."""
+        return self.epsilon * (1 - (self.verdict_share or 0)) - self.center_epsilon
+
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement: the centre, if it is private, and the selection."""
-        rest = self.epsilon - self.center_epsilon
-        selection = OneShotSelection("selection", self.mechanism, rest, self.k, self.gamma)
+        selection = OneShotSelection("selection", self.mechanism, self.selection_epsilon, self.k, self.gamma)
+        if self.score_part is not None:
+            return measurement_of(selection, self.score_part)
         if self.center == "public":
             return measurement_of(selection)
         moved = target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)
         return measurement_of(LaplaceNoise("centre", self.center_epsilon, moved), selection)
+
+    @cached_property
+    def score_part(self) -> RankScoreNoise | None:
+        """The part that draws the scores of the selected features."""
+        if self.verdict_share is None:
+            return None
+        epsilon = self.epsilon * self.verdict_share
+        return RankScoreNoise("scores", epsilon, self.neighbours, self.max_rows_per_unit, self.k)
 
     @property
     def center_scale(self) -> Fraction:
@@ -164,8 +199,9 @@ class SisPlan(SelectionPlan):
         return centre.scale()
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scale of the noise for a private centre."""
-        return (self.center_scale,) if self.center == "target" else ()
+        """Return the scale of the noise for a private centre, and of that on scores."""
+        centre = (self.center_scale,) if self.center == "target" else ()
+        return centre if self.score_part is None else (*centre, self.score_part.scale(two_levels=False))
 
     @property
     def passes(self) -> int:
@@ -183,13 +219,14 @@ class SisPlan(SelectionPlan):
         out = one_shot_noise(
             mechanism=self.mechanism,
             gamma=self.gamma,
-            spread=utility_range(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE**2,
-            epsilon=self.epsilon - self.center_epsilon,
+            spread=self.spread,
+            epsilon=self.selection_epsilon,
             k=self.k,
             count=n_features,
         )
         if n_rows is not None:
             out.append(("score_gap_share", out[-1][1] / n_rows, "that gap as a share of the largest score, n_rows"))
+        out += self._certainty_quantities(n_features, n_rows)
         if self.center == "target":
             out.append(
                 (
@@ -202,15 +239,44 @@ class SisPlan(SelectionPlan):
 
     def _noise_by_rank(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be with scores by rank."""
-        spread = float(rank_spread(self.relation, two_levels=self.target_levels is not None))
         noise = one_shot_noise(
-            mechanism=self.mechanism, gamma=self.gamma, spread=spread, epsilon=self.epsilon, k=self.k, count=n_features
+            mechanism=self.mechanism,
+            gamma=self.gamma,
+            spread=self.spread,
+            epsilon=self.selection_epsilon,
+            k=self.k,
+            count=n_features,
         )
-        first: Quantity = ("score_range", spread, "most that one privacy unit can move two scores apart")
+        first: Quantity = ("score_range", self.spread, "most that one privacy unit can move two scores apart")
         out = [first, *noise[1:]]
         if n_rows is not None:
             out.append(("score_gap_share", 2 * out[-1][1] / n_rows, "that gap as a difference of Kendall's tau"))
-        return out
+        return out + self._certainty_quantities(n_features, n_rows)
+
+    @property
+    def spread(self) -> float:
+        """Range of the scores in the unit of `noise`. Two levels count where the arguments name them."""
+        if self.by_rank:
+            return float(rank_spread(self.relation, two_levels=self.target_levels is not None))
+        return utility_range(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE**2
+
+    def certainty(self, n_features: int) -> Certainty | None:
+        """Return from how many rows a feature can be sure to be selected; None where that is not known."""
+        if self.mechanism == "canonical_lipschitz":
+            return None
+        ranked = partial(largest_rank_score, two_levels=self.target_levels is not None)
+        return one_shot_certainty(
+            noise="exponential" if self.mechanism == "one_shot" else "gumbel",
+            scale=self.k * self.spread / float(self.selection_epsilon),
+            k=self.k,
+            count=n_features,
+            largest=ranked if self.by_rank else float,
+        )
+
+    def _certainty_quantities(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        found = self.certainty(n_features)
+        scores = score_quantities(self.score_part, two_levels=self.target_levels is not None)
+        return scores if found is None else certainty_quantities(found, n_rows) + scores
 
 
 class SisCall(BoundedCall):
@@ -253,13 +319,19 @@ class SisCall(BoundedCall):
         """Return what cells of long rows add to the products of absent cells, in units of ``S**2``; shape (cells,)."""
         return cell_products(self.maps, self.absent, features, values, target)
 
-    def prepare(self, statistic: Integers | CrossProducts | RankScores, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: Integers | CrossProducts | RankScores, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the selection, from ``s_j`` in units of ``S**2`` or from the rows to be ranked."""
+        plan, features = self.plan, self.features
+        certainty = None if plan.n_rows is None else plan.certainty(len(features))
+        record = partial(selection_record, compared=len(features), certainty=certainty, given=plan.n_rows)
         if isinstance(statistic, RankScores):
-            scores, spread = statistic.utilities(self.plan.relation, progress)
-            return lambda: draw_by_rank(self.plan, scores, spread, self.features)
+            scores, spread = statistic.utilities(plan.relation, progress)
+            rows, two_levels = statistic.rows, statistic.two_levels
+            if plan.score_part is None:
+                return lambda: record(draw_by_rank(plan, scores, spread, features))
+            return lambda: draw_with_scores(plan, scores, spread, features, record, rows=rows, two_levels=two_levels)
         utility = np.abs(statistic.total() if isinstance(statistic, CrossProducts) else statistic)
-        return lambda: draw_selection(self.plan, utility, self.features)
+        return lambda: record(draw_selection(plan, utility, features))
 
 
 class CollectedSisCall(SisCall):
@@ -317,6 +389,30 @@ def draw_by_rank(plan: SisPlan, utility: Integers, spread: int, features: Sequen
     - **Does not protect**: running time, which grows with the number of rows.
     """
     return _selected(plan, utility, spread, features)
+
+
+def draw_with_scores(
+    plan: SisPlan,
+    utility: Integers,
+    spread: int,
+    features: Sequence[str],
+    record: Callable[[Sequence[str]], dict[str, Json]],
+    *,
+    rows: int,
+    two_levels: bool,
+) -> Json:
+    """Draw as `draw_by_rank` does, and then the scores of the selected features and the number of rows.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon``: the selection, then `RankScoreNoise` for the features that it chose.
+    """
+    names = draw_by_rank(plan, utility, spread, features)
+    places = {name: place for place, name in enumerate(features)}
+    scores = [Fraction(int(utility[places[name]]), 2 * max(1, rows - 1)) for name in names]
+    part: RankScoreNoise = plan.measurement["scores"]
+    drawn = part.draw(scores, rows, two_levels=two_levels)
+    return scored_record(record(names), part, drawn, len(features), two_levels=two_levels)
 
 
 def _selected(plan: SisPlan, utility: Integers, spread: int, features: Sequence[str]) -> list[str]:

@@ -26,11 +26,14 @@ from dpsql.contract.arguments import (
 )
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
+from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
+from dpsql.functions.selection_certainty import Certainty, certainty_quantities, one_shot_certainty
+from dpsql.functions.selection_verdict import selection_record
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
@@ -172,7 +175,20 @@ class TwoStagePlan(SelectionPlan):
         if blocks is not None:
             gap = next(value for name, value, _ in out if name == "score_gap")
             out.append(("score_gap_share", gap / blocks, "that gap as a share of the largest score, the blocks"))
-        return out
+        found = self.certainty(n_features)
+        return out if found is None else out + certainty_quantities(found, blocks, "blocks")
+
+    def certainty(self, n_features: int) -> Certainty | None:
+        """Return from how many blocks a feature can be sure to be selected; None where that is not known."""
+        if self.mechanism == "canonical_lipschitz":
+            return None
+        return one_shot_certainty(
+            noise="exponential" if self.mechanism == "one_shot" else "gumbel",
+            scale=self.k * utility_range(self.neighbours) / float(self.epsilon - self.count_epsilon),
+            k=self.k,
+            count=n_features,
+            largest=float,
+        )
 
 
 class TwoStageCall(Call):
@@ -184,11 +200,14 @@ class TwoStageCall(Call):
         """Return an empty collection of rows."""
         return KeyedRows(len(self.features))
 
-    def prepare(self, statistic: KeyedRows, progress: Progress) -> Callable[[], list[str]]:
+    def prepare(self, statistic: KeyedRows, progress: Progress) -> Callable[[], Json]:
         """Fit every block and count the votes; return the draw of the selection."""
-        plan = self.plan
+        plan, features = self.plan, self.features
         votes = count_votes(plan, statistic, draw_blocks(plan, statistic.rows), progress)
-        return lambda: [self.features[position] for position in draw_votes(plan, votes)]
+        certainty = plan.certainty(len(features))
+        return lambda: selection_record(
+            [features[position] for position in draw_votes(plan, votes)], len(features), certainty, plan.blocks
+        )
 
 
 def draw_blocks(plan: TwoStagePlan, rows: int) -> int:

@@ -42,7 +42,7 @@ import numpy as np
 from dpsql.contract.events import Event, additive_noise
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
-from dpsql.mechanisms.count_noise import LaplaceCountNoise
+from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.mechanisms.gaussian import counting_unit, gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.statistics.auc import (
@@ -154,7 +154,7 @@ class ConcordanceNoise(Part):
         """Return what the error of T, its rounding included, and that of a count exceed with that chance at most."""
         rounding = math.ldexp(0.5, -self.bits)
         if self.mu is None:
-            scaled, counted = (_laplace_reach(scale, failure) for scale in self.scales)
+            scaled, counted = (laplace_reach(scale, failure) for scale in self.scales)
             return math.ldexp(scaled, -self.bits) + rounding, float(counted)
         # Of discrete noise that is so fine, as of the continuous one: to within a share of 2**-60.
         normal = NormalDist().inv_cdf(1 - float(failure) / 2)
@@ -189,16 +189,3 @@ def _with_gaussian(values: list[int], squared_sensitivity: int, mu: Fraction) ->
 def _gaussian_deviation(squared_sensitivity: int, mu: Fraction) -> float:
     shift, sensitivity = counting_unit(squared_sensitivity, mu**2)
     return math.ldexp(float(sensitivity / mu), -shift)
-
-
-def _laplace_reach(scale: Fraction, failure: Fraction) -> int:
-    """Return the least integer that the size of discrete Laplace noise exceeds with that chance at most.
-
-    Its chance to exceed k is ``2 a**(k + 1) / (1 + a)`` with ``a = exp(-1 / scale)``; doubles propose k.
-    """
-    width, noise = float(scale), LaplaceCountNoise(scale=scale)
-    steps = math.ceil(width * (math.log(2 / failure) - math.log1p(math.exp(-1 / width)))) - 1
-    found = max(0, steps)
-    while 2 * noise.tail(found + 1) > failure:
-        found += 1
-    return found

@@ -132,6 +132,19 @@ class LaplaceCountNoise(CountNoise):
         return total
 
 
+def laplace_reach(scale: Fraction, failure: Fraction) -> int:
+    """Return the least integer that the size of discrete Laplace noise exceeds with that chance at most.
+
+    Its chance to exceed k is ``2 a**(k + 1) / (1 + a)`` with ``a = exp(-1 / scale)``; doubles propose k.
+    """
+    width, noise = float(scale), LaplaceCountNoise(scale=scale)
+    steps = math.ceil(width * (math.log(2 / failure) - math.log1p(math.exp(-1 / width)))) - 1
+    found = max(0, steps)
+    while 2 * noise.tail(found + 1) > failure:
+        found += 1
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class TruncatedCountNoise(CountNoise):
     """Discrete Laplace noise within ``[-bound, bound]``.

@@ -18,6 +18,7 @@ from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.released.moments import Estimated, estimates
 from dpsql.released.results import Groups, groups_record
+from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import (
     Bernstein,
     Block,
@@ -149,9 +150,12 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
     columns: dict[str, pa.Array] = {"keys": key_lists(result["keys"], order % groups)}
     columns["target"] = pa.array(np.repeat([name for name, _, _ in series], groups)[order], type=pa.string())
     columns["aggregate"] = pa.array(np.repeat([name for _, name, _ in series], groups)[order], type=pa.string())
-    for part in ("value", "std_error", "lower", "upper"):
-        values = np.concatenate([getattr(found, part) for _, _, found in series])[order]
-        columns[part] = pa.array(values, mask=np.isnan(values))
+    numbers = {
+        part: np.concatenate([getattr(found, part) for _, _, found in series])[order]
+        for part in ("value", "std_error", "lower", "upper")
+    }
+    columns |= {part: pa.array(values, mask=np.isnan(values)) for part, values in numbers.items()}
+    columns["verdict"] = interval_verdicts(numbers["value"], numbers["lower"], numbers["upper"])
     fields = list(kind)
     return pa.StructArray.from_arrays([columns[field.name].cast(field.type) for field in fields], fields=fields)
 

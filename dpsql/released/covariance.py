@@ -29,6 +29,7 @@ import numpy as np
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.released.results import FeatureMoments
+from dpsql.released.verdicts import interval_verdict
 
 # A correlation needs variances of so many standard deviations of their noise.
 _CLEAR = 2.0
@@ -59,8 +60,9 @@ class MatrixEstimate:
         columns = ("value", "std_error", "lower", "upper")
         numbers = np.stack([getattr(self, column)[first, second] for column in columns], axis=1)
         for i, j, row in zip(first.tolist(), second.tolist(), numbers.tolist(), strict=True):
-            known = (None if number != number else number for number in row)
-            yield {"feature_1": self.names[i], "feature_2": self.names[j], **dict(zip(columns, known, strict=True))}
+            known = dict(zip(columns, (None if number != number else number for number in row), strict=True))
+            verdict = interval_verdict(known["value"], known["lower"], known["upper"])
+            yield {"feature_1": self.names[i], "feature_2": self.names[j], **known, "verdict": verdict}
 
 
 @dataclass(frozen=True)

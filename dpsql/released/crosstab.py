@@ -17,6 +17,7 @@ from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.aggregates import StoredBlock, restored_block, stored_block
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.marginals import entry_weights, estimated_marginal
+from dpsql.released.verdicts import interval_verdict
 from dpsql.statistics.aggregates import LAPLACE
 from dpsql.statistics.marginals import Axes, MarginalCounts
 
@@ -114,14 +115,16 @@ def crosstab_rows(result: Crosstab) -> list[dict[str, object]]:
         name = _name(result, margin.axes)
         lists = [keys if at in margin.axes else [None] for at, keys in enumerate(result["keys"])]
         for keys, count in zip(product(*lists), margin.count.ravel().tolist(), strict=True):
+            lower, upper = max(count - margin.reach, 0.0), count + margin.reach
             rows.append(
                 {
                     "keys": list(keys),
                     "margin": name,
                     "count": count,
                     "std_error": margin.std_error,
-                    "lower": max(count - margin.reach, 0.0),
-                    "upper": count + margin.reach,
+                    "lower": lower,
+                    "upper": upper,
+                    "verdict": interval_verdict(count, lower, upper),
                 }
             )
     return rows

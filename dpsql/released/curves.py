@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike
 
 from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
+from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
 from dpsql.released.results import Bin, ConfusionRow, Curve, PrecisionRow, RocRow
+from dpsql.released.verdicts import FAILURE, count_reach
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,65 @@ def consistent(sums: ArrayLike, std_error: ArrayLike) -> Doubles:
 def roc_rows(result: Curve) -> list[RocRow]:
     """Return the ROC curve of a stored result, as rows of threshold, fpr (false positive rate) and tpr.
 
-    The first row is ``(inf, 0, 0)``, the last one is ``(lower bound, 1, 1)``; thresholds descend, rates do not.
+    The first row is ``(inf, 0, 0)``, the last one is ``(lower bound, 1, 1)``, both without noise; thresholds descend,
+    rates do not. Standard errors are those of `rate_errors`; there are none where noise has left a class without rows.
     """
     curve = RocCounts.from_record(result)
     fpr, tpr = (part.tolist() for part in curve.rates)
-    columns = zip((math.inf, *curve.thresholds), (0.0, *fpr), (0.0, *tpr), strict=True)
-    return [{"threshold": threshold, "fpr": false, "tpr": true} for threshold, false, true in columns]
+    errors = [np.where(np.isfinite(part), part, np.nan).tolist() for part in rate_errors(curve)]
+    false_errors, true_errors = ([0.0, *part[:-1], 0.0] for part in errors)
+    verdicts = rate_verdicts(curve)
+    columns = (
+        (math.inf, *curve.thresholds),
+        (0.0, *fpr),
+        (0.0, *tpr),
+        false_errors,
+        true_errors,
+        (verdicts[-1], *verdicts),
+    )
+    return [
+        {
+            "threshold": threshold,
+            "fpr": false,
+            "tpr": true,
+            "fpr_std_error": _known(false_error),
+            "tpr_std_error": _known(true_error),
+            "verdict": verdict,
+        }
+        for threshold, false, true, false_error, true_error, verdict in zip(*columns, strict=True)
+    ]
+
+
+def rate_verdicts(curve: RocCounts) -> list[str]:
+    """Return at each threshold whether the rates of the two classes differ, whatever the noise was.
+
+    Four noisy counts tell the two rates, and all are within their reach but for a chance of 5 % together. Over that box
+    the rates are in two intervals; it is clear that the rates differ where these have no point in common.
+    """
+    reaches = [count_reach(error, FAILURE / 4) for error in curve.std_error]
+    verdicts = []
+    for positives, negatives, reach in zip(curve.positives, curve.negatives, reaches, strict=True):
+        sides = [
+            _rate_interval(part, total, reach, reaches[-1])
+            for part, total in ((positives, curve.positives[-1]), (negatives, curve.negatives[-1]))
+        ]
+        (least, most), (low, high) = sides
+        verdicts.append(CLEAR if least > high or low > most else UNCLEAR)
+    if not all(part[-1] > 0 for part in curve.consistent):
+        return [UNDETERMINED] * len(verdicts)
+    # From the lower bound on both rates are 1, which is no news of the classes.
+    return [*verdicts[:-1], UNCLEAR]
+
+
+def _rate_interval(part: float, total: float, reach: float, total_reach: float) -> tuple[float, float]:
+    """Return the least and the largest rate in a box of two counts."""
+    fewest, most = total - total_reach, total + total_reach
+    low = max(0.0, part - reach) / most if most > 0 else 0.0
+    return min(1.0, low), min(1.0, max(0.0, part + reach) / fewest) if fewest > 0 else 1.0
+
+
+def _known(error: float) -> float | None:
+    return None if math.isnan(error) else error
 
 
 def precision_recall(result: Curve) -> list[PrecisionRow]:
@@ -165,13 +220,14 @@ def confusion_rows(result: Curve) -> list[ConfusionRow]:
 
     Counts are in rows and not negative; positives have one total at all thresholds, and so have negatives. The
     standard error is that of the noise in the number of positives, or of negatives, from the threshold on. A share of
-    nothing is None.
+    nothing is None. Verdicts are those of `rate_verdicts`.
     """
     curve = RocCounts.from_record(result)
     positives, negatives = (part.tolist() for part in curve.consistent)
     rows: list[ConfusionRow] = []
-    columns = zip(curve.thresholds[:-1], positives[:-1], negatives[:-1], curve.std_error[:-1], strict=True)
-    for threshold, hits, alarms, error in columns:
+    verdicts = rate_verdicts(curve)
+    parts = (curve.thresholds, positives, negatives, curve.std_error, verdicts)
+    for threshold, hits, alarms, error, verdict in list(zip(*parts, strict=True))[:-1]:
         missed, rejected = positives[-1] - hits, negatives[-1] - alarms
         rows.append(
             {
@@ -185,6 +241,7 @@ def confusion_rows(result: Curve) -> list[ConfusionRow]:
                 "recall": _share(hits, positives[-1]),
                 "f1": _share(2 * hits, 2 * hits + alarms + missed),
                 "std_error": error,
+                "verdict": verdict,
             }
         )
     return rows[::-1]
@@ -201,7 +258,8 @@ def rate_errors(curve: RocCounts) -> tuple[Doubles, Doubles]:
     found = []
     for rate, total in zip(curve.rates, (part[-1] for part in curve.consistent[::-1]), strict=True):
         variance = np.square(errors) + np.square(rate * errors[-1]) - 2 * rate * shared
-        found.append(np.sqrt(np.maximum(variance, 0.0)) / total if total > 0 else np.full(len(errors), np.inf))
+        with np.errstate(over="ignore"):
+            found.append(np.sqrt(np.maximum(variance, 0.0)) / total if total > 0 else np.full(len(errors), np.inf))
     return found[0], found[1]
 
 

@@ -29,6 +29,7 @@ from dpsql.released.curves import consistent
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.moments import estimates
 from dpsql.released.results import Groups, groups_record
+from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import COUNT, LAPLACE
 
 _BINS_AT_ONCE = 256
@@ -164,6 +165,7 @@ def histogram_rows(result: Histogram, kind: pa.StructType) -> pa.StructArray:
     }
     for name, part in vars(counts).items():
         columns[name] = pa.array(part.ravel(), mask=np.isnan(part.ravel()))
+    columns["verdict"] = interval_verdicts(counts.count, counts.count_lower, counts.count_upper)
     fields = list(kind)
     return pa.StructArray.from_arrays([columns[field.name].cast(field.type) for field in fields], fields=fields)
 

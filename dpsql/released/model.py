@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from dpsql.arrays import Doubles, Floats
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
 from dpsql.released.results import Fitted, Level
+from dpsql.released.shapes import COEFFICIENTS, VERDICT
 from dpsql.statistics.feature_counts import present_in
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class LinearModel:
         Where the features stand in a vector, from 0; None where the vector holds just them.
     long : tuple of str or None
         Columns of the long rows that it was fitted to: row id, feature and, where there is one, value.
+    verdicts : tuple of str or None
+        The verdict of each term, the intercept first; None for models of JSON from before there were verdicts.
     """
 
     kind: str
@@ -79,6 +82,8 @@ class LinearModel:
     vector: str | None
     elements: tuple[int, ...] | None
     long: tuple[str, ...] | None
+    _: KW_ONLY
+    verdicts: tuple[str, ...] | None = None
 
     @classmethod
     def read(cls, stored: StoredRelease) -> LinearModel:
@@ -131,7 +136,7 @@ class LinearModel:
             record["coef_"] = np.array(record["coef_"], dtype=np.float64)
             record["feature_bounds_"] = _pairs(record["feature_bounds_"])
             record["prediction_bounds_"] = _pair(record.get("prediction_bounds_"))
-            for name in ("feature_names_in_", "elements", "long", "classes_"):
+            for name in ("feature_names_in_", "elements", "long", "classes_", "verdicts"):
                 if record.get(name) is not None:
                     record[name] = tuple(record[name])
             return made(**record)
@@ -397,6 +402,7 @@ def _linear(stored: StoredRelease, result: Fitted, coefficients: Sequence[float]
         vector=layout["features"] if layout["kind"] == "array" else None,
         elements=None if result["elements"] is None else tuple(result["elements"]),
         long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
+        verdicts=tuple(row[VERDICT] for row in COEFFICIENTS.rows(result)),
     )
 
 

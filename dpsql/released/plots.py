@@ -18,8 +18,9 @@ from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
-from dpsql.released.results import Curve, Filtered
-from dpsql.released.shapes import Rows
+from dpsql.released.results import Curve, Ranked
+from dpsql.released.shapes import ROC, VERDICT, Rows
+from dpsql.released.verdicts import whole_verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +60,9 @@ _STYLE: dict[RcKeyType, object] = {
 }
 
 
+_Draw = Callable[["Axes"], None]
+
+
 def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw a release.
 
@@ -90,7 +94,21 @@ def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = N
         raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
     if kind is not None and kind not in known:
         raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
-    return _drawn(known[kind or next(iter(known))], ax)
+    return _drawn(partial(_with_verdict, known[kind or next(iter(known))], _verdict(function, rows)), ax)
+
+
+def _verdict(function: str, rows: Rows) -> str | None:
+    """Return the verdict of the call; None for rows without any."""
+    ends = ROC.ends if function == "dp_roc" else 0
+    judged = [row[VERDICT] for row in rows[ends : len(rows) - ends] if VERDICT in row]
+    return whole_verdict(judged) if judged else None
+
+
+def _with_verdict(draw: _Draw, verdict: str | None, ax: Axes) -> None:
+    """Draw, and name the verdict in the caption."""
+    draw(ax)
+    if verdict is not None:
+        ax.set_title("; ".join(filter(None, [ax.get_title(), f"verdict: {verdict}"])), parse_math=False)
 
 
 def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axes:
@@ -110,9 +128,6 @@ def save(ax: Axes, path: Path) -> None:
         raise ParameterError("P058", f"output must end in .png, .svg or .pdf; got {show(path.name)}.")
     with matplotlib.rc_context(_STYLE):
         figure.savefig(path, dpi=200, bbox_inches="tight")
-
-
-_Draw = Callable[["Axes"], None]
 
 
 def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
@@ -248,9 +263,9 @@ def _key(value: object) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _scores(result: Filtered, rows: Rows, ax: Axes) -> None:
+def _scores(result: Ranked, rows: Rows, ax: Axes) -> None:
     shown = rows[:_MOST_BARS]
-    error = result["std_error"]
+    error = result.get("std_error")
     values = [row["score"] for row in shown]
     _bars(ax, [row["feature"] for row in shown], values, None if error is None else _BAND * error, "noisy score")
     threshold = result.get("threshold")

@@ -41,6 +41,8 @@ class Release:
         For a replay: the original entry of the ledger, and its time.
     stored : callable
         Reads `result` from the ledger.
+    said : callable
+        Reads `noise` off the result.
     """
 
     value: pa.Table
@@ -52,6 +54,7 @@ class Release:
     replayed: bool
     replay: str
     stored: Callable[[], Json] = field(compare=False)
+    said: Callable[[], dict[str, Json]] = field(compare=False)
 
     @property
     def left_out(self) -> str:
@@ -62,6 +65,20 @@ class Release:
     def result(self) -> Any:
         """What the ledger keeps of it, JSON values: the rows' numbers, and what is public about their noise."""
         return self.stored()
+
+    @cached_property
+    def noise(self) -> dict[str, Json]:
+        """What the receipt says about the noise: verdict, claim, confidence, resolution, unit and rows_needed.
+
+        See `dpsql.functions.noise_statement`. It follows from what was released, and costs nothing.
+        """
+        return self.said()
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict of the call; `clear` only if every row is."""
+        found = self.noise["verdict"]
+        return found if isinstance(found, str) else None
 
     def plot(self, kind: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw the release with Matplotlib (``pip install 'dpsql[plot]'``); costs nothing.

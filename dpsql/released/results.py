@@ -10,13 +10,23 @@ from dpsql.contract.json import Json
 Level = bool | float | str
 
 
-class Filtered(TypedDict):
-    """Features that were selected by a score; their scores and the noise in them where these are released."""
+class Ranked(TypedDict):
+    """Features that were selected, by rank; their scores and the noise in them where these are released.
+
+    `compared` is how many features there were, `threshold` the score that was asked for, and `verdict` what the call
+    says of every row. A score is clear if it is above `level` by more than `reach`. Releases from before there were
+    verdicts lack these; without scores they are a list of names.
+    """
 
     names: list[str]
-    scores: list[float] | None
-    std_error: float | None
+    scores: NotRequired[list[float] | None]
+    std_error: NotRequired[float | None]
     threshold: NotRequired[float | None]
+    compared: NotRequired[int]
+    verdict: NotRequired[str]
+    rows: NotRequired[float]
+    level: NotRequired[float]
+    reach: NotRequired[float]
 
 
 # What a pipeline's result says of the selection where all features were fitted.
@@ -155,6 +165,9 @@ class RocRow(TypedDict):
     threshold: float
     fpr: float
     tpr: float
+    fpr_std_error: float | None
+    tpr_std_error: float | None
+    verdict: str
 
 
 class PrecisionRow(TypedDict):
@@ -188,3 +201,4 @@ class ConfusionRow(TypedDict):
     recall: float | None
     f1: float | None
     std_error: float
+    verdict: str

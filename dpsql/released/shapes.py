@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dpsql.contract.verdicts import NOT_MEASURED, UNDETERMINED
 from dpsql.released.results import (
     Area,
     Curve,
     FeatureMoments,
-    Filtered,
     Fitted,
     GroupedQuantiles,
+    Ranked,
     ScaledArea,
 )
 
@@ -23,6 +24,9 @@ Rows = Sequence[Mapping[str, Any]]
 NOT_RELEASED = "not released"
 # The column that holds the key of a group, as a list of texts.
 KEYS = "keys"
+# The last column of every result but an interval: what the row says about its noise.
+VERDICT = "verdict"
+_WORD = {VERDICT: "VARCHAR"}
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Shape:
         Turns the stored result, JSON values, into tidy rows.
     features : callable or None
         Reads the features that were selected out of the stored result, where the result is a selection.
+    ends : int
+        Rows at either end of a result that have no noise, and so no part in the verdict of a call.
     table : callable or None
         Does the same as `rows` for results of many rows: takes the stored result and the Arrow type of a row, and
         returns an Arrow array.
@@ -48,6 +54,7 @@ class Shape:
     columns: Mapping[str, str]
     rows: Callable[[Any], Rows]
     features: Callable[[Any], list[str]] | None = None
+    ends: int = 0
     table: Callable[[Any, pa.StructType], pa.StructArray] | None = None
 
     @property
@@ -87,33 +94,41 @@ class Shape:
         return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in self.columns.items()) + ")"
 
 
-def _ranked(result: Sequence[str]) -> Rows:
-    return [{"rank": position, "feature": name} for position, name in enumerate(result, start=1)]
+def _ranked(result: Ranked | Sequence[str]) -> Rows:
+    from dpsql.released.selections import ranked_rows
+
+    return ranked_rows(result)
 
 
-def _filtered(result: Filtered) -> Rows:
-    scores: Sequence[float | None] = result["scores"] or [None] * len(result["names"])
-    pairs = enumerate(zip(result["names"], scores, strict=True), start=1)
-    error = result["std_error"]
-    return [{"rank": rank, "feature": name, "score": score, "std_error": error} for rank, (name, score) in pairs]
+def _selected(result: Ranked | Sequence[str]) -> list[str]:
+    from dpsql.released.selections import selected
+
+    return selected(result)
 
 
 def _coefficients(result: Fitted) -> Rows:
+    from dpsql.released.verdicts import coefficient_verdicts
+
     if result["coefficients"] is None:
-        return [{"term": NOT_RELEASED, "coefficient": None, "std_error": None}]
+        return [{"term": NOT_RELEASED, "coefficient": None, "std_error": None, VERDICT: UNDETERMINED}]
     errors: Sequence[float | None] = result["std_errors"] or [None] * len(result["terms"])
-    columns = zip(result["terms"], result["coefficients"], errors, strict=True)
-    return [{"term": term, "coefficient": value, "std_error": error} for term, value, error in columns]
+    numbers = result["terms"], result["coefficients"], errors
+    verdicts = coefficient_verdicts(*numbers, result.get("undetermined") or ())
+    names = ("term", "coefficient", "std_error", VERDICT)
+    return [dict(zip(names, row, strict=True)) for row in zip(*numbers, verdicts, strict=True)]
 
 
 def _quantiles(result: Sequence[tuple[float, float]] | GroupedQuantiles) -> Rows:
-    if not isinstance(result, Mapping):
-        return [{KEYS: [], "quantile": quantile, "value": value} for quantile, value in result]
-    groups = zip(_group_keys(result), result["values"], strict=True)
+    if isinstance(result, Mapping):
+        groups = zip(_group_keys(result), result["values"], strict=True)
+        drawn = [
+            (key, at, value) for key, values in groups for at, value in zip(result["quantiles"], values, strict=True)
+        ]
+    else:
+        drawn = [([], at, value) for at, value in result]
     return [
-        {KEYS: key, "quantile": quantile, "value": value}
-        for key, values in groups
-        for quantile, value in zip(result["quantiles"], values, strict=True)
+        {KEYS: key, "quantile": at, "value": value, VERDICT: UNDETERMINED if value is None else NOT_MEASURED}
+        for key, at, value in drawn
     ]
 
 
@@ -134,8 +149,14 @@ def _group_keys(result: Any) -> list[list[str | None]]:
     return [list(key) for key in zip(*result["keys"], strict=True)]
 
 
-def _metrics(result: Sequence[Sequence[str | float | None]]) -> Rows:
-    return [dict(zip(("metric", "value", "lower", "upper"), row, strict=True)) for row in result]
+def _metrics(result: Sequence[tuple[str, float | None, float | None, float | None]]) -> Rows:
+    from dpsql.released.verdicts import interval_verdict
+
+    columns = ("metric", "value", "lower", "upper", VERDICT)
+    return [
+        dict(zip(columns, (name, value, low, high, interval_verdict(value, low, high)), strict=True))
+        for name, value, low, high in result
+    ]
 
 
 def _roc(result: Curve) -> Rows:
@@ -207,46 +228,53 @@ def _correlation(result: FeatureMoments) -> Rows:
     return list(correlation(result).rows(diagonal=False))
 
 
-RANKED = Shape("ranked", {"rank": "BIGINT", "feature": "VARCHAR"}, _ranked, list)
-FILTERED = Shape(
-    "filtered",
-    {"rank": "BIGINT", "feature": "VARCHAR", "score": "DOUBLE", "std_error": "DOUBLE"},
-    _filtered,
-    lambda result: list(result["names"]),
+RANKED = Shape(
+    "ranked",
+    {"rank": "BIGINT", "feature": "VARCHAR", "score": "DOUBLE", "std_error": "DOUBLE"} | _WORD,
+    _ranked,
+    _selected,
 )
-COEFFICIENTS = Shape("coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"}, _coefficients)
-QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"}, _quantiles)
+COEFFICIENTS = Shape(
+    "coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"} | _WORD, _coefficients
+)
+QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"} | _WORD, _quantiles)
 INTERVAL = Shape(
     "interval",
     {KEYS: "VARCHAR[]"}
     | dict.fromkeys(("lower", "upper", "rows_inside", "rows_outside", "std_error"), "DOUBLE")
-    | {"verdict": "VARCHAR"},
+    | _WORD,
     _interval,
 )
-METRICS = Shape("metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"}, _metrics)
-ROC = Shape("roc", dict.fromkeys(("threshold", "fpr", "tpr"), "DOUBLE"), _roc)
-AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | {"verdict": "VARCHAR"}, _area)
+METRICS = Shape(
+    "metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"} | _WORD, _metrics
+)
+_RATES = ("threshold", "fpr", "tpr", "fpr_std_error", "tpr_std_error")
+ROC = Shape("roc", dict.fromkeys(_RATES, "DOUBLE") | _WORD, _roc, ends=1)
+AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | _WORD, _area)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
-_RATES = ("accuracy", "precision", "recall", "f1")
-CONFUSION = Shape("confusion", dict.fromkeys(("threshold", *_COUNTS, *_RATES, "std_error"), "DOUBLE"), _confusion)
+_SHARES = ("accuracy", "precision", "recall", "f1")
+CONFUSION = Shape(
+    "confusion", dict.fromkeys(("threshold", *_COUNTS, *_SHARES, "std_error"), "DOUBLE") | _WORD, _confusion
+)
+_ESTIMATE = dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE") | _WORD
 AGGREGATED = Shape(
     "aggregated",
-    {KEYS: "VARCHAR[]", "target": "VARCHAR", "aggregate": "VARCHAR"}
-    | dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE"),
+    {KEYS: "VARCHAR[]", "target": "VARCHAR", "aggregate": "VARCHAR"} | _ESTIMATE,
     _aggregated_rows,
     table=_aggregated,
 )
-_PAIR = {
-    **dict.fromkeys(("feature_1", "feature_2"), "VARCHAR"),
-    **dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE"),
-}
+_PAIR = dict.fromkeys(("feature_1", "feature_2"), "VARCHAR") | _ESTIMATE
 COVARIANCE = Shape("covariance", _PAIR, _covariance)
 CORRELATION = Shape("correlation", _PAIR, _correlation)
 _BIN = ("lower", "upper", "count", "std_error", "count_lower", "count_upper", "cumulative", "cumulative_std_error")
-HISTOGRAM = Shape("histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE"), _histogram_rows, table=_histogram)
+HISTOGRAM = Shape(
+    "histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE") | _WORD, _histogram_rows, table=_histogram
+)
 CROSSTAB = Shape(
     "crosstab",
-    {KEYS: "VARCHAR[]", "margin": "VARCHAR"} | dict.fromkeys(("count", "std_error", "lower", "upper"), "DOUBLE"),
+    {KEYS: "VARCHAR[]", "margin": "VARCHAR"}
+    | dict.fromkeys(("count", "std_error", "lower", "upper"), "DOUBLE")
+    | _WORD,
     _crosstab,
 )
 SHAPES = (
@@ -254,7 +282,6 @@ SHAPES = (
     HISTOGRAM,
     CROSSTAB,
     RANKED,
-    FILTERED,
     COEFFICIENTS,
     QUANTILES,
     INTERVAL,

@@ -39,6 +39,11 @@ class WholeTable(KeptRows):
     def __init__(self, width: int) -> None:
         self._staged = StagedColumns(width)
 
+    @property
+    def rows(self) -> int:
+        """Number of rows, also after they were ranked."""
+        return self._staged.rows
+
     def zero(self) -> WholeTable:
         """Return an empty collection."""
         return WholeTable(self._staged.width)

@@ -34,10 +34,25 @@ For two levels S is Mann-Whitney's ``2 U - n1 n0``. The area under the curve, wh
 bound: one row moves it by the order of 1 where a level is rare.
 
 A unit of ``max_rows_per_unit`` rows takes that many steps; see `dpsql.statistics.kendall` for units of unequal size.
+
+*Scores that are released.* The scores of k features and the number n of rows, as one vector, move in L1 by at most
+
+==============  ============================  =========================================================
+relation        by one step                   proof
+==============  ============================  =========================================================
+add_remove      ``k c + 1``                   ``|tau|`` moves by at most c, 3/2 or 1, and n by 1
+replace         ``max(2 k, k c + 1)``         a row that stays moves ``|tau|`` by at most 2, n by none;
+                                              one that comes or goes is a step as above
+==============  ============================  =========================================================
+
+and by m times that for a unit of m rows, which is at most m such steps. Here n is private under either relation: a
+condition, or a unit of fewer rows, may change it also where units are replaced. A score is rounded to a multiple of an
+integer's inverse by ``floor(x + 1/2)``, which moves by no more than x does where that is a multiple, too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -52,6 +67,8 @@ from dpsql.statistics.pairs import WholeTable
 
 # Largest spread of the changes of two |tau| by an added row, if the target has two levels.
 _TWO_LEVEL_SPREAD = Fraction(2)
+# Most that an added or removed row moves |tau| by, for any target.
+_MOST_MOVED = Fraction(3, 2)
 
 
 def rank_spread(relation: Relation, *, two_levels: bool) -> Fraction:
@@ -68,6 +85,23 @@ def rank_spread(relation: Relation, *, two_levels: bool) -> Fraction:
     return relation.pick(relation.rows * _TWO_LEVEL_SPREAD, any_target) if two_levels else any_target
 
 
+def released_sensitivity(relation: Relation, k: int, *, two_levels: bool, bits: int) -> int:
+    """Return the L1 sensitivity of k scores and the number of rows, in units of ``2**-bits``.
+
+    Parameters
+    ----------
+    relation : Relation
+    k : int
+    two_levels : bool
+        As for `rank_spread`.
+    bits : int
+        >= 0.
+    """
+    moved = math.ceil(Fraction(1 if two_levels else _MOST_MOVED) * (1 << bits))
+    added = k * moved + (1 << bits)
+    return relation.rows * relation.pick(added, max(2 * k << bits, added))
+
+
 class RankScores(WholeTable):
     """All rows, for the scores ``|tau_j|`` of every feature with the target.
 
@@ -82,21 +116,21 @@ class RankScores(WholeTable):
     def __init__(self, features: int, *, two_levels: bool) -> None:
         super().__init__(features + 1)
         self._features = features
-        self._two_levels = two_levels
+        self.two_levels = two_levels
 
     def zero(self) -> RankScores:
         """Return an empty collection."""
-        return RankScores(self._features, two_levels=self._two_levels)
+        return RankScores(self._features, two_levels=self.two_levels)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows."""
-        if self._two_levels:
+        if self.two_levels:
             target = np.where(np.abs(target) == FIXED_POINT_ONE, target, np.nan)
         super().add(target, features, batch)
 
     def spread(self, relation: Relation) -> Fraction:
         """Return the largest spread of the changes of the scores."""
-        return rank_spread(relation, two_levels=self._two_levels)
+        return rank_spread(relation, two_levels=self.two_levels)
 
     def utilities(self, relation: Relation, progress: Callable[[float], None]) -> tuple[Integers, int]:
         """Return the scores and their range in one unit, ``1 / (2 (n - 1))``, in which both are integers.

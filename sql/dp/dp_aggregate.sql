@@ -1,5 +1,6 @@
 -- dp_aggregate(source, aggregates := ['count', 'avg'], target := […], lower := …, upper := …, by := …, keys := […], epsilon := …, …)
---   → TABLE(the columns of by, target VARCHAR, aggregate VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE)
+--   → TABLE(the columns of by, target VARCHAR, aggregate VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE,
+--     verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_aggregate(y, …) FROM t.
 -- guarantee  pure epsilon-DP for all groups together; with delta (epsilon, delta)-DP
 -- nulls      NULL and NaN are left out; values outside of the bounds clip

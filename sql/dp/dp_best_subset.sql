@@ -1,4 +1,5 @@
--- dp_best_subset(source, target := …, k := …, epsilon := …, lower := …, upper := …, …) → TABLE(rank BIGINT, feature VARCHAR)
+-- dp_best_subset(source, target := …, k := …, epsilon := …, lower := …, upper := …, …)
+--   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_best_subset(x, y, …) FROM t.
 -- One of all k-subsets, likelier the better a least squares fit in a ball of coefficients is. Rank is only the features' order.
 -- guarantee  pure epsilon-DP for the whole call

@@ -1,6 +1,6 @@
 -- dp_confusion(source, label := …, score := …, thresholds := […], epsilon := …, …)
 --   → TABLE(threshold, true_positives, false_positives, false_negatives, true_negatives, accuracy, precision, recall,
---     f1, std_error; all DOUBLE): a row per public threshold, ascending; a score from the threshold on is positive
+--     f1, std_error; all DOUBLE; verdict VARCHAR): a row per public threshold, ascending; a score from the threshold on is positive
 -- PRIVATE: charges epsilon, and delta where one is given, to the dataset's budget each time it is read. Also as an
 -- aggregate: SELECT dp_confusion(y, p, …) FROM t.
 -- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it

@@ -1,5 +1,6 @@
 -- dp_correlation(source, features := […], epsilon := …, delta := …, lower := …, upper := …, …)
---   → TABLE(feature_1 VARCHAR, feature_2 VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE)
+--   → TABLE(feature_1 VARCHAR, feature_2 VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE,
+--     verdict VARCHAR)
 -- PRIVATE: charges epsilon and delta to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_correlation(x, …) FROM t.
 -- One row per pair of different features in their order, each pair once; NULL where the noise hides a variance.
 -- guarantee  (epsilon, delta)-DP for the whole call; pure epsilon-DP without delta, for at most 3 features

@@ -1,5 +1,6 @@
 -- dp_count(source, by := …, keys := […], epsilon := …, …)
---   → TABLE(the columns of by, target VARCHAR, aggregate VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE)
+--   → TABLE(the columns of by, target VARCHAR, aggregate VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE,
+--     verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_count(y, …) FROM t.
 -- guarantee  pure epsilon-DP for all groups together; with delta (epsilon, delta)-DP
 -- nulls      of a target are not counted; NULL is a key where keys has it

@@ -1,5 +1,5 @@
 -- dp_crosstab(source, rows := …, columns := …, keys := {…}, epsilon := …, …)
---   → TABLE(the columns, margin VARCHAR, count DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE)
+--   → TABLE(the columns, margin VARCHAR, count DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read.
 -- A column that a margin adds up over is NULL in it; margin says which it is: 'total', names of columns, or 'cells'.
 -- guarantee  pure epsilon-DP for the whole table; with delta (epsilon, delta)-DP

@@ -1,6 +1,6 @@
 -- dp_histogram(source, target := …, bins := […] or lower := …, upper := …, n_bins := …, by := …, keys := […], epsilon := …, …)
 --   → TABLE(the columns of by, lower DOUBLE, upper DOUBLE, count DOUBLE, std_error DOUBLE, count_lower DOUBLE,
---     count_upper DOUBLE, cumulative DOUBLE, cumulative_std_error DOUBLE)
+--     count_upper DOUBLE, cumulative DOUBLE, cumulative_std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_histogram(y, …) FROM t.
 -- A bin holds the values above lower and up to upper, as DuckDB's histogram does; NULL is an open end.
 -- guarantee  pure epsilon-DP for all groups and bins together; with delta (epsilon, delta)-DP

@@ -1,4 +1,5 @@
--- dp_kendall(source, target := …, k := …, epsilon := …, …) → TABLE(rank BIGINT, feature VARCHAR)
+-- dp_kendall(source, target := …, k := …, epsilon := …, …)
+--   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_kendall(x, y, …) FROM t.
 -- Needs no bounds: only the order of the values counts. Rank is the round in which a feature was chosen.
 -- guarantee  pure epsilon-DP for the whole call
@@ -6,20 +7,22 @@
 -- twin       dpsql/functions/kendall.py
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
-  target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL
+  target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, verdict_share := NULL, n_rows := NULL,
+  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
+  release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_kendall', 'table', dpsql_lineage(source, release), source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       target_levels := target_levels, mechanism := mechanism, split := split, blocks := blocks,
-      neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      value := value, dataset := dataset, release := release, condition := condition)));
+      verdict_share := verdict_share, n_rows := n_rows, neighbours := neighbours, privacy_unit := privacy_unit,
+      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
+      condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, mechanism := NULL,
-  split := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  split := NULL, verdict_share := NULL, n_rows := NULL, neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -28,11 +31,11 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
       'dp_kendall', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
-        target_levels := target_levels, mechanism := mechanism, split := split, neighbours := neighbours,
-        dataset := dataset, release := release)))) IS NOT NULL),
+        target_levels := target_levels, mechanism := mechanism, split := split, verdict_share := verdict_share,
+        n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_kendall', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
-        target_levels := target_levels, mechanism := mechanism, split := split, neighbours := neighbours,
-        dataset := dataset, release := release)))));
+        target_levels := target_levels, mechanism := mechanism, split := split, verdict_share := verdict_share,
+        n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))));

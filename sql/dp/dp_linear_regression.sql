@@ -1,5 +1,5 @@
 -- dp_linear_regression(source, target := …, features := …, epsilon := …, delta := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE)
+--   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges (epsilon, delta) to the dataset's budget each time it is read. Also as an aggregate:
 -- SELECT dp_linear_regression(x, y, …) FROM t.
 -- guarantee  (epsilon, delta)-DP for the whole call, private bounds, scale and count included

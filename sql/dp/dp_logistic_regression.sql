@@ -1,5 +1,5 @@
 -- dp_logistic_regression(source, target := …, features := …, epsilon := …, lower := …, upper := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE): the log odds of the second level, intercept first
+--   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR): the log odds of the second level, intercept first
 -- PRIVATE: charges epsilon, and delta where normal noise is drawn, to the dataset's budget each time it is read. Also
 -- as an aggregate: SELECT dp_logistic_regression(x, y, …) FROM t.
 -- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it

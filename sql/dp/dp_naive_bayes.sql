@@ -1,5 +1,5 @@
 -- dp_naive_bayes(source, target := …, features := …, epsilon := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE): the log odds of the second level, intercept first
+--   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR): the log odds of the second level, intercept first
 -- PRIVATE: charges epsilon, and delta where one is given, to the dataset's budget each time it is read. Also as an
 -- aggregate: SELECT dp_naive_bayes(x, y, …) FROM t.
 -- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it

@@ -1,5 +1,5 @@
 -- dp_pipeline(source, target := …, k := …, epsilon := …, delta := …, selector := …, method := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE)
+--   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges (epsilon, delta) to the dataset's budget each time it is read. Also as an aggregate.
 -- Selects k features, then fits a linear model to them: one budget, one receipt. Without k all of at most 50 features
 -- are fitted.

@@ -1,5 +1,5 @@
 -- dp_quantile(source, target := …, quantiles := [0.25, 0.5, 0.75], epsilon := …, lower := …, upper := …, …)
---   → TABLE(quantile DOUBLE, value DOUBLE)
+--   → TABLE(quantile DOUBLE, value DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_quantile(y, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN are left out; values outside of the bounds clip

@@ -1,5 +1,5 @@
 -- dp_regression_metrics(source, target := …, prediction := …, epsilon := …, lower := …, upper := …, …)
---   → TABLE(metric VARCHAR, value DOUBLE, lower DOUBLE, upper DOUBLE)
+--   → TABLE(metric VARCHAR, value DOUBLE, lower DOUBLE, upper DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate:
 -- SELECT dp_regression_metrics(y, prediction, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call

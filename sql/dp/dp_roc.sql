@@ -1,4 +1,5 @@
--- dp_roc(source, label := …, score := …, epsilon := …, …) → TABLE(threshold DOUBLE, fpr DOUBLE, tpr DOUBLE)
+-- dp_roc(source, label := …, score := …, epsilon := …, …)
+--   → TABLE(threshold DOUBLE, fpr DOUBLE, tpr DOUBLE, fpr_std_error DOUBLE, tpr_std_error DOUBLE, verdict VARCHAR)
 --   from (Infinity, 0, 0) to (lower, 1, 1), thresholds descending; a row is predicted positive from the threshold on
 -- PRIVATE: charges epsilon, and delta where one is given, to the dataset's budget each time it is read. Also as an
 -- aggregate: SELECT dp_roc(y, p, …) FROM t.

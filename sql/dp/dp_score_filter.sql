@@ -1,5 +1,5 @@
 -- dp_score_filter(source, target := …, features := …, threshold := … or k := …, epsilon := …, …)
---   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE): features whose counts by label score high
+--   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR): features whose counts by label score high
 -- PRIVATE: charges epsilon, and delta where one is spent, to the dataset's budget each time it is read. Also as an
 -- aggregate: SELECT dp_score_filter(x, y, …) FROM t.
 -- guarantee  pure epsilon-DP without Gaussian noise and with public names; (epsilon, delta)-DP else
@@ -33,7 +33,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
-  system.main.dpsql_aggregate_filtered(
+  system.main.dpsql_aggregate_ranked(
     system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_score_filter', 'aggregate', NULL, '',
       system.main.struct_pack(

@@ -1,4 +1,5 @@
--- dp_two_stage(source, target := …, k := …, epsilon := …, blocks := …, …) → TABLE(rank BIGINT, feature VARCHAR)
+-- dp_two_stage(source, target := …, k := …, epsilon := …, blocks := …, …)
+--   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_two_stage(x, y, …) FROM t.
 -- A Lasso on each of many blocks of rows votes for its k largest coefficients; most votes win. Needs no bounds.
 -- guarantee  pure epsilon-DP for the whole call

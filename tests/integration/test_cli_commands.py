@@ -206,7 +206,9 @@ def test_show_tells_what_a_release_read_and_gave(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     shown = json.loads(done.stdout)
     assert (shown["dataset"], shown["function"], shown["lineage"]["tables"]) == ("t", "dp_sis", ["t"])
-    assert shown["result"]
+    assert shown["result"]["names"]
+    assert set(shown["noise"]) == {"verdict", "claim", "confidence", "resolution", "unit", "rows_needed"}
+    assert shown["noise"]["verdict"] == "not measured"
     for name in ("nosuch", "1", "3"):
         done = dpsql("show", name, "--db", "x.duckdb", cwd=folder)
         assert (done.returncode, done.stdout) == (1, "")

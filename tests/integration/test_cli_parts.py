@@ -15,6 +15,7 @@ from dpsql.cli.demo import MEASUREMENTS, upper_bounds
 from dpsql.cli.dot_commands import DOT_COMMANDS
 from dpsql.cli.known_names import KnownNames, signature_of
 from dpsql.cli.messages import clean_message
+from dpsql.cli.output import coloured
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell, is_complete
 from dpsql.cli.splitting import is_blank, split, split_all
@@ -266,3 +267,17 @@ def test_demo_bounds_cover_the_table() -> None:
     assert names == given
     assert (table.data >= 0).all()
     assert (table.data <= bounds).all()
+
+
+def test_the_verdict_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the column of that name alone, wherever it stands; a terminal that wants no colours gets none."""
+    drawing = (
+        "│ a       │ verdict │ b │\n│ varchar │ varchar │   │\n│ clear   │ clear   │ 1 │\n│ clear   │ unclear │ 2 │\n"
+    )
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert coloured(drawing) == drawing.replace("│ clear   │ 1", "│\x1b[32m clear   \x1b[0m│ 1").replace(
+        " unclear ", "\x1b[33m unclear \x1b[0m"
+    )
+    assert coloured("│ a │\n│ clear │\n") == "│ a │\n│ clear │\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert coloured(drawing) == drawing

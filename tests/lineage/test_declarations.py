@@ -111,8 +111,12 @@ def test_keys_are_the_levels_of_columns(con: Any) -> None:
         con, "dp_protect('patients', epsilon := 10, target_upper := 1, target_lower := 0, keys := {LABEL: ['n', 'y']})"
     )
     assert "keys {'label': ['n', 'y']}" in text
-    assert con.execute(f"FROM dp_sis('labelled', target := 'Label', {fit})").fetchall() == [(1, "a")]
-    assert con.execute(f"FROM dp_sis('labelled', target := 'y', {fit})").fetchall() == [(1, "a")]  # by its bounds
+    assert con.execute(f"FROM dp_sis('labelled', target := 'Label', {fit})").fetchall() == [
+        (1, "a", None, None, "not measured")
+    ]
+    assert con.execute(f"FROM dp_sis('labelled', target := 'y', {fit})").fetchall() == [
+        (1, "a", None, None, "not measured")
+    ]  # by its bounds
     for keys in (
         "'label'",
         "{label: 'n'}",
@@ -131,7 +135,7 @@ def test_public_tables_stated_with_the_budget(con: Any) -> None:
         refused(con, f"SELECT dp_protect('patients', epsilon := 10, public := {public})", code)
     assert len(ledger_of(con).entries()) == before
     assert say(con, "dp_protect('patients', epsilon := 10, public := ['main.airports'])").endswith("; public airports")
-    assert con.execute(f"FROM dp_sis('airports', {FIT})").fetchall() == [(1, "a")]
+    assert con.execute(f"FROM dp_sis('airports', {FIT})").fetchall() == [(1, "a", None, None, "not measured")]
     assert dpsql.Context(con).dp_protect("visits", epsilon=1, public=["airports"]).endswith("; public airports")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.statistics.rank_scores import RankScores, rank_spread
+from dpsql.statistics.rank_scores import RankScores, rank_spread, released_sensitivity
 from dpsql.testing.neighbours import Table
 
 NAN = math.nan
@@ -170,3 +170,47 @@ def test_copies_merge_to_the_same_scores() -> None:
     results = [one.utilities(relation_of("add_remove"), lambda share: None) for one in (whole, parts)]
     assert results[0][0].tolist() == results[1][0].tolist()
     assert results[0][1] == results[1][1] == 2 * 2 * 29
+
+
+def vector(table: Table, width: int, *, two_levels: bool, bits: int) -> list[int]:
+    """Return what `RankScoreNoise` adds noise to, for all features: rounded scores, and the number of rows."""
+    rounded = [
+        math.floor(score * (1 << bits) + Fraction(1, 2)) for score in scores(table, width, two_levels=two_levels)
+    ]
+    return [*rounded, len(table) << bits]
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("two_levels", [True, False])
+@pytest.mark.parametrize("unit", [1, 3])
+def test_released_scores_of_random_neighbours_stay_within_their_sensitivity(
+    neighbours: str, two_levels: bool, unit: int
+) -> None:
+    """Units are replaced by smaller ones, too, also by none, so that the number of rows is private throughout."""
+    draw = random.Random(10)
+    relation = relation_of(neighbours, unit)
+    for number in range(250):
+        bits = (20, 1, 0)[number % 3]
+        shared = random_table(draw, draw.randrange(10))
+        one = random_table(draw, draw.randint(1, unit))
+        other = random_table(draw, draw.randint(0, unit)) if neighbours == "replace" else ()
+        before, after = (vector((*shared, *part), 4, two_levels=two_levels, bits=bits) for part in (one, other))
+        *moves, rows = (abs(b - a) for a, b in zip(before, after, strict=True))
+        for k in (1, 4):
+            limit = released_sensitivity(relation, k, two_levels=two_levels, bits=bits)
+            assert sum(sorted(moves)[-k:]) + rows <= limit
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_sensitivity_of_released_scores_is_attained(k: int) -> None:
+    """One row that denies what all others follow; under replace, one that had been at the other end in the limit."""
+    table = tuple((*(float(i),) * k, float(i)) for i in range(6))
+    more = (*table, (*(-1.0,) * k, 99.0))
+    before, after = (vector(one, k, two_levels=False, bits=20) for one in (table, more))
+    moved_by = sum(abs(b - a) for a, b in zip(before, after, strict=True))
+    assert moved_by == released_sensitivity(relation_of("add_remove"), k, two_levels=False, bits=20)
+    assert moved_by > k * (1 << 20) + (1 << 20), "that of two levels is too small here"
+    turned = (*table[:-1], (*(-1.0,) * k, 5.0))
+    moved_by = sum(abs(b - a) for a, b in zip(before, vector(turned, k, two_levels=False, bits=20), strict=True))
+    assert moved_by == 2 * k << 20
+    assert moved_by <= released_sensitivity(relation_of("replace"), k, two_levels=False, bits=20)

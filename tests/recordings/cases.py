@@ -258,6 +258,11 @@ def selectors() -> Iterator[Case]:
         "by rank, boolean target": {"target": "relapse"},
         "by rank, two of three levels": {"target": "word", "target_levels": ["no", "yes"]},
         "by rank, no rows": {"source": "nobody"},
+        "by rank, scores": {"verdict_share": 0.2},
+        "by rank, scores, units replaced": {"verdict_share": 0.2, **UNIT, **REPLACE},
+        "by rank, scores of two levels": {"target": "relapse", "verdict_share": 0.2},
+        "by rank, scores of no rows": {"source": "nobody", "verdict_share": 0.2},
+        "by rank, too few rows": {"n_rows": 5},
     }
     yield from _options_of("dp_sis", "people", {"target": "y", **WIDE, **by_rank}, ways)
 
@@ -269,6 +274,7 @@ def selectors() -> Iterator[Case]:
         "exponential": {"mechanism": "exponential"},
         "exponential, scaled, replace": {"mechanism": "exponential", "split": "scaled", **REPLACE},
         "scaled": {"split": "scaled"},
+        "scaled, scores": {"split": "scaled", "verdict_share": 0.2},
         "blocks": blocks,
         "blocks, replace": {**blocks, **REPLACE},
         "blocks of units": {"blocks": 7, **UNIT},

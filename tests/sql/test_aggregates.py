@@ -67,10 +67,11 @@ def released(con: Any, sql: str, keys: int) -> dict[Any, Any]:
     """Return the values of a release by target and key."""
     found: dict[Any, Any] = {}
     for row in con.execute(sql).fetchall():
-        target, aggregate, value, error, lower, upper = row[keys:]
+        target, aggregate, value, error, lower, upper, verdict = row[keys:]
         group = found.setdefault(target, {}).setdefault(tuple(row[:keys]), {})
         assert aggregate not in group
         group[aggregate] = value
+        assert (verdict == "clear") == (value is not None and lower is not None and (lower > 0 or upper < 0))
         if value is not None and error is not None:
             assert error >= 0
             assert lower - 1e-6 <= max(value, 0 if aggregate == "count" else value) <= upper + 1e-6

@@ -102,10 +102,10 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**BOUNDED, **NAMED, "mechanism": "'gumbel'"},
         {**BOUNDED, **ARRAY},
         {**BOUNDED, **LONG, "mechanism": "'canonical_lipschitz'", "gamma": "0.5"},
-        {**SELECTED, **WIDE, "score": "'rank'"},
+        {**SELECTED, **WIDE, "score": "'rank'", "verdict_share": "0.1", "n_rows": "50"},
     ],
     "dp_kendall": [
-        {**SELECTED, **WIDE},
+        {**SELECTED, **WIDE, "verdict_share": "0.1", "n_rows": "50"},
         {**SELECTED, **WIDE, **UNIT, "k": "2", "split": "'scaled'", "mechanism": "'exponential'"},
         {**SELECTED, **WIDE, "row_id": "'u'", "blocks": "3"},
         {**SELECTED, **ARRAY},

@@ -493,16 +493,17 @@ def test_odd_names_work_where_they_exist(name: str) -> None:
         ctx.connection.execute(
             f'CREATE TABLE {quoted} AS SELECT 1.0 AS {quoted}, 2 AS "{name.replace(chr(34), "")}_2", true AS y'
         )
+        selected = [(1, name, None, None, "not measured")]
         source = quoted if "." in name or name.startswith('"') else name
         arguments = {"target": "y", "features": [name], "k": 1, "epsilon": 1, "lower": 0, "upper": 1}
-        assert ctx.connection.execute(sql(arguments, source)).fetchall() == [(1, name)]
+        assert ctx.connection.execute(sql(arguments, source)).fetchall() == selected
         release = ctx.dp_sis(source, **arguments, dataset=name, release=name)
         assert (release.features, release.dataset) == ([name], name)
         assert ctx.dp_sis(source, **arguments, dataset=name, release=name).replayed
-        assert ctx.connection.execute(sql({**arguments, "dataset": name, "release": name}, source)).fetchall() == [
-            (1, name)
-        ]
-        assert ctx.connection.execute(sql(arguments, quoted)).fetchall() == [(1, name)]
+        assert (
+            ctx.connection.execute(sql({**arguments, "dataset": name, "release": name}, source)).fetchall() == selected
+        )
+        assert ctx.connection.execute(sql(arguments, quoted)).fetchall() == selected
         target = {
             "target": name,
             "features": [name.replace('"', "") + "_2"],

@@ -80,7 +80,7 @@ def test_free(con: Any, shape: str) -> None:
 @pytest.mark.parametrize("shape", PAID)
 def test_paid(con: Any, shape: str) -> None:
     expected, statement = PAID[shape]
-    con.execute("CREATE TABLE kept(rank BIGINT, feature VARCHAR)")
+    con.execute("CREATE TABLE kept(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)")
     con.execute(f"CREATE TEMP VIEW view_of_it AS FROM {CALL}")
     con.execute(statement.format(call=CALL)).fetchall()
     assert charges(con) == expected
@@ -136,7 +136,7 @@ def test_prepared_with_parameters(con: Any) -> None:
 
 def test_a_relation_runs_and_pays_at_every_fetch(con: Any) -> None:
     relation = con.sql(f"SELECT * FROM {CALL}")
-    assert relation.columns == ["rank", "feature"]
+    assert relation.columns == ["rank", "feature", "score", "std_error", "verdict"]
     made = charges(con)
     relation.fetchall()
     first = charges(con)

@@ -35,12 +35,29 @@ def ctx() -> Iterator[dpsql.Context]:
 def test_release(ctx: dpsql.Context) -> None:
     release = ctx.dp_sis("t", k=2, epsilon=0.5, features=["a", "b", "c"], **B)
     assert isinstance(release, dpsql.Release)
-    assert release.value.schema == pa.schema([("rank", pa.int64()), ("feature", pa.string())])
+    assert release.value.schema == pa.schema(
+        [
+            ("rank", pa.int64()),
+            ("feature", pa.string()),
+            ("score", pa.float64()),
+            ("std_error", pa.float64()),
+            ("verdict", pa.string()),
+        ]
+    )
     assert release.value is release.to_arrow()
     assert isinstance(release.to_polars(), pl.DataFrame)
     assert release.to_polars()["feature"].to_list() == release.features
-    assert release.to_polars().schema == {"rank": pl.Int64, "feature": pl.String}
+    assert release.to_polars().schema == {
+        "rank": pl.Int64,
+        "feature": pl.String,
+        "score": pl.Float64,
+        "std_error": pl.Float64,
+        "verdict": pl.String,
+    }
     assert (release.function, release.dataset, release.ledger_id, release.replayed) == ("dp_sis", "t", 1, False)
+    assert release.to_polars()["verdict"].to_list() == ["not measured"] * 2
+    assert release.to_arrow().to_pandas()["verdict"].tolist() == ["not measured"] * 2
+    assert (release.verdict, release.noise["rows_needed"]) == ("not measured", 8)
     assert release.event == {"mechanism": "exponential_noise", "epsilon": "1/2", "k": 2}
     assert release.guarantee == ctx.ledger.entries()[0].guarantee
     text = repr(release)

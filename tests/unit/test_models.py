@@ -163,6 +163,7 @@ def test_json_round_trip(data: Any, features: list[str], vector: str | None) -> 
     made = model(
         terms=["intercept", *features],
         coefficients=coefficients,
+        std_errors=None,
         bounds=bounds,
         elements=None if vector is None else list(range(d)),
         layout={"kind": "wide" if vector is None else "array", "features": vector or features},
@@ -182,6 +183,14 @@ def test_json_has_the_names_of_scikit_learn() -> None:
     assert record["n_features_in_"] == 2
     assert record["feature_names_in_"] == ["a", "b"]
     assert record["guarantee"] == "(1, 1e-06)-DP, add_remove of one row"
+
+
+def test_json_carries_the_verdicts_and_does_without() -> None:
+    fitted = model(coefficients=[1.0, 2.0, -3.0], std_errors=[0.1, None, 5.0], undetermined=["b"])
+    assert fitted.verdicts == ("clear", "not measured", "undetermined")
+    assert LinearModel.from_json(fitted.to_json()).verdicts == fitted.verdicts
+    before = {name: value for name, value in json.loads(fitted.to_json()).items() if name != "verdicts"}
+    assert LinearModel.from_json(json.dumps(before)).verdicts is None
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,12 @@ def test_noise_is_made_consistent():
     assert positives.tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 8])
     assert negatives.tolist() == pytest.approx([0, 0, 4.5, 4.5])
     rows = roc_rows(curve.to_record())
-    assert rows[0] == {"threshold": math.inf, "fpr": 0.0, "tpr": 0.0}
-    assert rows[-1] == {"threshold": 0.0, "fpr": 1.0, "tpr": 1.0}
-    assert rows[2] == {"threshold": 0.5, "fpr": 0.0, "tpr": pytest.approx(1 / 12)}
+    exact = {"fpr_std_error": 0.0, "tpr_std_error": 0.0, "verdict": "unclear"}
+    assert rows[0] == {"threshold": math.inf, "fpr": 0.0, "tpr": 0.0, **exact}
+    assert rows[-1] == {"threshold": 0.0, "fpr": 1.0, "tpr": 1.0, **exact}
+    errors = [part[1] for part in rate_errors(curve)]
+    noise = dict(zip(("fpr_std_error", "tpr_std_error"), errors, strict=True))
+    assert rows[2] == {"threshold": 0.5, "fpr": 0.0, "tpr": pytest.approx(1 / 12), **noise, "verdict": "unclear"}
 
 
 @settings(max_examples=200, deadline=None)

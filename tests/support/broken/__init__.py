@@ -18,7 +18,7 @@ from support.broken.logistic import BROKEN_LOGISTIC, broken_logistic
 from support.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
 from support.broken.noise import float_sum, half_scale_laplace, naive_laplace
 from support.broken.planting import Fault, planted
-from support.broken.rank import present_rows_law, range_of_two_levels_law
+from support.broken.rank import exact_verdict_law, present_rows_law, range_of_two_levels_law
 from support.broken.roc import BROKEN_ROC, broken_roc
 from support.broken.selection import (
     algorithm_1_law,
@@ -47,6 +47,7 @@ __all__ = [
     "broken_logistic",
     "broken_naive_bayes",
     "broken_roc",
+    "exact_verdict_law",
     "float_sum",
     "half_scale_laplace",
     "half_scale_law",

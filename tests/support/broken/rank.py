@@ -1,8 +1,9 @@
-"""Broken rank scores: a third level between two, the range of two levels for a numeric target, scores scaled up."""
+"""Broken rank scores: a third level between two, the range of two levels elsewhere, scores scaled up, exact verdicts."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -46,6 +47,23 @@ def range_of_two_levels_law(table: Table, *, epsilon: Fraction, **selection: Any
     """
     scores = [Fraction(abs(_score(table, feature)), max(1, len(table) - 1)) for feature in range(len(table[0]) - 1)]
     return _law(scores, _TWO_LEVELS, max(1, len(table) - 1), epsilon=epsilon, **selection)
+
+
+def exact_verdict_law(table: Table) -> dict[str, float]:
+    """Return the law of a verdict of the first feature that reads its exact score and the table's number of rows.
+
+    Notes
+    -----
+    - **What is wrong**: a verdict is released, so it must follow from released numbers. The exact score does not cost
+      less for being compared with a level first.
+    - **Caught by**: the log ratio of the laws of neighbours, and an audit of the released verdicts.
+    - **Counter-example**: one feature that follows the target. With 18 rows it is `unclear` and with 19 `clear`, always:
+      the loss is infinite.
+    """
+    rows = max(2, len(table))
+    level = math.sqrt(rows**2 / (rows - 1) * math.log(4 * (len(table[0]) - 1) / 0.05))
+    clear = abs(_score(table, 0)) / (rows - 1) > level
+    return {"clear": float(clear), "unclear": float(not clear)}
 
 
 def present_rows_law(table: Table, *, epsilon: Fraction, **selection: Any) -> dict[tuple[int, ...], float]:

@@ -1,0 +1,173 @@
+"""What the receipt of a release says about its noise: the field `noise`, from released numbers and public arguments.
+
+==============  ==============================================================================================
+key             meaning
+==============  ==============================================================================================
+verdict         the verdict of the call: `clear` only if every row is, else the first doubt (`whole_verdict`)
+claim           what `clear` claims of a row
+confidence      how often it holds, at least
+resolution      largest effect that noise alone makes at that confidence, in `unit`; None where rows differ in unit
+unit            of the resolution
+rows_needed     rows (of two_stage blocks) from which some data could be clear; None where that is not known
+==============  ==============================================================================================
+
+No number of rows that was counted is used; `rows_needed` follows from the arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from statistics import NormalDist
+from typing import Any
+
+from dpsql.contract.json import Json
+from dpsql.contract.layout import Layout
+from dpsql.contract.plan import Plan
+from dpsql.functions.kendall import KendallPlan
+from dpsql.functions.quantile import QuantilePlan
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.sis import SisPlan
+from dpsql.functions.two_stage import TwoStagePlan
+from dpsql.released.shapes import VERDICT, Shape
+from dpsql.released.verdicts import FAILURE, count_reach, whole_verdict
+
+_ROWS = "rows"
+_EXCLUDES_NULL = "the interval excludes 0"
+# What clear claims of a row, by the name of its shape.
+CLAIMS: Mapping[str, str] = {
+    "aggregated": _EXCLUDES_NULL,
+    "histogram": "the interval excludes 0: the bin holds rows",
+    "crosstab": "the interval excludes 0: the cell holds rows",
+    "covariance": _EXCLUDES_NULL,
+    "correlation": _EXCLUDES_NULL,
+    "metrics": _EXCLUDES_NULL,
+    "coefficients": "the coefficient is not 0, for all features at once, to first order",
+    "ranked": "the feature is selected for its score, not by noise",
+    "quantiles": "the quantile is off by less than the resolution",
+    "interval": "more than half of the values lie inside",
+    "roc": "the rates of the two classes differ",
+    "confusion": "the rates of the two classes differ",
+    "area": "the interval excludes 1/2",
+}
+_SCORED_CLAIMS = {
+    "dp_score_filter": "the score without noise is above the threshold, or above 0, for all features at once",
+    "dp_sis": "a feature that is independent of the target has no such score, for all features at once",
+    "dp_kendall": "a feature that is independent of the target has no such score, for all features at once",
+}
+
+
+def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) -> dict[str, Json]:
+    """Return what is said about the noise of a release.
+
+    Parameters
+    ----------
+    function : str
+        Its SQL function.
+    arguments : mapping
+        The public arguments that the ledger keeps.
+    result : object
+        What the ledger keeps of it.
+    """
+    shape = FUNCTIONS[function].shape
+    rows = shape.entries(result)
+    has_scores = shape.name == "ranked" and isinstance(result, Mapping) and result.get("level") is not None
+    verdicts = (
+        rows[shape.ends : len(rows) - shape.ends].field(VERDICT).unique().to_pylist()
+        if VERDICT in shape.columns
+        else []
+    )
+    confidence = result.get("confidence") if isinstance(result, Mapping) else None
+    resolution, unit = _RESOLUTIONS.get(shape.name, _nothing)(shape, result)
+    needed = None
+    plan = _stored_plan(function, arguments, result)
+    if isinstance(plan, QuantilePlan):
+        resolution, unit, needed = plan.ranks, _ROWS, plan.rows_needed
+    elif isinstance(plan, (SisPlan, KendallPlan, TwoStagePlan)):
+        certainty = plan.certainty(result["compared"])
+        if certainty is not None:
+            needed = certainty.needed
+            resolution, unit = (resolution, unit) if has_scores else (certainty.gap, "score")
+    return {
+        "verdict": whole_verdict(verdicts) if verdicts else None,
+        "claim": _SCORED_CLAIMS[function] if has_scores else CLAIMS[shape.name],
+        "confidence": 1 - FAILURE if confidence is None else confidence,
+        "resolution": resolution,
+        "unit": unit if resolution is not None else None,
+        "rows_needed": needed,
+    }
+
+
+def _stored_plan(function: str, arguments: Mapping[str, Any], result: Any) -> Plan | None:
+    """Return the plan of a release, where its noise follows from it; None for other releases, and older selections."""
+    kind = FUNCTIONS[function].plan_of(arguments)
+    known = kind is QuantilePlan or (isinstance(result, Mapping) and "compared" in result)
+    if not known or not issubclass(kind, (QuantilePlan, SisPlan, KendallPlan, TwoStagePlan)):
+        return None
+    record: dict[str, Any] = {field.name: None for field in fields(kind)} | dict(arguments)
+    layout = {field.name: None for field in fields(Layout)} | arguments["layout"]
+    return kind.from_record({**record, "layout": layout, "placement": None})
+
+
+_Resolution = tuple[float | None, str | None]
+
+
+def _nothing(shape: Shape, result: Any) -> _Resolution:
+    return None, None
+
+
+def _longest(value: str, ends: tuple[str, ...], unit: str) -> Callable[[Shape, Any], _Resolution]:
+    """Return the function that reads the longest way from a number to an end of its interval."""
+
+    def read(shape: Shape, result: Any) -> _Resolution:
+        rows = shape.entries(result)
+        columns = [rows.field(name).to_pylist() for name in (value, *ends)]
+        ways = [
+            abs(end - number)
+            for number, *others in zip(*columns, strict=True)
+            for end in others
+            if number is not None and end is not None
+        ]
+        return (max(ways), unit) if ways else (None, None)
+
+    return read
+
+
+def _of_aggregates(shape: Shape, result: Any) -> _Resolution:
+    """Return the resolution of one aggregate of one target; those of several have several units."""
+    if len(result["aggregates"]) * len(result["blocks"]) > 1:
+        return None, None
+    unit = _ROWS if result["aggregates"] == ["count"] else "unit of the value"
+    return _longest("value", ("upper",), unit)(shape, result)
+
+
+def _of_curve(shape: Shape, result: Any) -> _Resolution:
+    return count_reach(result["std_error"][-1], FAILURE / 4), _ROWS
+
+
+def _of_coefficients(shape: Shape, result: Any) -> _Resolution:
+    errors = [error for error in result["std_errors"] or () if error is not None and math.isfinite(error)]
+    if result["coefficients"] is None or not errors:
+        return None, None
+    away = NormalDist().inv_cdf(1 - FAILURE / (2 * max(1, len(result["terms"]) - 1)))
+    return away * max(errors), "unit of a coefficient"
+
+
+def _of_scores(shape: Shape, result: Any) -> _Resolution:
+    reach = result.get("reach") if isinstance(result, Mapping) else None
+    return (None, None) if reach is None else (reach, "score")
+
+
+_RESOLUTIONS: Mapping[str, Callable[[Shape, Any], _Resolution]] = {
+    "aggregated": _of_aggregates,
+    "histogram": _longest("count", ("count_upper",), _ROWS),
+    "crosstab": _longest("count", ("upper",), _ROWS),
+    "covariance": _longest("value", ("lower", "upper"), "product of the units"),
+    "correlation": _longest("value", ("lower", "upper"), "correlation"),
+    "area": _longest("auc", ("lower", "upper"), "area"),
+    "roc": _of_curve,
+    "confusion": _of_curve,
+    "coefficients": _of_coefficients,
+    "ranked": _of_scores,
+}

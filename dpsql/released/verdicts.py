@@ -1,0 +1,124 @@
+"""The verdict of each row of a release: post-processing of released numbers and their public noise, so it is free.
+
+A row is `clear` if noise alone explains what it says with a chance of at most 5 %, or one less the confidence that the
+call asked for. The claim is about that row; where a result has many rows, some are `clear` by chance unless the table
+says that all are meant at once. The words are those of `dpsql.contract.verdicts`.
+
+===================  ======================================================================================
+rows                 claim
+===================  ======================================================================================
+aggregates           the interval excludes 0
+bins, cells          the interval excludes 0: there are rows
+covariances,         the interval excludes 0
+correlations
+metrics              the interval excludes 0
+coefficients         not 0: farther from 0 than noise of all features at once moves one of them
+scores               above the threshold, or above 0: for all features that were compared at once
+curve, confusion     the rates of the two classes differ at this threshold
+area                 the interval excludes 1/2
+===================  ======================================================================================
+
+*Counts of unknown law.* A stored curve tells the standard deviation s of its noise, and not whether it is Laplace or
+Gaussian noise, or a sum of many. For a sum of weights w, ``|w| <= 1``, times independent discrete Laplace noise of
+variances v the moment generating function is the product of ``1 / (1 - v (cosh(w t) - 1))``, which is at most
+``1 / (1 - s**2 (cosh(t) - 1))``, since ``cosh(w t) - 1 <= w**2 (cosh(t) - 1)``. That of Gaussian noise is below it, as
+``exp(x) <= 1 / (1 - x)``. So Chernoff's bound with it holds for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.arrays import Doubles
+from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+
+# Chance that a row is clear by noise alone, where the call does not say another.
+FAILURE = 0.05
+# Noise of a smaller standard deviation is 0: counts are whole, or noise has many bits.
+_NO_NOISE = 1e-150
+# Rates of Chernoff's bound, as shares of the largest one.
+_RATES = np.linspace(0.02, 0.999, 200)
+
+
+def interval_verdict(value: float | None, lower: float | None, upper: float | None, null: float = 0.0) -> str:
+    """Return whether the interval of a number excludes another one; an end that is None is not known."""
+    if value is None:
+        return UNDETERMINED
+    if lower is None and upper is None:
+        return NOT_MEASURED
+    return CLEAR if (lower is not None and lower > null) or (upper is not None and upper < null) else UNCLEAR
+
+
+def interval_verdicts(value: Doubles, lower: Doubles, upper: Doubles) -> pa.Array:
+    """Return what `interval_verdict` says of many numbers, where NaN stands for None."""
+    words = np.full(np.shape(value), UNCLEAR, dtype=object)
+    words[np.isnan(lower) & np.isnan(upper)] = NOT_MEASURED
+    words[(lower > 0.0) | (upper < 0.0)] = CLEAR
+    words[np.isnan(value)] = UNDETERMINED
+    return pa.array(words.ravel(), type=pa.string())
+
+
+def coefficient_verdicts(
+    terms: Sequence[str], values: Sequence[float], errors: Sequence[float | None], undetermined: Iterable[str] = ()
+) -> list[str]:
+    """Return whether each coefficient is told from 0, for all features at once but for a chance of 5 %.
+
+    Parameters
+    ----------
+    terms : sequence of str
+        The intercept first.
+    values : sequence of float
+    errors : sequence of float or None
+        Standard deviation of the noise in each, to first order; None where it is not known.
+    undetermined : iterable of str
+        Terms to which the mechanism has no answer.
+    """
+    away = NormalDist().inv_cdf(1 - FAILURE / (2 * max(1, len(terms) - 1)))
+    unknown = set(undetermined)
+    return [
+        UNDETERMINED
+        if term in unknown
+        else NOT_MEASURED
+        if error is None
+        else (CLEAR if abs(value) > away * error else UNCLEAR)
+        for term, value, error in zip(terms, values, errors, strict=True)
+    ]
+
+
+def score_reach(error: float, compared: int) -> float:
+    """Return how far noise moves any of the scores that were compared, but for a chance of 5 %.
+
+    A score is one noisy number, or the larger of two, each with noise of that standard deviation.
+    """
+    return count_reach(error, FAILURE / (2 * max(1, compared)))
+
+
+@lru_cache(maxsize=1024)
+def count_reach(deviation: float, failure: float) -> float:
+    """Return what the size of the noise of a count, or of a sum of counts, exceeds with that chance at most.
+
+    Parameters
+    ----------
+    deviation : float
+        Standard deviation of the noise, in rows; 0 for none.
+    failure : float
+        In (0, 1).
+    """
+    if deviation < _NO_NOISE:
+        return 0.0
+    # s**2 (cosh(t) - 1) is 2 (s sinh(t / 2))**2, and 1 at the largest rate.
+    rates = _RATES * 2 * math.asinh(1 / (math.sqrt(2) * deviation))
+    logs = -np.log1p(-2 * np.square(deviation * np.sinh(rates / 2)))
+    return float(((math.log(2 / failure) + logs) / rates).min())
+
+
+def whole_verdict(verdicts: Iterable[str]) -> str:
+    """Return the verdict of a call from those of its rows: clear only if every row is, else the first doubt."""
+    found = set(verdicts)
+    return next((word for word in (UNCLEAR, UNDETERMINED, NOT_MEASURED, CLEAR) if word in found), UNDETERMINED)

@@ -1,0 +1,217 @@
+"""Verdicts claim no more than they prove: a Monte Carlo per claim, in the worst public case, with a wrong rule that fails.
+
+A false `clear` may have a chance of 5 %. A test fails by accident with a chance of at most 1e-6: five standard deviations.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.contract.measurement import draw_once
+from dpsql.functions.feature_counts import Counts
+from dpsql.functions.score_filter import draw_features
+from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.released.curves import RocCounts, rate_verdicts
+from dpsql.released.metrics import Range, consistent_metrics
+from dpsql.released.selections import ranked_rows
+from dpsql.released.verdicts import coefficient_verdicts, count_reach, interval_verdict, whole_verdict
+
+RNG = np.random.default_rng(20)
+
+
+def most(runs: int, chance: float = 0.05) -> float:
+    """Return what a share of at most `chance` exceeds with a chance of 1e-6."""
+    return chance + 5 * math.sqrt(chance * (1 - chance) / runs)
+
+
+def false_clear(connection: Any, sql: str) -> tuple[float, int]:
+    words = [word for (word,) in connection.execute(sql).fetchall()]
+    return words.count("clear") / len(words), len(words)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_counts_of_nothing(noise: str) -> None:
+    """Groups, bins and cells without rows, each called clear in 5 % of cases at most."""
+    with dpsql.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT 0 AS g, 0.5 AS y, 0 AS a, 0 AS b LIMIT 0")
+        delta = ", delta := 1e-6" if noise == "gaussian" else ""
+        keys = list(range(2000))
+        for call in (
+            f"dp_count('t', by := 'g', keys := {keys}, epsilon := 1{delta})",
+            f"dp_histogram('t', target := 'y', lower := 0, upper := 1, n_bins := 1000, epsilon := 1{delta})",
+            f"dp_crosstab('t', rows := 'a', columns := 'b', keys := {{'a': {keys[:40]}, 'b': {keys[:40]}}}, epsilon := 1{delta})",
+            f"dp_sum('t', target := 'y', lower := -1, upper := 1, by := 'g', keys := {keys}, epsilon := 1{delta})",
+        ):
+            share, runs = false_clear(connection, f"SELECT verdict FROM {call}")
+            assert share < most(runs), call
+            assert share > 0 or "dp_count" not in call or noise == "gaussian", (
+                "the interval is no wider than it must be"
+            )
+
+
+def test_covariances_and_correlations_of_nothing() -> None:
+    """Two columns whose covariance is exactly 0 in these rows."""
+    with dpsql.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT i % 2 AS a, (i // 2) % 2 AS b FROM range(400) AS r(i)")
+        for function in ("dp_covariance", "dp_correlation"):
+            place = 2 if function == "dp_covariance" else 1
+            sql = (
+                f"SELECT {function}([a, b], n_features := 2, lower := 0, upper := 1, epsilon := 1)[{place}].verdict "
+                "FROM t, range(150) AS r(copy) GROUP BY copy"
+            )
+            share, runs = false_clear(connection, sql)
+            assert share < most(runs)
+
+
+@pytest.mark.parametrize("deviation", [0.3, 1.4, 14.0])
+@pytest.mark.parametrize("failure", [0.05, 0.0125, 1e-4])
+def test_the_reach_of_counts(deviation: float, failure: float) -> None:
+    """Exceeded by one Laplace number, by sums of them and by normal noise in at most that share; half of it is not."""
+    runs = 200_000
+    for terms in (1, 2, 9):
+        scale = next(
+            s / 64 for s in range(1, 4096) if laplace_deviation(Fraction(s, 64)) * math.sqrt(terms) >= deviation
+        )
+        noise = sum(discrete_laplace(Fraction(scale), runs) for _ in range(terms))
+        error = laplace_deviation(Fraction(scale)) * math.sqrt(terms)
+        assert (np.abs(noise) > count_reach(error, failure)).mean() < most(runs, failure)
+    normal = RNG.normal(size=runs) * deviation
+    assert (np.abs(normal) > count_reach(deviation, failure)).mean() < most(runs, failure)
+    assert (np.abs(normal) > count_reach(deviation, failure) / 4).mean() > most(runs, failure)
+
+
+def test_the_reach_of_no_noise_and_of_much() -> None:
+    assert count_reach(0.0, 0.05) == count_reach(1e-217, 0.05) == 0
+    assert 0 < count_reach(1e-9, 0.05) < 1
+    assert count_reach(1e12, 0.05) == pytest.approx(1e6 * count_reach(1e6, 0.05), rel=1e-3)
+
+
+def test_rates_that_do_not_differ() -> None:
+    """A score that tells nothing, with the same share of both classes above every threshold."""
+    runs, errors = 1500, (4.0, 4.0, 4.0)
+    exact = (30.0, 60.0, 100.0)
+    wrong = found = 0
+    for _ in range(runs):
+        noisy = [tuple(exact + RNG.laplace(scale=4 / math.sqrt(2), size=3)) for _ in range(2)]
+        curve = RocCounts((0.7, 0.3, 0.0), *noisy, errors, (0.0, 0.0, 16.0), 1.0)
+        found += rate_verdicts(curve)[0] == "clear"
+        (fpr, tpr) = (part[0] / part[-1] for part in noisy)
+        wrong += abs(fpr - tpr) > 4 / 100
+    assert found / runs < most(runs)
+    assert wrong / runs > most(runs), "one standard deviation of a count is not enough"
+    apart = RocCounts((0.7, 0.0), (90.0, 100.0), (5.0, 100.0), (1.0, 1.0), (0.0, 1.0), 1.0)
+    assert rate_verdicts(apart) == ["clear", "unclear"]
+
+
+@pytest.mark.parametrize("features", [1, 10, 100])
+def test_coefficients_that_are_noise(features: int) -> None:
+    """All features at once: one false clear in 5 % of fits. Without Bonferroni there are more."""
+    runs = 2000
+    terms = ["intercept", *(f"x{j}" for j in range(features))]
+    values = RNG.normal(size=(runs, features + 1))
+    found = sum("clear" in coefficient_verdicts(terms, row, [1.0] * len(terms))[1:] for row in values.tolist())
+    assert 0 < found / runs < most(runs)
+    single = NormalDist().inv_cdf(0.975)
+    plain = (np.abs(values[:, 1:]) > single).any(axis=1).mean()
+    assert features == 1 or plain > most(runs)
+
+
+def test_terms_without_an_answer() -> None:
+    assert coefficient_verdicts(["intercept", "a", "b"], [9.0, 9.0, 0.0], [1.0, None, 1.0], ["b"]) == [
+        "clear",
+        "not measured",
+        "undetermined",
+    ]
+
+
+def test_scores_of_features_without_rows() -> None:
+    """dp_score_filter reports what noise lifts above a threshold; the report calls it clear in 5 % of calls at most."""
+    plan = ScoreFilterPlan.from_arguments(
+        "t",
+        {"target": "y", "features": [f"x{j}" for j in range(50)], "threshold": 1, "present_above": 0, "epsilon": 1}
+        | {"method": "laplace", "score": "total_count", "false_positives": 50},
+    )
+    none = np.zeros(50, dtype=np.int64)
+    runs, found, reported = 300, 0, 0
+    for _ in range(runs):
+        result: Any = draw_once(draw_features, plan, Counts(none, none, 0, 0), [f"x{j}" for j in range(50)])
+        rows = ranked_rows(result)
+        reported += len(rows) > 0
+        found += any(row["verdict"] == "clear" for row in rows)
+    assert reported > 0.9 * runs
+    assert found / runs < most(runs)
+
+
+@pytest.mark.parametrize("two_levels", [False, True])
+def test_features_that_are_independent_of_the_target(two_levels: bool) -> None:
+    """Of 30 features none follows the target: the best three are clear in 5 % of calls at most. With k for p, more."""
+    runs, rows, features = 40, 40, 30
+    with dpsql.connect() as connection:
+        y = "(hash(copy, i, 'y') % 2 = 0)" if two_levels else "(hash(copy, i, 'y') % 100003)::DOUBLE"
+        x = ", ".join(f"(hash(copy, i, {j}) % 100003)::DOUBLE" for j in range(features))
+        sql = (
+            f"SELECT dp_sis([{x}], {y}, n_features := {features}, k := 3, epsilon := 1000, "
+            "score := 'rank', verdict_share := 0.5) "
+            f"FROM range({rows}) AS r(i), range({runs}) AS c(copy) GROUP BY copy"
+        )
+        found = [any(one["verdict"] == "clear" for one in rows) for (rows,) in connection.execute(sql).fetchall()]
+    assert found.count(True) / runs < most(runs)
+
+
+def test_the_null_of_scores_is_a_bound() -> None:
+    """The tail of |tau| under independence, with and without ties, against Hoeffding's and Serfling's bounds."""
+    rows, runs = 24, 4000
+    for two_levels in (False, True):
+        y = np.repeat([-1.0, 1.0], rows // 2) if two_levels else np.arange(float(rows))
+        signs = np.sign(y[:, None] - y)
+        taus = np.empty(runs)
+        for number in range(runs):
+            x = RNG.permutation(rows) // (1 + number % 3)
+            taus[number] = abs((np.sign(x[:, None] - x) * signs).sum() / 2) / (rows - 1)
+        width = (rows + 1) ** 2 / (2 * rows) if two_levels else rows**2 / (rows - 1)
+        for level in (2.0, 4.0, 6.0):
+            bound = 2 * math.exp(-(level**2) / width)
+            assert (taus >= level).mean() < most(runs, min(0.999, bound))
+        assert (taus >= 4.0).mean() > 2 * math.exp(-16 / (width / 10)), "a tenth of that width is no bound"
+
+
+@pytest.mark.parametrize("scale", [0.0, 5.0, 200.0])
+def test_metrics_do_not_contradict_each_other(scale: float) -> None:
+    """Whatever the noise: mae <= rmse <= sqrt(B mae), R² at most 1 - rmse**2, and each number in its interval."""
+    undetermined = 0
+    for _ in range(2000):
+        exact = np.array([100.0, 10.0, 40.0, 9.0, 20.0])
+        noisy = exact + RNG.laplace(scale=scale, size=5) if scale else exact
+        sums = [Range(value, value - 3 * scale, value + 3 * scale) for value in noisy.tolist()]
+        rows: Any = {row[0]: row[1:] for row in consistent_metrics(sums, bound=2.0, half_width=1.0)}
+        if rows["rmse"][0] is None:
+            undetermined += 1
+            assert rows["mae"] == rows["r2"] == [None] * 3
+            continue
+        (rmse, *_), (mae, *_), (r2, *_) = rows["rmse"], rows["mae"], rows["r2"]
+        assert mae <= rmse + 1e-12
+        assert rmse**2 <= 2 * mae + 1e-9
+        assert r2 is None or r2 <= 1 - rmse**2 + 1e-9 or r2 == pytest.approx(rows["r2"][1])
+        for value, low, high in rows.values():
+            assert value is None or ((low is None or low <= value) and value <= high)
+    assert undetermined <= 0.2 * 2000
+    if not scale:
+        assert (rmse, mae) == (pytest.approx(0.3), pytest.approx(0.2))
+
+
+def test_metrics_that_noise_explains() -> None:
+    assert interval_verdict(None, 0.1, 0.2) == "undetermined"
+    assert interval_verdict(1.0, None, None) == "not measured"
+    assert interval_verdict(-1.0, None, -0.5) == "clear"
+    assert [interval_verdict(1.0, low, 2.0) for low in (None, -1.0, 0.0, 0.1)] == ["unclear"] * 3 + ["clear"]
+    assert whole_verdict(["clear", "clear"]) == "clear"
+    assert whole_verdict(["clear", "undetermined", "unclear"]) == "unclear"
+    assert whole_verdict([]) == "undetermined"
