@@ -74,6 +74,8 @@ _ORDER = (
     "null_bin",
     "margins",
     "verdict_share",
+    "standardize",
+    "moments_share",
 )
 _PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
 
