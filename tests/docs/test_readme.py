@@ -26,7 +26,7 @@ def patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "CREATE TABLE patients AS SELECT random() < 0.3 AS relapse, 365 * random() AS days, "
             "['A', 'B', 'C', 'D'][1 + (4 * random())::INT % 4] AS ward, "
             + ", ".join(f"16 * random() AS g{j}" for j in range(9))
-            + " FROM range(400)"
+            + " FROM range(20000)"
         )
         con.execute("CREATE VIEW held_out AS FROM patients WHERE g8 < 2")
         # Every word is in a message with a chance of its own, of spam twice that.

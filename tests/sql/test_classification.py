@@ -254,7 +254,7 @@ def test_area_of_the_released_curve(con: Any, by: str) -> None:
     [row] = con.execute(f"FROM dp_auc(release := {key(con, by)})").fetchall()
     points = con.execute(CURVE).fetchall()
     auc, error, lower, upper, verdict = row
-    assert auc == pytest.approx(np.trapezoid([tpr for *_, tpr in points], [fpr for _, fpr, _ in points]))
+    assert auc == pytest.approx(np.trapezoid([tpr for _, _, tpr, *_ in points], [fpr for _, fpr, *_ in points]))
     assert (error, verdict) == (None, "clear")
     y, p = scores(con)
     assert lower <= roc_auc_score(y, p) <= upper

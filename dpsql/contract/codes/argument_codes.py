@@ -180,7 +180,7 @@ ENTRIES = (
     Code("P052", "`n_thresholds` is not one less than a power of two.", "Give 1, 3, 7, 15, 31, 63, 127 or 255."),
     Code(
         "P053",
-        "The release holds nothing to use: its test failed, or it selected no feature.",
+        "The release holds nothing to use: its test failed, noise hid its target, or it selected no feature.",
         "Release again under another name, as the message says.",
     ),
     Code("P054", "The text is not a model that `to_json` wrote.", "Give the text that `to_json` returned."),
