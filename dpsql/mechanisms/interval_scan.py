@@ -6,8 +6,9 @@ without a value is in none. Each column is drawn in three steps, of which each m
 1. *Start*, at 1/4 of epsilon. The exponential mechanism draws a cell for the median (`dpsql.mechanisms.quantile`).
 2. *Scans*, at 3/5. From the start upwards, g_i is the number of rows in cells beyond i. One threshold E_0 is drawn, and
    one E_i for each cell, all geometric of scale s on 0, 1, 2, ...; the scan stops at the first cell with
-   ``E_i - g_i >= E_0 - r``, where ``r = ceil(3 s)`` is public, or at the last cell. Likewise downwards. Only the two
-   cells are released.
+   ``E_i - g_i >= E_0 - r_i``, or at the last cell. Likewise downwards. Only the two cells are released. r_i is public:
+   ``ceil(2 s)`` for cells of magnitudes up to 128 times that of the start (up to 2**20 if the start is the cell of
+   zeros), and ``ceil(9 s)`` beyond, where noise would otherwise lead a scan far away from all rows once in a while.
 3. *Counts*, at 3/20. The rows inside the interval and those outside, with discrete Laplace noise.
 
 **Scans.** A row beyond the start enters the counts of one scan alone, a row of the start none. Let g_i rise by 0 or
@@ -39,7 +40,7 @@ and the sum, of two noises reach with a chance of at most beta; ``t2 = t1 + n2``
 - The start is not beyond all rows: of fewer than n2 rows, a found interval needs a sum of the noises above t1. Of n2 or
   more, each of the at most 4128 cells beyond all rows is ``exp(-c n / 2)`` times as likely as a median cell at most, c
   being the coefficient of the start; n2 makes that beta in all. With a start among the rows a scan passes j empty cells
-  with a chance of at most about ``exp(-3) / (j + 1)``, so the interval is rarely an octave too wide.
+  with a chance of at most about ``exp(-2) / (j + 1)``, and ``exp(-9) / (j + 1)`` far away.
 
 Each claim fails with a chance of at most beta, so both hold with one of at least ``1 - 2 beta``.
 """
@@ -57,7 +58,7 @@ from numpy.typing import NDArray
 from dpsql.contract.events import Composed, DiscreteLaplace, Event, GumbelNoise, IntervalScan
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import ParameterError
-from dpsql.kernels.cells import FINE_CELLS, fine_interval
+from dpsql.kernels.cells import FINE_CELLS, LARGEST_EXPONENT, SUBCELLS, fine_interval
 from dpsql.mechanisms.count_noise import LaplaceCountNoise
 from dpsql.mechanisms.quantile import quantiles
 from dpsql.noise.discrete import discrete_laplace, geometric, laplace_deviation
@@ -67,8 +68,10 @@ from dpsql.statistics.counts import l1_sensitivity, rank_utility_range
 _MEDIAN = Fraction(1, 2)
 # Shares of epsilon.
 _START, _SCANS, _COUNTS = Fraction(1, 4), Fraction(3, 5), Fraction(3, 20)
-# A scan stops where about so many scales of rows are left.
-_SCALES_LEFT = 3
+# A scan stops where about so many scales of rows are left: near the start, and far from it.
+_SCALES_LEFT, _SCALES_LEFT_FAR = 2, 9
+# Cells of magnitudes up to 2**7 times that of the start are near it; of a start at zero, those up to 2**20.
+_NEAR_OCTAVES, _NEAR_ZERO = 7, 20
 # Cells that a scan draws noise for at once.
 _BLOCK = 256
 
@@ -135,8 +138,13 @@ class IntervalNoise:
 
     @property
     def rows_left(self) -> int:
-        """r: the rows beyond a cell at which a scan stops, but for noise."""
+        """The rows beyond a cell near the start at which a scan stops, but for noise."""
         return math.ceil(_SCALES_LEFT * self.scan_scale)
+
+    @property
+    def rows_left_far(self) -> int:
+        """The same far from the start."""
+        return math.ceil(_SCALES_LEFT_FAR * self.scan_scale)
 
     @property
     def count_scale(self) -> Fraction:
@@ -224,11 +232,12 @@ def interval_scan(
     - **Assumes**: every row is in one cell, by its value alone, or in none; the counts are below 2**61.
     - **Does not protect**: the cells, which are public; running time, which depends on the interval.
 
-    At either end some 3 to 5 scales of rows are left outside: with m = 1 and add_remove 10 to 17 over epsilon. Values
+    At either end some 2 to 4 scales of rows are left outside: with m = 1 and add_remove 7 to 13 over epsilon. Values
     beyond the outermost cells count in these, and magnitudes below 2**-64 as 0.
     """
     start = start_cell(counts, noise, alone, source)
-    first, last = start - stop(counts[start::-1], noise, source), start + stop(counts[start:], noise, source)
+    down, up = near_cells(start, len(counts))
+    first, last = start - stop(counts[start::-1], noise, source, down), start + stop(counts[start:], noise, source, up)
     within = int(counts[first : last + 1].sum())
     inside, outside = noisy_counts([within, int(counts.sum()) - within], noise, source)
     ends = fine_interval(first, last) if noise.found(inside, outside) else None
@@ -249,9 +258,22 @@ def start_cell(counts: NDArray[np.int64], noise: IntervalNoise, alone: bool, sou
     return cell
 
 
-def stop(counts: NDArray[np.int64], noise: IntervalNoise, source: BitSource) -> int:
-    """Return how many cells a scan goes from the first of `counts`; the rows of that cell itself never count."""
+def near_cells(start: int, cells: int = FINE_CELLS) -> tuple[int, int]:
+    """Return how many cells from the start on are near it, downwards and upwards."""
+    zero = cells // 2
+    octaves = _NEAR_OCTAVES if start != zero else LARGEST_EXPONENT + _NEAR_ZERO
+    steps = abs(start - zero) + SUBCELLS * octaves
+    return start - zero + steps + 1, zero + steps - start + 1
+
+
+def stop(counts: NDArray[np.int64], noise: IntervalNoise, source: BitSource, near: int | None = None) -> int:
+    """Return how many cells a scan goes from the first of `counts`; the rows of that cell itself never count.
+
+    `near` cells from the first on are near it; None for all of them.
+    """
     beyond = int(counts.sum()) - np.cumsum(counts)
+    if near is not None:
+        beyond[near:] -= noise.rows_left_far - noise.rows_left
     scale, last = noise.scan_scale, len(counts) - 1
     threshold = int(geometric(scale, 1, source=source)[0]) - noise.rows_left
     for start in range(0, last, _BLOCK):

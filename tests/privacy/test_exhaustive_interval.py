@@ -43,15 +43,15 @@ def loss(law: Callable[[Any], Any], relation: Relation, *, cells: int = CELLS, r
     ).log_ratio
 
 
-def ends(start: int, scale: float, left: int, law: Any = ends_law, cells: int = CELLS) -> Callable[[Any], Any]:
+def ends(start: int, scale: float, left: Any, law: Any = ends_law, cells: int = CELLS) -> Callable[[Any], Any]:
     return lambda rows: law(rows, cells, start, scale, left)
 
 
-@pytest.mark.parametrize("left", [0, 2])
+@pytest.mark.parametrize("left", [0, 2, [1, 1, 4, 4, 4]])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(1), Fraction(2)])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_scans_spend_what_they_claim(relation: Relation, epsilon: Fraction, left: int) -> None:
-    """From every start, and all of it from those between other cells."""
+def test_scans_spend_what_they_claim(relation: Relation, epsilon: Fraction, left: Any) -> None:
+    """From every start, and all of it from those between other cells; also where far cells stop a scan sooner."""
     scale = scale_of(relation, epsilon)
     losses = [loss(ends(start, scale, left), relation) for start in range(CELLS)]
     assert max(losses) <= float(epsilon) * (1 + 1e-9)
@@ -133,7 +133,8 @@ def test_the_noise_is_that_of_the_proof(relation: Relation, factor: int) -> None
     for rows in (1, 3):
         noise = IntervalNoise(Fraction(2), relation, rows, Fraction(1, 100))
         assert noise.scan_scale == Fraction(factor * rows) / Fraction("1.2")
-        assert noise.rows_left == math.ceil(3 * noise.scan_scale)
+        assert noise.rows_left == math.ceil(2 * noise.scan_scale)
+        assert noise.rows_left_far == math.ceil(9 * noise.scan_scale)
         assert noise.count_scale == Fraction((factor - 1) * rows) / Fraction("0.3")
         assert noise.start_epsilon == Fraction(1, 2)
         assert noise.event.cost.epsilon == 2

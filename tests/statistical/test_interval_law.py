@@ -32,9 +32,24 @@ def test_scans(epsilon, neighbours, rows):
     def law_of(at):
         scale = Fraction(2 if neighbours == "add_remove" else 3) * rows / (Fraction(3, 5) * at)
         beyond = [sum(COUNTS[cell + 1 :]) for cell in range(len(COUNTS))]
-        return scan_law(beyond, float(scale), math.ceil(3 * scale))
+        return scan_law(beyond, float(scale), math.ceil(2 * scale))
 
     judge(sampler, law_of, Fraction(epsilon))
+
+
+def test_far_cells_stop_a_scan_sooner():
+    """The second half of the cells is far from the start: nine scales of rows may be left there."""
+
+    def sampler(at, runs):
+        counts, noise = np.array(COUNTS), IntervalNoise(at, "add_remove", 1, FAILURE)
+        return [stop(counts, noise, SYSTEM, 3) for _ in range(runs)]
+
+    def law_of(at):
+        scale = 2 / (Fraction(3, 5) * at)
+        beyond = [sum(COUNTS[cell + 1 :]) for cell in range(len(COUNTS))]
+        return scan_law(beyond, float(scale), [math.ceil((2 if cell < 3 else 9) * scale) for cell in range(6)])
+
+    judge(sampler, law_of, Fraction(2))
 
 
 @pytest.mark.parametrize(("epsilon", "neighbours", "rows"), [(8, "add_remove", 1), (20, "replace", 2)])

@@ -19,7 +19,7 @@ ScanLaw = Callable[[Sequence[int], float, int], dict[int, float]]
 Ends = tuple[int, int]
 
 
-def scan_law(beyond: Sequence[int], scale: float, left: int) -> dict[int, float]:
+def scan_law(beyond: Sequence[int], scale: float, left: int | Sequence[int]) -> dict[int, float]:
     """Return the law of the cell at which a scan stops.
 
     Parameters
@@ -28,15 +28,16 @@ def scan_law(beyond: Sequence[int], scale: float, left: int) -> dict[int, float]
         Rows beyond each cell, from the start on.
     scale : float
         Of every geometric variable.
-    left : int
-        r: the scan stops where ``E_i - beyond_i >= E_0 - r``, or at the last cell.
+    left : int or sequence of int
+        r, or that of each cell: the scan stops where ``E_i - beyond_i >= E_0 - r_i``, or at the last cell.
     """
+    lefts = [left] * len(beyond) if isinstance(left, int) else left
     decay = math.exp(-1 / scale)
     law = dict.fromkeys(range(len(beyond)), 0.0)
     threshold = 0
     while (chance := (1 - decay) * decay**threshold) > _NEGLIGIBLE:
         for cell, rows in enumerate(beyond):
-            stops = decay ** max(0, threshold - left + rows) if cell < len(beyond) - 1 else 1.0
+            stops = decay ** max(0, threshold - lefts[cell] + rows) if cell < len(beyond) - 1 else 1.0
             law[cell] += chance * stops
             chance *= 1 - stops
         threshold += 1
@@ -71,7 +72,7 @@ def interval_law(
     neighbours, max_rows_per_unit
         As there.
     left : int, optional
-        In place of three scales, rounded up.
+        In place of two scales, rounded up.
     """
     known = [row for row in rows if row is not None]
     both = 2 if neighbours == "replace" else 1
@@ -81,6 +82,6 @@ def interval_law(
         (start, *ends): chance * other
         for start, chance in starts.items()
         for ends, other in ends_law(
-            known, cells, start, float(scale), math.ceil(3 * scale) if left is None else left
+            known, cells, start, float(scale), math.ceil(2 * scale) if left is None else left
         ).items()
     }
