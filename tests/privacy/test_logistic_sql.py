@@ -16,6 +16,7 @@ from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit
 from support.broken.logistic import BROKEN_LOGISTIC, broken_logistic
 from support.laws.logistic import Perturbation, Seen, Table, log_density, observed, spent
+from support.laws.regression import Observation, Stated, observe, worst_case
 
 COPIES = " FROM t, range({count}) AS r(copy) GROUP BY copy"
 ROWS = [(1.0, 1), (0.5, 1), (-1.0, 0), (-0.4, 1), (0.3, 0)]
@@ -73,9 +74,9 @@ CALLS: dict[str, tuple[str, float, float, str, int]] = {
     "short rows": ("epsilon := 0.5, row_norm := 0.7", 0.5, 0.0, "add_remove", 1),
     "replaced": ("epsilon := 1, neighbours := 'replace'", 1.0, 0.0, "replace", 1),
     "units": ("epsilon := 1, privacy_unit := 'unit', max_rows_per_unit := 4", 1.0, 0.0, "add_remove", 4),
-    "many columns": ("epsilon := 1, delta := 1e-6", 1.0, 1e-6, "add_remove", 1),
+    "many columns": ("epsilon := 1, delta := 1e-6, standardize := false", 1.0, 1e-6, "add_remove", 1),
     "replaced units of many columns": (
-        "epsilon := 2, delta := 1e-5, neighbours := 'replace', privacy_unit := 'unit', max_rows_per_unit := 3",
+        "epsilon := 2, delta := 1e-5, standardize := false, neighbours := 'replace', privacy_unit := 'unit', max_rows_per_unit := 3",
         2.0,
         1e-5,
         "replace",
@@ -131,6 +132,29 @@ def test_a_call_costs_what_it_says(con: duckdb.DuckDBPyConnection, case: str) ->
     assert cost[0] >= 0.99 * epsilon
     assert cost[1] >= 0.9 * delta
     assert len(seen.rows) == (40 if rows == 1 else 3 * rows)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("bounds", ["", ", lower := -1, upper := 1"])
+def test_bounds_and_moments_have_their_shares(con: duckdb.DuckDBPyConnection, neighbours: str, bounds: str) -> None:
+    """Of epsilon and delta 1/4 are for private bounds and 1/10 for moments, as noise is worth; the fit has the rest."""
+    con.execute("CREATE OR REPLACE TABLE w AS SELECT i % 2 AS y, sin(i) AS a, sin(2 * i) AS b FROM range(4000) r(i)")
+    sql = (
+        f"FROM dp_logistic_regression('w', target := 'y', features := ['a', 'b'], epsilon := 2, delta := 1e-5, "
+        f"neighbours := '{neighbours}'{bounds})"
+    )
+    with observed() as fits:
+        releases = observe(lambda: con.execute(sql).fetchall()).releases
+    scaling = [one for one in releases if one.role in ("cells", "moments")]
+    assert [one.role for one in scaling] == ["cells"] * (0 if bounds else 2) + ["moments"]
+    share = 0.1 if bounds else 0.35
+    loss = worst_case(Observation(None, scaling), Stated(neighbours, 4000, features=2))
+    assert loss.within(share * 2, share * 1e-5)
+    assert not loss.within(0.99 * share * 2, share * 1e-5)
+    cost = spent(fits[0], epsilon=2 * (1 - share), neighbours=neighbours, max_rows_per_unit=1)
+    assert 0.99 * 2 * (1 - share) <= cost[0] <= 2 * (1 - share) * (1 + 1e-9)
+    assert cost[1] <= 1e-5 * (1 - share) * (1 + 1e-6)
+    assert con.execute("SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release'").fetchall()[-1][0] == 2
 
 
 @pytest.mark.parametrize("fault", BROKEN_LOGISTIC)

@@ -105,7 +105,7 @@ def con() -> Iterator[Any]:
 def call(connection: Any, source: str = "t", **arguments: Any) -> list[str]:
     given = {"target": "y", "features": list(FEATURES), "k": 1, "epsilon": 1, "blocks": 5, **arguments}
     rows = connection.execute(f"FROM dp_two_stage('{source}', {named(given)})").fetchall()
-    return [feature for _, feature in sorted(rows)]
+    return [feature for _, feature, *_ in sorted(rows)]
 
 
 def block_of(connection: Any, row_id: int, blocks: int) -> int:

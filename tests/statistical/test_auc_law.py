@@ -19,6 +19,7 @@ from dpsql.contract.measurement import Permit
 from dpsql.functions.auc import AucPlan
 from dpsql.mechanisms import auc
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
+from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.released.auc import area_rows
 from dpsql.statistics.auc import Concordance
 from dpsql.testing.distribution import fit, runs_needed
@@ -110,7 +111,7 @@ def test_gaussian(monkeypatch: pytest.MonkeyPatch, neighbours: str, rows: int, n
 def test_reaches_are_quantiles() -> None:
     """The least integer that the noise exceeds with that chance at most."""
     for scale, failure in ((Fraction(1, 50), 0.01), (Fraction(5, 2), 1 / 60), (Fraction(40), 0.3)):
-        reach = auc._laplace_reach(scale, Fraction(failure))
+        reach = laplace_reach(scale, Fraction(failure))
         law = discrete_laplace_law(0, float(scale), reach=2000)
         above = [sum(chance for value, chance in law.items() if abs(value) > most) for most in (reach, reach - 1)]
         assert above[0] <= failure

@@ -507,7 +507,8 @@ class _Spy:
             role, unit = self._scope, 1
             if role == "cells":
                 products = np.convolve(self._counts.pop(0).astype(object), _coefficients())[:size]
-                [unit] = {int(found) // int(exact) for found, exact in zip(values, products, strict=True) if exact}
+                units = {int(found) // int(exact) for found, exact in zip(values, products, strict=True) if exact}
+                [unit] = units or {1}
                 _require((products * unit == values).all(), "more than the products of the counts")
             elif role != "moments":
                 role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
