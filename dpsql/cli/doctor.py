@@ -122,7 +122,7 @@ def _selection() -> str:
             "SELECT * FROM dp_sis('probe', target := 'y', k := 1, epsilon := 1, lower := 0, upper := 5)"
         )
         (entry,) = (entry for entry in runner.ledger.entries() if entry.kind == "release")
-    if result is None or result.table.column_names != ["rank", "feature"] or result.table.num_rows != 1:
+    if result is None or result.table.column_names[:2] != ["rank", "feature"] or result.table.num_rows != 1:
         raise ValueError("dp_sis did not return one row of rank and feature")
     return f"dp_sis answers, and was charged: {entry.guarantee}"
 

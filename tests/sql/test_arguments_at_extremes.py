@@ -139,6 +139,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_linear_regression": [
         {**FITTED, **WIDE, "rounds": "3", "split": "'thirds'", "bounds_share": "0.2", "scale_share": "0.1"},
+        {**FITTED, **WIDE, "moments_share": "0.1", "method": "'ada_ssp'"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "method": "'ada_ssp'", "row_norm": "1"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS},
         {**FITTED, **WIDE, "method": "'tukey'", "count_share": "0.05", "count_failure": "0.01", "range_share": "0.05"},
@@ -150,6 +151,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_pipeline": [
         {**FITTED, **WIDE, "k": "1", "rounds": "3", "selection_share": "0.05", "bounds_share": "0.2"},
+        {**FITTED, **WIDE, "k": "1", "moments_share": "0.1"},
         {**FITTED, **WIDE, "k": "1", "selector": "'two_stage'", "selection_blocks": "3", "method": "'ada_ssp'"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, "k": "1", "selector": "'best_subset'", "row_norm": "1"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "k": "1", "selector": "'sis'", "scale_share": "0.1"},
@@ -186,6 +188,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     "dp_logistic_regression": [
         {**LABELLED, **WIDE, **BOUNDS, "row_norm": "1", "regularization": "1"},
         {**LABELLED, **WIDE, **BOUNDS, **UNIT, **DELTA},
+        {**LABELLED, **WIDE, **DELTA, "bounds_share": "0.2", "moments_share": "0.1"},
         {**LABELLED, **NAMED, **BOUNDS},
         {**LABELLED, **ARRAY, **BOUNDS},
         {**LABELLED, **LONG, **BOUNDS},

@@ -195,7 +195,7 @@ def test_charges(con: duckdb.DuckDBPyConnection) -> None:
     """Without normal noise no delta is spent, even where one is given."""
     load(con)
     con.execute("CREATE TABLE many AS SELECT label, list_transform(range(99), lambda i: a)::DOUBLE[99] AS x FROM wide")
-    few = f"FROM {LAYOUTS['array'].format(more='epsilon := 0.5, delta := 1e-6, lower := 0, upper := 9')}"
+    few = f"FROM {LAYOUTS['array'].format(more='epsilon := 0.5, delta := 1e-6, lower := 0, upper := 9, standardize := false')}"
     for number, (sql, charged) in enumerate(((few, 0.0), (few.replace("fixed", "many"), 1e-6))):
         con.execute(sql.replace("epsilon", f"dataset := 'd{number}', epsilon")).fetchall()
         event = json.loads(
@@ -216,7 +216,8 @@ def test_a_release_predicts(con: duckdb.DuckDBPyConnection) -> None:
 
 def test_estimate_says_how_strong_the_noise_is(con: duckdb.DuckDBPyConnection) -> None:
     rows = con.execute(
-        "FROM dp_estimate('dp_logistic_regression', n_features := 99, n_rows := 1000, epsilon := 1, delta := 1e-6)"
+        "FROM dp_estimate('dp_logistic_regression', n_features := 99, n_rows := 1000, epsilon := 1, delta := 1e-6, "
+        "lower := 0, upper := 1, standardize := false)"
     ).fetchall()
     found = {name: value for name, value, *_ in rows}
     noise = calibrate(Fraction(1), Fraction("1e-6"), width=100, neighbours="add_remove")
@@ -273,7 +274,7 @@ def test_no_row_is_longer_than_one(width: int, norm: float | None, epsilon: int)
     rng = np.random.default_rng(width)
     values = rng.uniform(-2, 4, (300, width)) * 10.0 ** rng.uniform(-6, 6, (300, 1))
     values[:3] = np.array([[-1.0], [3.0], [np.nan]])
-    rows = scaling.rows(values)
+    rows = scaling.rows(values.T)
     squares = [sum(int(value) ** 2 for value in row) for row in rows]
     assert max(squares) <= S**2
     assert (rows == np.rint(rows)).all()
