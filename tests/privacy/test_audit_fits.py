@@ -89,6 +89,14 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
         0.0,
         0.1,
     ),
+    # The middle of the only cell tells the private bounds.
+    "quantile, private bounds": (
+        aggregate("dp_quantile(y, cells := 1, bounds_share := 0.9, epsilon := 6, dataset := 't')", "value"),
+        (steps((3, 60), (1e6, 2)), steps((3, 60), (1e6, 3))),
+        6.0,
+        0.0,
+        0.4,
+    ),
     # As many rows far away as a scan leaves, and one more: it stops at once, or goes on.
     "bounds": (
         f"SELECT dp_bounds(y, epsilon := 6, dataset := 't')[1].upper{GROUPS}",

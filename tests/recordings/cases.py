@@ -503,6 +503,22 @@ def summaries() -> Iterator[Case]:
         "large budget": {"epsilon": 1000, "quantiles": [0.1, 0.9]},
     }
     yield from _options_of("dp_quantile", "people", quantile, ways)
+    quantile = {"target": "y", "epsilon": 20}
+    ways = {
+        "one": {},
+        "replace": REPLACE,
+        "of units": UNIT,
+        "odd rows": {"source": "odd"},
+        "no rows": {"source": "nobody"},
+        "quartiles": {"quantiles": [0.25, 0.5, 0.75], "bounds_share": 0.5},
+        "undetermined": {"epsilon": 0.1, "quantiles": [0.25, 0.5]},
+    }
+    for name, way in ways.items():
+        given = {**quantile, **way}
+        call = table("dp_quantile", given.pop("source", "people"), **given)
+        yield Case(f"dp_quantile, private bounds: {name}", (call,))
+    found = aggregate("dp_quantile", "y", "people", epsilon=20)
+    yield Case("dp_quantile, private bounds: aggregate", (found,))
 
     bounds = {"target": "y", "epsilon": 1}
     yield from _column_of("dp_bounds", "people", bounds, ("target",), "y")
@@ -793,6 +809,7 @@ def estimates() -> Iterator[Case]:
         "dp_logistic_regression": {**columns, **BOUNDS},
         "dp_logistic_regression, gaussian": {**columns, **BOUNDS, "delta": 1e-6},
         "dp_quantile": {"epsilon": 1, "n_rows": 5000, "lower": 0, "upper": 10, "quantiles": [0.25, 0.5, 0.75]},
+        "dp_quantile, private bounds": {"epsilon": 1, "n_rows": 5000, "bounds_share": 0.5},
         "dp_bounds": {"epsilon": 1, "n_rows": 5000},
         "dp_covariance": {**columns, "delta": 1e-6},
         "dp_correlation, pure of units": {"n_features": 2, "epsilon": 1, "max_rows_per_unit": 3},

@@ -241,6 +241,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_quantile": [
         {**ONE, **BOUNDS},
+        {**ONE, "bounds_share": "0.25"},
         {**ONE, **BOUNDS, **GROUPS, **LIMITS},
         {**ONE, **BOUNDS, **UNIT, "quantiles": "[0.25, 0.5]", "cells": "64"},
     ],
