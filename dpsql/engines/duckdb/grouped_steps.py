@@ -110,12 +110,53 @@ class GroupedSteps:
         frame = self.frame
         if not self.plan.has_private_keys:
             yield from self._public_keys()
+        if self._draws_bounds:
+            yield from self._bounds_pass()
         yield frame.step("opened", self._opened())
         yield frame.step("valued", self._valued())
         yield from self._bounded()
         last = "kept" if self._has_unit else "valued"
         yield frame.step("grouped", self._summed(last))
         yield from self._private_passes() if self.plan.has_private_keys else self._public_pass()
+
+    # Private bounds.
+
+    @property
+    def _draws_bounds(self) -> bool:
+        """Whether a pass over the rows draws the bounds of the targets before they are added up."""
+        return self.plan.passes > 1
+
+    def _bounds_pass(self) -> Iterator[str]:
+        """Hand the values of all rows over, of each unit as many as count; then ask how values are coded.
+
+        Rows of all groups count, and of each unit a sample of as many as its limits leave in all groups.
+        """
+        frame, values = self.frame, {f"v{position}": f"v{position}" for position in range(len(self.plan.targets))}
+        parts = [f"{self._number(f't{position}')} AS v{position}" for position in range(len(values))]
+        condition = f"{self._ticket} IS NOT NULL"
+        if self._has_unit:
+            number, data = identity("dpsql_unit")
+            parts += [f"{number} AS unit_number", f"{data} AS unit_data"]
+            condition += " AND dpsql_unit IS NOT NULL"
+        rows = f"SELECT {', '.join(parts)} FROM {frame.source()} WHERE {condition}"
+        if self._has_unit:
+            most = self.plan.max_rows_per_unit
+            rows = f"SELECT * FROM ({rows}) QUALIFY {_sampled(['unit_number', 'unit_data'], list(values), most)}"
+        yield frame.step("scanned", rows)
+        yield from self._collected(1, values, frame.name("scanned"), frame.ticket)
+        yield self._turn(1)
+        coded = call("dpsql_drawn_codes", f"(SELECT ticket FROM {frame.name('turn1')})")
+        yield frame.step("drawn", f"SELECT {coded} AS drawn", kept=True)
+
+    def _turn(self, number: int) -> str:
+        """Return the step that ends a pass, and returns the ticket."""
+        batches = f"(SELECT {call('list', 's')} FROM {self.frame.name(f'parts{number}')})"
+        turned = call("dpsql_turn", self.frame.ticket, str(number), batches)
+        return self.frame.step(f"turn{number}", f"SELECT {turned} AS ticket", kept=True)
+
+    def _number(self, part: str) -> str:
+        """Return a value of the row as a double that the planner knows nothing of; NULL where it is none."""
+        return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", self.frame.zero)
 
     # Keys.
 
@@ -224,16 +265,20 @@ class GroupedSteps:
     # Values.
 
     def _opened(self) -> str:
-        """Return the key of every row, and its values in a form that the planner knows nothing of."""
+        """Return the key of every row, and its values in a form that the planner knows nothing of.
+
+        Where bounds are private, rows wait until these are drawn.
+        """
         parts, zero = [], self.frame.zero
         for column in self._columns:
             number, data = key(field("dpsql_row", f"k{column}"), zero)
             parts += [f"{number} AS k{column}_number", f"{data} AS k{column}_data"]
         for position, block in enumerate(self.plan.target_blocks):
-            target = field("dpsql_row", f"t{position}")
-            opaque = plus(f"TRY_CAST({target} AS DOUBLE)", zero) if block is not None else _presence(target, zero)
+            target = f"t{position}"
+            opaque = self._number(target) if block is not None else _presence(field("dpsql_row", target), zero)
             parts.append(f"{opaque} AS v{position}")
-        condition = f"{self._ticket} IS NOT NULL"
+        ticket = f"(SELECT ticket FROM {self.frame.name('turn1')})" if self._draws_bounds else self._ticket
+        condition = f"{ticket} IS NOT NULL"
         if self._has_unit:
             number, data = identity("dpsql_unit")
             parts += [f"{number} AS unit_number", f"{data} AS unit_data"]
@@ -245,18 +290,20 @@ class GroupedSteps:
         derived = self.plan.derived
         if derived is None:
             return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
-        opaque = plus(f"TRY_CAST({field('dpsql_row', 'v0')} AS DOUBLE)", self.frame.zero)
-        parts.append(f"{opaque} AS number")
+        parts.append(f"{self._number('v0')} AS number")
         return derived.query(f"SELECT {', '.join(parts)} FROM {self.frame.source()} WHERE {condition}")
 
     def _valued(self) -> str:
         """Return the rows with their values coded."""
         values = [f"v{position}" for position in range(len(self.plan.targets))]
         codes = [f"{self._code(position)} AS q{position}" for position in range(len(self.plan.targets))]
-        kept = f"* EXCLUDE ({', '.join(values)})" if values else "*"
+        rows, left_out = self.frame.name("opened"), values
+        if self._draws_bounds:
+            rows, left_out = f"{rows} CROSS JOIN {self.frame.name('drawn')}", [*values, "drawn"]
+        kept = f"* EXCLUDE ({', '.join(left_out)})" if values else "*"
         if not (self._identities or self._has_unit) and values:
-            return f"SELECT {', '.join(codes)} FROM {self.frame.name('opened')}"
-        return f"SELECT {', '.join((kept, *codes))} FROM {self.frame.name('opened')}"
+            return f"SELECT {', '.join(codes)} FROM {rows}"
+        return f"SELECT {', '.join((kept, *codes))} FROM {rows}"
 
     def _code(self, position: int) -> str:
         """Return the code of a target; NULL where it has no value."""
@@ -269,12 +316,18 @@ class GroupedSteps:
             bounded = call("least", call("greatest", wide, double(-_WIDEST_VALUE)), double(_WIDEST_VALUE))
             code = cast(call("floor", plus(bounded, double(0.5))), "HUGEINT")
             return f"CASE WHEN NOT {call('isnan', value)} THEN {code} END"
-        low, high = block.limits
-        lower, upper = double(block.lower), double(block.upper)
-        moved = value if middle == 0 else call("-", value, double(middle))
-        code = f"TRY_CAST({call('floor', plus(call('*', moved, double(scale)), double(0.5)))} AS INTEGER)"
-        if not _keeps_limits(block):
-            code = call("least", call("greatest", code, str(low)), str(high))
+        if self._draws_bounds:
+            drawn = call("list_extract", "drawn", str(position + 1))
+            lower, upper, shift, factor, low, high = (
+                field(drawn, name) for name in ("lower", "upper", "middle", "scale", "low", "high")
+            )
+        else:
+            low, high = map(str, block.limits)
+            lower, upper, shift, factor = map(double, (block.lower, block.upper, middle, scale))
+        moved = value if middle == 0 and not self._draws_bounds else call("-", value, shift)
+        code = f"TRY_CAST({call('floor', plus(call('*', moved, factor), double(0.5)))} AS INTEGER)"
+        if self._draws_bounds or not _keeps_limits(block):
+            code = call("least", call("greatest", code, low), high)
         return (
             f"CASE WHEN {value} BETWEEN {lower} AND {upper} THEN {code} WHEN {value} < {lower} THEN {low} "
             f"WHEN {value} > {upper} AND NOT {call('isnan', value)} THEN {high} END"
@@ -394,8 +447,9 @@ class GroupedSteps:
             yield frame.step("placed", self._mapped(rows, *self._sums_columns(), *self._cell))
             rows = frame.name("placed")
         fields = {name: name for name in (*self._keys, *self._cell)} | self._sums()
-        yield from self._collected(1, fields, rows, frame.ticket)
-        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name('parts1')}")
+        number = self.plan.passes
+        yield from self._collected(number, fields, rows, frame.ticket)
+        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name(f'parts{number}')}")
 
     def _sums_columns(self) -> list[str]:
         names = ["n"]
@@ -407,15 +461,13 @@ class GroupedSteps:
 
     def _private_passes(self) -> Iterator[str]:
         """Hand over the sums of every key by a number; then the labels of the keys that are released."""
-        frame = self.frame
+        frame, number = self.frame, self.plan.passes
         # Keys are numbered in arbitrary order; the numbers only stand for them and decide nothing.
         numbered = f"SELECT *, {call('row_number')} OVER () AS j FROM {frame.name('grouped')}"
         yield frame.step("numbered", numbered, kept=True)
-        yield from self._collected(1, {"j": "j"} | self._sums(), frame.name("numbered"), frame.ticket)
-        batches = f"(SELECT {call('list', 's')} FROM {frame.name('parts1')})"
-        turned = call("dpsql_turn", frame.ticket, "1", batches)
-        yield frame.step("turn1", f"SELECT {turned} AS ticket", kept=True)
-        ticket = f"(SELECT ticket FROM {frame.name('turn1')})"
+        yield from self._collected(number, {"j": "j"} | self._sums(), frame.name("numbered"), frame.ticket)
+        yield self._turn(number)
+        ticket = f"(SELECT ticket FROM {frame.name(f'turn{number}')})"
         released = call("unnest", call("dpsql_released_keys", ticket))
         yield frame.step("released", f"SELECT {released} AS j", kept=True)
         labels, typed, witnesses = {}, [], []
@@ -434,8 +486,8 @@ class GroupedSteps:
         yield frame.step("labelled", f"SELECT j, {', '.join(labels)}, {rank} AS rank FROM {rows}")
         fields = {name: name for name in ("j", "rank", *labels)}
         rows = frame.name("labelled")
-        yield from self._collected(2, fields, rows, ticket)
-        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name('parts2')}")
+        yield from self._collected(number + 1, fields, rows, ticket)
+        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name(f'parts{number + 1}')}")
 
     def _collected(self, number: int, fields: dict[str, str], rows: str, ticket: str) -> Iterator[str]:
         """Return the step that hands rows to the collector of a pass, and returns the numbers of its batches."""
