@@ -10,7 +10,14 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.functions.aggregate import AggregateCall
 from dpsql.udfs.values import struct_list
 
-CODE = {"lower": "DOUBLE", "upper": "DOUBLE", "middle": "DOUBLE", "scale": "DOUBLE", "low": "INTEGER", "high": "INTEGER"}
+CODE = {
+    "lower": "DOUBLE",
+    "upper": "DOUBLE",
+    "middle": "DOUBLE",
+    "scale": "DOUBLE",
+    "low": "INTEGER",
+    "high": "INTEGER",
+}
 CODES = struct_list(CODE)
 _KIND = pa.list_(pa.struct([(name, pa.int32() if kind == "INTEGER" else pa.float64()) for name, kind in CODE.items()]))
 

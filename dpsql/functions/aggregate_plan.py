@@ -1,10 +1,10 @@
 """The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them.
 
 Without public bounds a first pass draws an interval for every target, over the rows of all groups together
-(`dpsql.functions.drawn_bounds`), and the sums are of values clipped to it. The rows of one privacy unit that it counts
-are capped at what the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds
-changes neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code
-in [-S, S]), so the part that adds the noise is known before the bounds are.
+(`dpsql.functions.drawn_bounds`), and the sums are of values clipped to it. Of a privacy unit that pass counts as many
+rows as the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds changes
+neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code in
+[-S, S]), so the part that adds the noise is known before the bounds are.
 """
 
 from __future__ import annotations
@@ -167,6 +167,12 @@ class AggregatePlan(GroupedPlan):
         }  # fmt: skip
 
     @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return values for required arguments; the noise does not depend on public bounds."""
+        bounds = {"lower": 0, "upper": 1} if _merges(given) else {}
+        return {**super().stand_ins(given), **bounds}
+
+    @classmethod
     def _bounds(cls, given: Mapping[str, object], targets: Sequence[str]) -> Mapping[str, object]:
         """Return the public bounds of the targets, or the share of epsilon that private ones cost."""
         if not are_missing(given):
@@ -177,7 +183,8 @@ class AggregatePlan(GroupedPlan):
         if _merges(given):
             raise ParameterError(
                 "P003",
-                "lower and upper are missing: bounds of a person's sums are not drawn. Give both from domain knowledge.",
+                "lower and upper are missing: bounds of a person's sums are not drawn. "
+                "Give both from domain knowledge, not from the table.",
             )
         return {"lower": None, "upper": None, "bounds_share": read_share(given)}
 

@@ -14,18 +14,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.keys import exact_text, identity, short_place
+from dpsql.engines.duckdb.keys import FLOATS, identity, key, label, short_place
+from dpsql.engines.duckdb.unit_sample import order_by, partition_by, sampled
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, double, field, identifier, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
-_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_FLOATS = ("FLOAT", "DOUBLE")
 # The sum of a unit's values saturates far beyond any bounds; 2**47 rows fit into 128 bits.
 _WIDEST_VALUE = 2.0**80
 _HALF = 1 << 32
-# Times a number of rows below 2**43, smaller limits fit into 64 bits.
-_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,28 +47,6 @@ class Frame:
     probe: Callable[[], str]
     name: Callable[[str], str]
     step: Callable[..., str]
-
-
-def key(column: str, zero: str) -> tuple[str, str]:
-    """Return a key as a number and a text: equal exactly when the keys are, and one of them NULL where the key is.
-
-    Integers are numbers. Everything else is its text under the collation C, which compares bytes. Both hang on the zero
-    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0. All NaN are
-    one key, whatever their sign.
-    """
-    kind = call("typeof", column)
-    is_integer, is_float = (f"{kind} IN ({', '.join(map(text, kinds))})" for kinds in (_INTEGERS, _FLOATS))
-    number = f"CASE WHEN {is_integer} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
-    opaque = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
-    floating = f"CASE WHEN {call('isnan', opaque)} THEN 'nan' ELSE {cast(opaque, 'VARCHAR')} END"
-    data = f"CASE WHEN {is_integer} THEN '' WHEN {is_float} THEN {floating} ELSE {exact_text(column, zero)} END"
-    return number, f"({data}) COLLATE C"
-
-
-def label(column: str, number: str, data: str) -> str:
-    """Return the text of a key, from its number and text alone; `column` gives the type."""
-    is_integer = f"{call('typeof', column)} IN ({', '.join(map(text, _INTEGERS))})"
-    return f"CASE WHEN {is_integer} THEN {cast(number, 'VARCHAR')} ELSE {data} END"
 
 
 def key_types(plan: Plan, probe: str) -> list[str]:
@@ -141,7 +116,7 @@ class GroupedSteps:
         rows = f"SELECT {', '.join(parts)} FROM {frame.source()} WHERE {condition}"
         if self._has_unit:
             most = self.plan.max_rows_per_unit
-            rows = f"SELECT * FROM ({rows}) QUALIFY {_sampled(['unit_number', 'unit_data'], list(values), most)}"
+            rows = f"SELECT * FROM ({rows}) QUALIFY {sampled(['unit_number', 'unit_data'], list(values), most)}"
         yield frame.step("scanned", rows)
         yield from self._collected(1, values, frame.name("scanned"), frame.ticket)
         yield self._turn(1)
@@ -386,17 +361,17 @@ class GroupedSteps:
         in_group: float = 1 if alone else math.inf
         conditions = []
         if plan.groups < min(known, plan.max_rows_per_unit):
-            order = _order(["group_place", *groups])
-            conditions.append(f"{call('dense_rank')} OVER ({_partition(unit)} {order}) <= {plan.groups}")
+            order = order_by(["group_place", *groups])
+            conditions.append(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}")
             rows = f"(SELECT *, {short_place(*unit, *groups)} AS group_place FROM {rows})"
             known = plan.groups
         if plan.rows_per_group < min(in_group, plan.max_rows_per_unit):
-            conditions.append(_sampled([*unit, *groups], sorted_by, plan.rows_per_group))
+            conditions.append(sampled([*unit, *groups], sorted_by, plan.rows_per_group))
             in_group = plan.rows_per_group
         for condition in conditions:
             rows = f"(SELECT * FROM {rows} QUALIFY {condition})"
         if plan.max_rows_per_unit < known * in_group:
-            rows = f"(SELECT * FROM {rows} QUALIFY {_sampled(unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
+            rows = f"(SELECT * FROM {rows} QUALIFY {sampled(unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
         return f"SELECT * FROM {rows}"
 
     # Sums.
@@ -482,7 +457,7 @@ class GroupedSteps:
             f"(SELECT *, {listed} FROM {frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) "
             f"LEFT JOIN ({known}) ON true)"
         )
-        rank = f"{call('row_number')} OVER ({_order([*typed, *self._identities])})"
+        rank = f"{call('row_number')} OVER ({order_by([*typed, *self._identities])})"
         yield frame.step("labelled", f"SELECT j, {', '.join(labels)}, {rank} AS rank FROM {rows}")
         fields = {name: name for name in ("j", "rank", *labels)}
         rows = frame.name("labelled")
@@ -500,7 +475,7 @@ class GroupedSteps:
 
 def _presence(column: str, zero: str) -> str:
     """Return 0 where a column has a value, and NULL where it is NULL or NaN."""
-    is_float = f"{call('typeof', column)} IN ({', '.join(map(text, _FLOATS))})"
+    is_float = f"{call('typeof', column)} IN ({', '.join(map(text, FLOATS))})"
     number = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
     return f"CASE WHEN {column} IS NULL OR ({is_float} AND {call('isnan', number)}) THEN NULL ELSE 0 END"
 
@@ -510,26 +485,3 @@ def _keeps_limits(block: ValueBlock) -> bool:
     middle, scale = block.affine
     low, high = (math.floor((value - middle) * scale + 0.5) for value in (block.lower, block.upper))
     return block.limits[0] <= low and high <= block.limits[1]
-
-
-def _partition(names: list[str]) -> str:
-    return f"PARTITION BY {', '.join(names)}"
-
-
-def _order(names: list[str]) -> str:
-    return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
-
-
-def _sampled(owner: list[str], sorted_by: list[str], most: int) -> str:
-    """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
-
-    The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
-    sample with the same chance most / n, over the secret key: row i is, if ``i * most + start`` modulo n is below
-    `most`, where a keyed hash of the owner is the start.
-    """
-    window = f"{_partition(owner)} {_order(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
-    position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
-    if most >= _LARGE:
-        position = cast(position, "HUGEINT")
-    start = cast(call(">>", short_place(*owner), "16"), "BIGINT")
-    return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.duckdb import grouped_steps
+from dpsql.engines.duckdb import grouped_steps, unit_sample
 from dpsql.engines.duckdb.grouped_steps import GroupedSteps
 from dpsql.functions import aggregate
 from dpsql.functions.aggregate import AggregateCall
@@ -17,7 +17,7 @@ from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
-_kept, _sampled, _draw = GroupedSteps._kept, grouped_steps._sampled, KeyedNoise.draw
+_kept, _sampled, _draw = GroupedSteps._kept, unit_sample.sampled, KeyedNoise.draw
 _NO_LIMIT = 1 << 19
 
 
@@ -76,11 +76,11 @@ CAPPED_FIRST = Fault(
 )
 OVER_ALL_ROWS = Fault(
     "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((grouped_steps, "_sampled", _over_all),),
+    ((grouped_steps, "sampled", _over_all),),
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
-    ((grouped_steps, "short_place", _by_accident),),
+    ((grouped_steps, "short_place", _by_accident), (unit_sample, "short_place", _by_accident)),
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",
