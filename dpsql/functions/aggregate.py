@@ -73,7 +73,7 @@ class AggregateCall(GroupedCall):
 
     def start(self) -> Collector:
         """Return the collector of the first pass."""
-        return self._sums() if not self.plan.draws_bounds else Magnitudes(len(self.plan.targets))
+        return self._sums() if not self.plan.draws_bounds else TargetMagnitudes(len(self.plan.targets))
 
     def _sums(self) -> Collector:
         """Return the collector of the groups' sums."""
@@ -86,7 +86,7 @@ class AggregateCall(GroupedCall):
 
         The pass that finds bounds takes in rows in either form.
         """
-        if isinstance(collector, Magnitudes):
+        if isinstance(collector, TargetMagnitudes):
             values = np.empty((len(self.plan.targets), len(rows)))
             for position in range(len(values)):
                 values[position] = to_doubles(rows.field(position))
@@ -130,7 +130,7 @@ class AggregateCall(GroupedCall):
           `dpsql.mechanisms.interval_scan`.
         - **Sensitivity**: as there; the rows of a privacy unit are at most ``contribution.rows``.
         """
-        if not isinstance(collector, Magnitudes):
+        if not isinstance(collector, TargetMagnitudes):
             return self
         counts = collector.inner.cells.counts
         drawn = (part.draw(column) for part, column in zip(self.plan.bounds_parts, counts, strict=True))
@@ -138,7 +138,7 @@ class AggregateCall(GroupedCall):
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Begin the sums; after those, draw the noise of private keys, and begin the labels of released ones."""
-        if isinstance(collector, Magnitudes):
+        if isinstance(collector, TargetMagnitudes):
             return self._sums()
         if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
             raise TypeError("the collector is of another call")
@@ -164,7 +164,7 @@ class AggregateCall(GroupedCall):
         return record_of(found, self.plan, labels, self.types, self.drawn)
 
 
-class Magnitudes(Pass[MagnitudeHistogram]):
+class TargetMagnitudes(Pass[MagnitudeHistogram]):
     """The pass that finds bounds: the rows by the universal cells of each target."""
 
     def __init__(self, targets: int) -> None:

@@ -210,9 +210,9 @@ class QuantileCall(Call):
     def start(self) -> Collector:
         """Return the collector of the first pass: an empty histogram."""
         bounds = self.plan.public_bounds
-        return Magnitudes(self.plan) if bounds is None else GridHistogram(GridCounts(*bounds, self.plan.cells))
+        return ColumnMagnitudes(self.plan) if bounds is None else GridHistogram(GridCounts(*bounds, self.plan.cells))
 
-    def prepare(self, statistic: GridHistogram | Bounded | Unbounded, progress: Progress) -> Callable[[], Json] | Draw:
+    def prepare(self, statistic: GridHistogram | BoundedCells | WithoutBounds, progress: Progress) -> Callable[[], Json] | Draw:
         """Return the draw of the quantiles."""
         plan = self.plan
         if isinstance(statistic, GridHistogram):
@@ -222,14 +222,14 @@ class QuantileCall(Call):
             "interval": interval_record(statistic.drawn),
             "std_error": plan.bounds_noise.deviation,
         }
-        if isinstance(statistic, Unbounded):
+        if isinstance(statistic, WithoutBounds):
             values: list[Json] = [[float(Fraction(quantile)), None] for quantile in plan.quantiles]
             return Draw(plan.measurement.only("bounds"), lambda: {"values": values, "bounds": known_bounds})
         cells = statistic.inner.cells
         return lambda: {"values": [*draw_quantiles(plan, cells)], "bounds": known_bounds}
 
 
-class Magnitudes(Pass[MagnitudeHistogram]):
+class ColumnMagnitudes(Pass[MagnitudeHistogram]):
     """The pass that finds bounds: the rows by their universal cells."""
 
     def __init__(self, plan: QuantilePlan) -> None:
@@ -247,12 +247,12 @@ class Magnitudes(Pass[MagnitudeHistogram]):
         part: ScannedInterval = self._plan.measurement["bounds"]
         drawn = part.draw(self.inner.cells.counts[0])
         if drawn.ends is None:
-            return Unbounded(drawn)
+            return WithoutBounds(drawn)
         # No interval is too narrow for the cells: it is a sixteenth of a power of two wide, or around zero.
-        return Bounded(GridHistogram(GridCounts(*drawn.ends, self._plan.cells)), drawn)
+        return BoundedCells(GridHistogram(GridCounts(*drawn.ends, self._plan.cells)), drawn)
 
 
-class Bounded(Pass[GridHistogram]):
+class BoundedCells(Pass[GridHistogram]):
     """The pass over the cells between private bounds."""
 
     def __init__(self, cells: GridHistogram, drawn: PrivateInterval) -> None:
@@ -260,7 +260,7 @@ class Bounded(Pass[GridHistogram]):
         self.drawn = drawn
 
 
-class Unbounded(Ignoring):
+class WithoutBounds(Ignoring):
     """The end of a call without bounds: only these are charged."""
 
     def __init__(self, drawn: PrivateInterval) -> None:
