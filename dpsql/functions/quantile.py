@@ -212,7 +212,9 @@ class QuantileCall(Call):
         bounds = self.plan.public_bounds
         return ColumnMagnitudes(self.plan) if bounds is None else GridHistogram(GridCounts(*bounds, self.plan.cells))
 
-    def prepare(self, statistic: GridHistogram | BoundedCells | WithoutBounds, progress: Progress) -> Callable[[], Json] | Draw:
+    def prepare(
+        self, statistic: GridHistogram | BoundedCells | WithoutBounds, progress: Progress
+    ) -> Callable[[], Json] | Draw:
         """Return the draw of the quantiles."""
         plan = self.plan
         if isinstance(statistic, GridHistogram):

@@ -63,9 +63,7 @@ def seen(
     function, given, _, _ = CASES[name]
     sql = f"FROM {function}('{source}', {named({'epsilon': epsilon, **given})})"
     with exact_sums() as sums:
-        found = observe(
-            lambda: connection.execute(sql).fetchall(), None if answers is None else answers.releases
-        )
+        found = observe(lambda: connection.execute(sql).fetchall(), None if answers is None else answers.releases)
     return Observation(None, found.releases), sums[-1]
 
 
@@ -241,4 +239,3 @@ def test_every_interval_makes_a_block_of_equal_noise(kind: type[AggregatePlan], 
         assert abs((ends[1] - middle) * scale) <= 2**20 + 1
         assert other.limits[0] <= other.limits[1]
         assert GridCounts(*ends, 1024).edges[-1] == ends[1]
-

@@ -200,6 +200,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
             {**SUMMED, **more, **GROUPS, "confidence": "0.9", "noise": "'laplace'"},
             {**SUMMED, **more, **PRIVATE, **LIMITS},
             {**SUMMED, **more, **UNIT, "unit_value": "'sum'"},
+            {**ONE, **more, "bounds_share": "0.25", **GROUPS},
         ]
         for name, more in (
             ("dp_sum", {}),
