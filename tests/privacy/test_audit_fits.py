@@ -114,12 +114,12 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
         0.4,
     ),
     "groups of units, private bounds": (
-        "SELECT max(std_error) FROM dp_avg('t', target := 'y', by := 'g', keys := ['a', 'b'], epsilon := 18, "
+        "SELECT max(std_error) FROM dp_sum('t', target := 'y', by := 'g', keys := ['a', 'b'], epsilon := 18, "
         "bounds_share := 0.9, privacy_unit := 'u', max_groups_per_unit := 2, max_rows_per_unit_group := 1)",
-        (far_units(3), far_units(4)),
+        (far_units(1), far_units(2)),
         18.0,
         0.0,
-        0.1,
+        1.0,
     ),
     # As many rows far away as a scan leaves, and one more: it stops at once, or goes on.
     "bounds": (
