@@ -3,6 +3,7 @@
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_quantile(y, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN are left out; values outside of the bounds clip
+-- bounds     drawn at bounds_share of epsilon where none are given, without by
 -- twin       dpsql/functions/quantile.py
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,

@@ -4,6 +4,7 @@
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_stddev(y, …) FROM t.
 -- guarantee  pure epsilon-DP for all groups together; with delta (epsilon, delta)-DP
 -- nulls      NULL and NaN are left out; values outside of the bounds clip
+-- bounds     drawn at bounds_share of epsilon where none are given
 -- twin       dpsql/functions/aggregate.py
 CREATE OR REPLACE TEMP MACRO dp_stddev(
   source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
