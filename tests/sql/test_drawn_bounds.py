@@ -184,6 +184,17 @@ def test_keys_of_a_public_table() -> None:
     assert public[0][1] == pytest.approx(listed[0][1], rel=0.2)
 
 
+def test_bounds_that_the_owner_stated_of_other_columns() -> None:
+    with dpsql.connect() as connection:
+        connection.execute(ROWS)
+        connection.execute("SELECT dp_protect('t', epsilon := 1e9, lower := {'y': 0}, upper := {'Y': 8})").fetchall()
+        context = dpsql.Context(connection)
+        assert "bounds" not in context.dp_avg("t", target="y", epsilon=1e6).noise
+        assert "bounds" in context.dp_avg("t", target="price", epsilon=1e6).noise
+        with pytest.raises(DpsqlError, match="P003"):
+            context.dp_aggregate("t", aggregates=["avg"], target=["y", "price"], epsilon=1e6)
+
+
 def test_what_a_call_would_need(context: dpsql.Context) -> None:
     for function in ("dp_avg", "dp_quantile"):
         rows = context.connection.execute(f"FROM dp_estimate('{function}', epsilon := 1)").fetchall()
