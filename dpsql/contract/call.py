@@ -214,6 +214,16 @@ class Call(ABC):
         for part in self.read_parts(rows, batch):
             collector.add(*part)
 
+    def after(self, collector: Any) -> Call:
+        """Make the draws at the end of a pass that the call itself remembers; return the call that goes on to `turn`.
+
+        Parameters
+        ----------
+        collector : Collector
+            The collector of the pass, with every row in it.
+        """
+        return self
+
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Make the draws that the next pass over the rows needs, and return its collector.
 

@@ -9,7 +9,7 @@ does. Which integers get noise is said in `dpsql.statistics.aggregates`, what is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,26 +17,35 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Longs
-from dpsql.contract.fold import Batch, Collector
+from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
-from dpsql.functions.aggregate_plan import AggregatePlan
+from dpsql.functions.aggregate_plan import UNIT_BOUNDS, AggregatePlan
 from dpsql.functions.grouped import GroupedCall
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock
+from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
-from dpsql.statistics.aggregates import Sums
+from dpsql.statistics.aggregates import Block, Sums, ValueBlock
+from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels
 
 
 @dataclass(frozen=True)
 class AggregateCall(GroupedCall):
-    """A call of dp_aggregate or of one of its thin forms, with the column types of its source."""
+    """A call of dp_aggregate or of one of its thin forms, with the column types of its source.
+
+    Attributes
+    ----------
+    drawn : tuple of PrivateInterval
+        The private bounds of each target, once they were drawn.
+    """
 
     plan: AggregatePlan
+    drawn: tuple[PrivateInterval, ...] = ()
 
     def check(self) -> None:
         """Raise if the keys do not fit the types, or if the noise cannot be drawn."""
@@ -49,14 +58,40 @@ class AggregateCall(GroupedCall):
         """Whether a target needs the sum of squares."""
         return any(block is not None and block.needs_squares for block in self.plan.target_blocks)
 
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of the targets, within private bounds once they were drawn; a column without any has no values."""
+        blocks = self.plan.blocks
+        if not self.drawn:
+            return blocks
+        return tuple(within(block, drawn.ends) for block, drawn in zip(blocks, self.drawn, strict=True))
+
+    @property
+    def target_blocks(self) -> list[ValueBlock | None]:
+        """How the values of each target are coded; None where they are only counted."""
+        return [block if isinstance(block, ValueBlock) else None for block in self.blocks[: len(self.plan.targets)]]
+
     def start(self) -> Collector:
+        """Return the collector of the first pass."""
+        return self._sums() if not self.plan.draws_bounds else TargetMagnitudes(len(self.plan.targets))
+
+    def _sums(self) -> Collector:
         """Return the collector of the groups' sums."""
         if self.plan.has_private_keys:
             return KeyedSums(len(self.plan.targets))
         return GroupedSums(self.places.count, len(self.plan.targets), squares=self.needs_squares)
 
     def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
-        """Pass the sums of some groups to the collector, or their labels; in the aggregate form a batch of rows."""
+        """Pass the sums of some groups to the collector, or their labels; in the aggregate form a batch of rows.
+
+        The pass that finds bounds takes in rows in either form.
+        """
+        if isinstance(collector, TargetMagnitudes):
+            values = np.empty((len(self.plan.targets), len(rows)))
+            for position in range(len(values)):
+                values[position] = to_doubles(rows.field(position))
+            collector.add(np.zeros(len(rows)), values, batch)
+            return
         if isinstance(collector, Labels):
             collector.add_labels(rows, len(self.plan.by))
             return
@@ -75,7 +110,7 @@ class AggregateCall(GroupedCall):
     def _codes(self, rows: pa.StructArray) -> NDArray[np.float64]:
         """Return the codes of a batch of rows, shape (targets, rows); NaN for NULL."""
         codes = np.zeros((len(self.plan.targets), len(rows)))
-        for position, block in enumerate(self.plan.target_blocks):
+        for position, block in enumerate(self.target_blocks):
             column = rows.field(position)
             if block is None:
                 codes[position, column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)] = np.nan
@@ -86,8 +121,25 @@ class AggregateCall(GroupedCall):
             codes[position, missing] = np.nan
         return codes
 
+    def after(self, collector: Collector) -> AggregateCall:
+        """Draw the bounds at the end of the pass that finds them; return the call that knows them.
+
+        Notes
+        -----
+        - **Guarantee**: pure DP at ``plan.bounds_epsilon``, an equal part of it for each target, see
+          `dpsql.mechanisms.interval_scan`.
+        - **Sensitivity**: as there; the rows of a privacy unit are at most ``contribution.rows``.
+        """
+        if not isinstance(collector, TargetMagnitudes):
+            return self
+        counts = collector.inner.cells.counts
+        drawn = (part.draw(column) for part, column in zip(self.plan.bounds_parts, counts, strict=True))
+        return replace(self, drawn=tuple(drawn))
+
     def turn(self, collector: Collector, progress: Progress) -> Collector:
-        """Draw the noise of private keys, and return the collector of the labels of those that are released."""
+        """Begin the sums; after those, draw the noise of private keys, and begin the labels of released ones."""
+        if isinstance(collector, TargetMagnitudes):
+            return self._sums()
         if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
             raise TypeError("the collector is of another call")
         units, rows, *targets = collector.sums()
@@ -100,11 +152,31 @@ class AggregateCall(GroupedCall):
         plan = self.plan
         if isinstance(statistic, ReleasedKeys):
             order, labels = statistic.in_order(len(plan.by))
-            record = record_of([noisy.taken(order) for noisy in statistic.noisy], plan, labels, self.types)
+            record = self._record([noisy.taken(order) for noisy in statistic.noisy], labels)
             return lambda: record
         places, sums = self.places, statistic.sums()
         given = sums[1:] if plan.targets else sums[:1]
-        return lambda: record_of(draw_aggregates(plan, given), plan, places.labels, self.types)
+        return lambda: self._record(draw_aggregates(plan, given), places.labels)
+
+    def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
+        """Return what the ledger keeps: noise does not depend on bounds, what is read from it does."""
+        found = [replace(one, block=block) for one, block in zip(noisy, self.blocks, strict=True)]
+        return record_of(found, self.plan, labels, self.types, self.drawn)
+
+
+class TargetMagnitudes(Pass[MagnitudeHistogram]):
+    """The pass that finds bounds: the rows by the universal cells of each target."""
+
+    def __init__(self, targets: int) -> None:
+        super().__init__(MagnitudeHistogram(targets, target=False))
+
+
+def within(block: Block, ends: tuple[float, float] | None) -> Block:
+    """Return the block of values within other bounds; within `UNIT_BOUNDS` where there are none."""
+    if not isinstance(block, ValueBlock):
+        return block
+    lower, upper = ends or UNIT_BOUNDS
+    return replace(block, lower=lower, upper=upper)
 
 
 class ReleasedKeys(Labels):

@@ -1,4 +1,11 @@
-"""The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them."""
+"""The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them.
+
+Without public bounds a first pass draws an interval for every target, over the rows of all groups together
+(`dpsql.functions.drawn_bounds`), and the sums are of values clipped to it. Of a privacy unit that pass counts as many
+rows as the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds changes
+neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code in
+[-S, S]), so the part that adds the noise is known before the bounds are.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +33,13 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, bounds_by_feature, fold
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.grouped_arguments import AUTO, BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
 from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, expected_block, noise_choice
+from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
+from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.released.moments import estimates
 from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, block_for
 
@@ -44,7 +54,8 @@ _BOUNDS = tuple(
         doc=f"Public {side} bound of the values: one number, a list with one per target, or a struct by name. "
         "Values are clipped to it.",
         statistic=False,
-        shown=REQUIRED,
+        shown="drawn privately",
+        stand_in=None,
     )
     for side, bound in zip(("lower", "upper"), COLUMN_BOUNDS, strict=True)
 )
@@ -64,6 +75,8 @@ DISTINCT = Argument(
 
 # Of bounds in absolute value.
 _LARGEST = 1e100
+# The bounds that values have in place of private ones: before these are drawn, and where they are not determined.
+UNIT_BOUNDS = -1.0, 1.0
 
 
 def _aggregates(given: object) -> tuple[str, ...]:
@@ -94,7 +107,9 @@ class AggregatePlan(GroupedPlan):
         What is computed of every target, or of the rows if there is none.
     delta : Fraction or None
     lower, upper : float, tuple or dict, or None
-        Public bounds of the targets; None where rows are only counted.
+        Public bounds of the targets; None where rows are only counted, or bounds are private.
+    bounds_share : Fraction or None
+        Share of epsilon spent on private bounds, of all targets together; None where none are drawn.
     law : {'auto', 'laplace', 'gaussian'}
         The noise that was asked for.
     unit_value : {'rows', 'sum'}
@@ -109,6 +124,7 @@ class AggregatePlan(GroupedPlan):
     delta: Fraction | None
     lower: Side | None
     upper: Side | None
+    bounds_share: Fraction | None
     law: str
     unit_value: str
     distinct_of: str | None
@@ -118,7 +134,7 @@ class AggregatePlan(GroupedPlan):
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
         _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
-        *(replace(bound, shown="required but for counts") for bound in _BOUNDS),
+        *_BOUNDS, BOUNDS_SHARE,
         *GROUPS, *UNIT, UNIT_VALUE, NOISE, DDOF, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
@@ -134,11 +150,9 @@ class AggregatePlan(GroupedPlan):
             raise ParameterError(
                 "P013", "target is missing. Name the column to aggregate; only rows are counted without one."
             )
-        bounds: Mapping[str, object] = {"lower": None, "upper": None}
+        bounds: Mapping[str, object] = {"lower": None, "upper": None, "bounds_share": None}
         if aggregates != (COUNT,):
-            bounds = feature_bounds(given)
-            for pair in bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True):
-                _refuse_extremes(*pair)
+            bounds = cls._bounds(given, targets)
         delta, law = DELTA.read(given), NOISE.read(given)
         if law == GAUSSIAN and delta is None:
             raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
@@ -151,6 +165,28 @@ class AggregatePlan(GroupedPlan):
             "aggregates": aggregates, "delta": delta, "law": law, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given), "confidence": CONFIDENCE.read(given),
         }  # fmt: skip
+
+    @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return values for required arguments; the noise does not depend on public bounds."""
+        bounds = {"lower": 0, "upper": 1} if _merges(given) else {}
+        return {**super().stand_ins(given), **bounds}
+
+    @classmethod
+    def _bounds(cls, given: Mapping[str, object], targets: Sequence[str]) -> Mapping[str, object]:
+        """Return the public bounds of the targets, or the share of epsilon that private ones cost."""
+        if not are_missing(given):
+            bounds = feature_bounds(given)
+            for pair in bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True):
+                _refuse_extremes(*pair)
+            return {**bounds, "bounds_share": None}
+        if _merges(given):
+            raise ParameterError(
+                "P003",
+                "lower and upper are missing: bounds of a person's sums are not drawn. "
+                "Give both from domain knowledge, not from the table.",
+            )
+        return {"lower": None, "upper": None, "bounds_share": read_share(given)}
 
     @classmethod
     def _distinct(cls, given: Mapping[str, object]) -> str | None:
@@ -205,17 +241,48 @@ class AggregatePlan(GroupedPlan):
         columns = dict(super().row_columns or {})
         return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
 
+    @property
+    def draws_bounds(self) -> bool:
+        """Whether the bounds of the targets are private."""
+        return self.bounds_share is not None
+
+    @property
+    def passes(self) -> int:
+        """Number of passes over the rows, up to the sums."""
+        return 1 + self.draws_bounds
+
+    @cached_property
+    def bounds_epsilon(self) -> Fraction:
+        """Epsilon spent on private bounds of all targets together; 0 with public ones."""
+        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
+
+    @cached_property
+    def sums_epsilon(self) -> Fraction:
+        """Epsilon that is left for the sums."""
+        return self.epsilon - self.bounds_epsilon
+
+    @cached_property
+    def bounds_noise(self) -> IntervalNoise:
+        """The noise of the private bounds of one target: all rows of a unit count that its limits leave."""
+        return bounds_noise(self.bounds_epsilon / len(self.targets), self.neighbours, self.contribution.rows)
+
+    @cached_property
+    def bounds_parts(self) -> tuple[ScannedInterval, ...]:
+        """The parts that draw the bounds of each target; none with public bounds."""
+        drawn = range(len(self.targets)) if self.draws_bounds else ()
+        return tuple(ScannedInterval(f"bounds {position}", self.bounds_noise) for position in drawn)
+
     @cached_property
     def noise_law(self) -> str:
         """The law of the noise: the one that was asked for, or that is smaller."""
         if self.delta is None or self.law == LAPLACE:
             return LAPLACE
-        if self.law == AUTO and self.epsilon > LARGEST_EPSILON:
+        if self.law == AUTO and self.sums_epsilon > LARGEST_EPSILON:
             return LAPLACE
         if self.law == GAUSSIAN:
             return GAUSSIAN
         if not self.has_private_keys:
-            return noise_choice(self.epsilon, self.delta, self.contribution)
+            return noise_choice(self.sums_epsilon, self.delta, self.contribution)
         thresholds = {law: self._keyed(law).least_count for law in (LAPLACE, GAUSSIAN)}
         return min(thresholds, key=thresholds.__getitem__)
 
@@ -227,6 +294,8 @@ class AggregatePlan(GroupedPlan):
     def _blocks(self, law: str) -> tuple[Block, ...]:
         if not self.targets:
             return (GroupCount(),)
+        if self.draws_bounds:
+            return (block_for(self.aggregates, *UNIT_BOUNDS, law),) * len(self.targets)
         if self.lower is None or self.upper is None:
             return tuple(GroupCount() for _ in self.targets)
         pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
@@ -235,7 +304,7 @@ class AggregatePlan(GroupedPlan):
     def _keyed(self, law: str) -> KeyedNoise:
         if self.delta is None:
             raise InternalError("I032", "private keys came without a delta. Report it.")
-        return keyed_noise("sums", self.epsilon, self.delta, self.contribution, self._blocks(law), law)
+        return keyed_noise("sums", self.sums_epsilon, self.delta, self.contribution, self._blocks(law), law)
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
@@ -249,9 +318,9 @@ class AggregatePlan(GroupedPlan):
         if self.has_private_keys:
             return self._keyed(self.noise_law)
         gaussian = self.delta if self.noise_law == GAUSSIAN else None
-        mu = None if gaussian is None else usable_mu(self.epsilon, gaussian)
+        mu = None if gaussian is None else usable_mu(self.sums_epsilon, gaussian)
         shares = equal_shares(len(self.blocks))
-        return GroupedNoise("sums", self.epsilon, gaussian, mu, self.contribution, self.blocks, shares)
+        return GroupedNoise("sums", self.sums_epsilon, gaussian, mu, self.contribution, self.blocks, shares)
 
     @property
     def counts_units(self) -> bool:
@@ -260,12 +329,13 @@ class AggregatePlan(GroupedPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """One mechanism for all groups and targets."""
-        return measurement_of(self.part)
+        """The private bounds of each target, and one mechanism for all groups and targets."""
+        return measurement_of(*self.bounds_parts, self.part)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of all Laplace noise."""
-        return self._grouped.laplace_scales()
+        bounds = self.bounds_noise.scales if self.draws_bounds else ()
+        return [*bounds, *self._grouped.laplace_scales()]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the mu of one row in each block."""
@@ -284,6 +354,10 @@ class AggregatePlan(GroupedPlan):
             out.append(
                 ("least_count", self.part.least_count, f"{counted} that a key needs to be released in half of calls")
             )
+        within = ""
+        if self.draws_bounds:
+            out.append(bounds_needed(self.bounds_noise))
+            within = ", in half widths of the bounds that are drawn"
         lattices = self._grouped.lattices[-len(self.blocks) :]
         for block, lattice in dict.fromkeys(zip(self.blocks, lattices, strict=True)):
             expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof)
@@ -291,6 +365,7 @@ class AggregatePlan(GroupedPlan):
                 meaning = f"standard deviation of the noise on {name}"
                 if name not in (COUNT, "sum"):
                     meaning += f" of {rows} rows, half of them at each bound"
+                meaning += "" if name == COUNT else within
                 out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
         return out
 
@@ -313,7 +388,10 @@ def _merges(given: Mapping[str, object]) -> bool:
 def _thin(*computes: str, ddof: bool = False) -> Signature:
     """Return the arguments of the form that computes one aggregate."""
     more = (DDOF,) if ddof else ()
-    return Signature(_TARGETS, EPSILON, DELTA, *_BOUNDS, *GROUPS, *UNIT, UNIT_VALUE, NOISE, *more, CONFIDENCE, *BUDGET)
+    return Signature(
+        _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
+        *GROUPS, *UNIT, UNIT_VALUE, NOISE, *more, CONFIDENCE, *BUDGET,
+    )  # fmt: skip
 
 
 class CountPlan(AggregatePlan):

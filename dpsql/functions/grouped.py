@@ -100,8 +100,8 @@ class GroupedPlan(Plan):
         if known and given.get("keys") is None:
             given["keys"] = known
         given["by"] = by
-        for bound in ("lower", "upper"):  # a list is in the order of other columns
-            if isinstance(stated.get(bound), (list, tuple)):
+        for bound in ("lower", "upper"):
+            if _is_of_others(stated.get(bound), given.get("target")):
                 del stated[bound]
         super()._fill(given, stated, of_table=of_table)
         public = read_keys(given["keys"], by) if by and given.get("keys") is not None else None
@@ -262,6 +262,13 @@ def _names(argument: str, given: object) -> tuple[str, ...]:
     parameters.within(f"the number of columns in {argument}", len(names), None, _MOST_COLUMNS, hint=hint)
     parameters.refuse_duplicates(argument, names, fold_case=True)
     return names
+
+
+def _is_of_others(bound: object, target: object) -> bool:
+    """Whether a stated bound tells nothing of the targets: a list is in the order of other columns, or names them."""
+    if not isinstance(bound, Mapping):
+        return isinstance(bound, (list, tuple))
+    return not {fold(str(name)) for name in bound} & {fold(name) for name in _names("target", target)}
 
 
 class Places:

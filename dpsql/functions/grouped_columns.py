@@ -82,6 +82,11 @@ class GroupedQuantilePlan(GroupedColumnPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         return {**super()._own(given, layout), **read_grid(given)}
 
+    @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return values for required arguments; the noise does not depend on the bounds."""
+        return {**super().stand_ins(given), "lower": 0, "upper": 1}
+
     @cached_property
     def grid(self) -> EvenCells:
         """The cells between the bounds."""

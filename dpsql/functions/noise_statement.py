@@ -9,6 +9,7 @@ confidence      how often it holds, at least
 resolution      largest effect that noise alone makes at that confidence, in `unit`; None where rows differ in unit
 unit            of the resolution
 rows_needed     rows (of two_stage blocks) from which some data could be clear; None where that is not known
+bounds          only where aggregates or quantiles drew bounds: the released interval of each target, or None
 ==============  ==============================================================================================
 
 No number of rows that was counted is used; `rows_needed` follows from the arguments.
@@ -96,7 +97,19 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         "resolution": resolution,
         "unit": unit if resolution is not None else None,
         "rows_needed": needed,
+        **_drawn_bounds(result),
     }
+
+
+def _drawn_bounds(result: Any) -> dict[str, Json]:
+    """Return the bounds that were drawn for a first pass, if any were."""
+    if not isinstance(result, Mapping):
+        return {}
+    intervals = [block["drawn"] for block in result.get("blocks", ()) if "drawn" in block]
+    if isinstance(result.get("bounds"), Mapping):
+        intervals = [result["bounds"]["interval"]]
+    ends: list[Json] = [None if interval[0] is None else interval[:2] for interval in intervals]
+    return {"bounds": ends} if ends else {}
 
 
 def _stored_plan(function: str, arguments: Mapping[str, Any], result: Any) -> Plan | None:

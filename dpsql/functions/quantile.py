@@ -1,9 +1,15 @@
-"""dp_quantile: private quantiles of one column within public bounds."""
+"""dp_quantile: private quantiles of one column within public bounds, or within private ones.
+
+Without public bounds there are two passes over the rows. The first draws an interval that holds the bulk of the column
+(`dpsql.mechanisms.interval_scan`) at `bounds_share` of epsilon; it is released. The second counts the rows in the cells
+of that interval, and the quantiles are drawn at the rest of epsilon. By basic composition both cost epsilon, and under
+zCDP what their events add up to. Where no interval is found nothing more is drawn, and the rest is not charged.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -14,25 +20,28 @@ from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     COLUMN_BOUNDS,
     EPSILON,
-    REQUIRED,
     TARGET,
     Argument,
     Signature,
     integer,
 )
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Ignoring, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
-from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.column import GROUPED_COLUMN, ColumnPlan
+from dpsql.functions.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.choices import QuantileSelection
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
+from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
-from dpsql.statistics.counts import GridHistogram, rank_utility_range
+from dpsql.released.bounds import interval_record
+from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
@@ -57,16 +66,19 @@ class QuantilePlan(ColumnPlan):
     ----------
     quantiles : tuple of str
         Exact decimals in ascending order, each in (0, 1).
-    lower, upper : float
-        Public bounds of the column.
+    lower, upper : float or None
+        Public bounds of the column; None where they are private.
     cells : int
         Number of equal-width cells between the bounds, at most ``2**20``. A quantile is the midpoint of a cell.
+    bounds_share : Fraction or None
+        Share of epsilon spent on private bounds, in (0, 1); None with public bounds.
     """
 
     quantiles: tuple[str, ...]
-    lower: float
-    upper: float
+    lower: float | None
+    upper: float | None
     cells: int
+    bounds_share: Fraction | None
 
     function: ClassVar[str] = "dp_quantile"
     arguments: ClassVar[Signature] = Signature(
@@ -78,7 +90,7 @@ class QuantilePlan(ColumnPlan):
             check=_quantiles,
         ),
         EPSILON,
-        *(replace(one, shown=REQUIRED) for one in COLUMN_BOUNDS),
+        *(replace(one, shown="drawn privately; required with by", stand_in=None) for one in COLUMN_BOUNDS),
         integer(
             "cells",
             "Number of cells between the bounds, from 1 to 1048576. A quantile is the midpoint of a cell.",
@@ -86,12 +98,40 @@ class QuantilePlan(ColumnPlan):
             hint="1024 is the usual value.",
             most=_MOST_CELLS,
         ),
+        BOUNDS_SHARE,
         *GROUPED_COLUMN,
     )
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return read_grid(given)
+        if not are_missing(given):
+            return {**read_grid(given), "bounds_share": None}
+        return {"lower": None, "upper": None, **_read_cells(given), "bounds_share": read_share(given)}
+
+    @property
+    def public_bounds(self) -> tuple[float, float] | None:
+        """The public bounds; None where they are private."""
+        return None if self.lower is None or self.upper is None else (self.lower, self.upper)
+
+    @property
+    def passes(self) -> int:
+        """Number of passes over the rows."""
+        return 1 if self.bounds_share is None else 2
+
+    @cached_property
+    def bounds_epsilon(self) -> Fraction:
+        """Epsilon spent on private bounds; 0 with public ones."""
+        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
+
+    @cached_property
+    def quantiles_epsilon(self) -> Fraction:
+        """Epsilon that is left for the quantiles."""
+        return self.epsilon - self.bounds_epsilon
+
+    @cached_property
+    def bounds_noise(self) -> IntervalNoise:
+        """The noise of private bounds."""
+        return bounds_noise(self.bounds_epsilon, self.neighbours, self.max_rows_per_unit)
 
     @cached_property
     def levels(self) -> int:
@@ -100,9 +140,17 @@ class QuantilePlan(ColumnPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: one exponential mechanism per level."""
+        """The measurement: one exponential mechanism per level, after the private bounds if there are any."""
         at = tuple(Fraction(quantile) for quantile in self.quantiles)
-        return measurement_of(QuantileSelection("quantiles", self.epsilon, at, self.neighbours, self.max_rows_per_unit))
+        unit = (self.neighbours, self.max_rows_per_unit)
+        selection = QuantileSelection("quantiles", self.quantiles_epsilon, at, *unit)
+        if self.bounds_share is None:
+            return measurement_of(selection)
+        return measurement_of(ScannedInterval("bounds", self.bounds_noise), selection)
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of the noise of private bounds."""
+        return () if self.bounds_share is None else self.bounds_noise.scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, as the error of a quantile in ranks (rows)."""
@@ -111,6 +159,9 @@ class QuantilePlan(ColumnPlan):
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
         needed = self.rows_needed
+        if self.bounds_share is not None:
+            out.append(bounds_needed(self.bounds_noise))
+            needed = max(needed, self.bounds_noise.rows_needed)
         meaning = "rows from which that error leaves rows on both sides of the outermost quantile"
         if n_rows is not None and n_rows < needed:
             meaning += f"; with {n_rows:,} rows the noise may put it beyond all rows"
@@ -122,7 +173,7 @@ class QuantilePlan(ColumnPlan):
         """Rows that the first quantile drawn is off by, in 95 % of calls."""
         middle = Fraction(self.quantiles[len(self.quantiles) // 2])
         spread = rank_utility_range(middle, self.neighbours, whole=True, max_rows_per_unit=self.max_rows_per_unit)
-        return rank_error(self.cells, len(self.quantiles), spread, self.epsilon)
+        return rank_error(self.cells, len(self.quantiles), spread, self.quantiles_epsilon)
 
     @property
     def rows_needed(self) -> int:
@@ -131,11 +182,15 @@ class QuantilePlan(ColumnPlan):
 
 
 def read_grid(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the checked quantiles, and the bounds and number of the cells."""
+    """Return the checked quantiles, and the public bounds and number of the cells."""
     bounds = feature_bounds(given)
     if not all(isinstance(side, float) for side in bounds.values()):
         raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
-    return {**bounds, **{name: QuantilePlan.arguments[name].read(given) for name in ("cells", "quantiles")}}
+    return {**bounds, **_read_cells(given)}
+
+
+def _read_cells(given: Mapping[str, object]) -> dict[str, object]:
+    return {name: QuantilePlan.arguments[name].read(given) for name in ("cells", "quantiles")}
 
 
 def rank_error(cells: int, count: int, spread: Fraction, epsilon: Fraction) -> float:
@@ -153,13 +208,65 @@ class QuantileCall(Call):
     plan: QuantilePlan
 
     def start(self) -> Collector:
-        """Return an empty histogram."""
-        return GridHistogram(GridCounts(self.plan.lower, self.plan.upper, self.plan.cells))
+        """Return the collector of the first pass: an empty histogram."""
+        bounds = self.plan.public_bounds
+        return ColumnMagnitudes(self.plan) if bounds is None else GridHistogram(GridCounts(*bounds, self.plan.cells))
 
-    def prepare(self, statistic: GridHistogram, progress: Progress) -> Callable[[], Json]:
+    def prepare(
+        self, statistic: GridHistogram | BoundedCells | WithoutBounds, progress: Progress
+    ) -> Callable[[], Json] | Draw:
         """Return the draw of the quantiles."""
         plan = self.plan
-        return lambda: draw_quantiles(plan, statistic.cells)
+        if isinstance(statistic, GridHistogram):
+            cells = statistic.cells
+            return lambda: draw_quantiles(plan, cells)
+        known_bounds: dict[str, Json] = {
+            "interval": interval_record(statistic.drawn),
+            "std_error": plan.bounds_noise.deviation,
+        }
+        if isinstance(statistic, WithoutBounds):
+            values: list[Json] = [[float(Fraction(quantile)), None] for quantile in plan.quantiles]
+            return Draw(plan.measurement.only("bounds"), lambda: {"values": values, "bounds": known_bounds})
+        cells = statistic.inner.cells
+        return lambda: {"values": [*draw_quantiles(plan, cells)], "bounds": known_bounds}
+
+
+class ColumnMagnitudes(Pass[MagnitudeHistogram]):
+    """The pass that finds bounds: the rows by their universal cells."""
+
+    def __init__(self, plan: QuantilePlan) -> None:
+        super().__init__(MagnitudeHistogram(0, target=True))
+        self._plan = plan
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw the bounds, and return the pass over the cells between them.
+
+        Notes
+        -----
+        - **Guarantee**: pure DP at ``plan.bounds_epsilon``, see `dpsql.mechanisms.interval_scan`.
+        - **Sensitivity**: as there; the rows of a privacy unit are at most ``max_rows_per_unit``.
+        """
+        part: ScannedInterval = self._plan.measurement["bounds"]
+        drawn = part.draw(self.inner.cells.counts[0])
+        if drawn.ends is None:
+            return WithoutBounds(drawn)
+        # No interval is too narrow for the cells: it is a sixteenth of a power of two wide, or around zero.
+        return BoundedCells(GridHistogram(GridCounts(*drawn.ends, self._plan.cells)), drawn)
+
+
+class BoundedCells(Pass[GridHistogram]):
+    """The pass over the cells between private bounds."""
+
+    def __init__(self, cells: GridHistogram, drawn: PrivateInterval) -> None:
+        super().__init__(cells)
+        self.drawn = drawn
+
+
+class WithoutBounds(Ignoring):
+    """The end of a call without bounds: only these are charged."""
+
+    def __init__(self, drawn: PrivateInterval) -> None:
+        self.drawn = drawn
 
 
 def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
@@ -167,7 +274,7 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
+    - **Guarantee**: pure DP at ``plan.quantiles_epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
     """
     part: QuantileSelection = plan.measurement["quantiles"]
     found = part.draw_tied(cells.counts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Protocol, TypedDict
+from typing import NotRequired, Protocol, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
+from dpsql.mechanisms.interval_scan import PrivateInterval
+from dpsql.released.bounds import interval_record
 from dpsql.released.moments import Estimated, estimates
 from dpsql.released.results import Groups, groups_record
 from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import (
+    COUNT,
     Bernstein,
     Block,
     CentredPair,
@@ -37,7 +40,11 @@ _KINDS: dict[str, Callable[..., Block]] = {
 
 
 class StoredBlock(TypedDict):
-    """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits."""
+    """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits.
+
+    Where bounds are private, `drawn` is their interval (`dpsql.released.bounds.interval_record`); without ends the
+    target has no values, and only its count is told.
+    """
 
     target: str | None
     kind: str
@@ -47,6 +54,7 @@ class StoredBlock(TypedDict):
     spread: str
     words: list[list[list[int]]]
     word_bits: int
+    drawn: NotRequired[list[float | None]]
 
 
 class Aggregated(Groups):
@@ -83,7 +91,11 @@ class Asked(Protocol):
 
 
 def record_of(
-    noisy: Sequence[NoisyBlock], asked: Asked, keys: Sequence[Sequence[str | None]], types: Sequence[str]
+    noisy: Sequence[NoisyBlock],
+    asked: Asked,
+    keys: Sequence[Sequence[str | None]],
+    types: Sequence[str],
+    drawn: Sequence[PrivateInterval] = (),
 ) -> dict[str, Json]:
     """Return what the ledger keeps of a release, an `Aggregated`.
 
@@ -96,14 +108,20 @@ def record_of(
         The key of each group, by column.
     types : sequence of str
         SQL type of each column of `by`; another key column is a BOOLEAN.
+    drawn : sequence of PrivateInterval
+        The private bounds of each target; none where bounds are public.
     """
     targets = asked.targets or (None,)
+    intervals: list[dict[str, Json]] = [{"drawn": interval_record(one)} for one in drawn] or [{} for _ in targets]
     return {
         **groups_record(asked.key_columns, keys, types),
         "aggregates": list(asked.aggregates),
         "ddof": asked.ddof,
         "confidence": float(asked.confidence),
-        "blocks": [stored_block(target, block) for target, block in zip(targets, noisy, strict=True)],
+        "blocks": [
+            {**stored_block(target, block), **interval}
+            for target, block, interval in zip(targets, noisy, intervals, strict=True)
+        ],
     }
 
 
@@ -138,8 +156,14 @@ def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]
         found = estimates(
             restored_block(stored), result["aggregates"], confidence=result["confidence"], ddof=result["ddof"]
         )
+        bounded = None not in stored.get("drawn", ())
         for name in result["aggregates"]:
-            yield stored["target"], name, found[name]
+            yield stored["target"], name, found[name] if bounded or name == COUNT else _unknown(found[name])
+
+
+def _unknown(found: Estimated) -> Estimated:
+    """Return estimates that are all NULL, of as many groups."""
+    return Estimated(*[np.full_like(found.value, np.nan)] * 4)
 
 
 def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:

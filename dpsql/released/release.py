@@ -70,6 +70,8 @@ class Release:
     def noise(self) -> dict[str, Json]:
         """What the receipt says about the noise: verdict, claim, confidence, resolution, unit and rows_needed.
 
+        Where bounds were drawn, they are there too: `bounds`, a pair for each target, None where not determined.
+
         See `dpsql.functions.noise_statement`. It follows from what was released, and costs nothing.
         """
         return self.said()

@@ -123,6 +123,13 @@ class GroupedQuantiles(Groups):
     values: list[list[float]]
 
 
+class BoundedQuantiles(TypedDict):
+    """Quantiles within private bounds: pairs of share and value, None without bounds, and what was drawn for these."""
+
+    values: list[tuple[float, float | None]]
+    bounds: Interval
+
+
 class GroupedIntervals(Groups):
     """An interval of each group, as `Interval` has it."""
 

@@ -12,7 +12,6 @@ from dpsql.released.results import (
     Curve,
     FeatureMoments,
     Fitted,
-    GroupedQuantiles,
     Ranked,
     ScaledArea,
 )
@@ -118,14 +117,16 @@ def _coefficients(result: Fitted) -> Rows:
     return [dict(zip(names, row, strict=True)) for row in zip(*numbers, verdicts, strict=True)]
 
 
-def _quantiles(result: Sequence[tuple[float, float]] | GroupedQuantiles) -> Rows:
-    if isinstance(result, Mapping):
+def _quantiles(result: Any) -> Rows:
+    """Return the rows of `GroupedQuantiles`, of `BoundedQuantiles`, or of pairs of share and value."""
+    drawn: list[tuple[list[str | None], float, float | None]]
+    if isinstance(result, Mapping) and "keys" in result:
         groups = zip(_group_keys(result), result["values"], strict=True)
         drawn = [
             (key, at, value) for key, values in groups for at, value in zip(result["quantiles"], values, strict=True)
         ]
     else:
-        drawn = [([], at, value) for at, value in result]
+        drawn = [([], at, value) for at, value in (result["values"] if isinstance(result, Mapping) else result)]
     return [
         {KEYS: key, "quantile": at, "value": value, VERDICT: UNDETERMINED if value is None else NOT_MEASURED}
         for key, at, value in drawn

@@ -3,25 +3,26 @@
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_quantile(y, …) FROM t.
 -- guarantee  pure epsilon-DP for the whole call
 -- nulls      NULL and NaN are left out; values outside of the bounds clip
+-- bounds     drawn at bounds_share of epsilon where none are given, without by
 -- twin       dpsql/functions/quantile.py
 CREATE OR REPLACE TEMP MACRO dp_quantile(
-  source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL, by := NULL,
-  keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, row_id := NULL, dataset := NULL, release := NULL,
-  condition := NULL
+  source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,
+  bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
+  max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, row_id := NULL,
+  dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_quantile', 'table', dpsql_lineage(source, release), source,
     system.main.struct_pack(
       target := target, quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
-      by := "by", keys := keys, other := other, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
+      bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, row_id := row_id, dataset := dataset, release := release,
       condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_quantile(
-  y, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL, neighbours := NULL,
-  dataset := NULL, release := NULL
+  y, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL, bounds_share := NULL,
+  neighbours := NULL, dataset := NULL, release := NULL
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -30,9 +31,9 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
       'dp_quantile', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
-        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
+        bounds_share := bounds_share, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_quantile', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
-        neighbours := neighbours, dataset := dataset, release := release)))));
+        bounds_share := bounds_share, neighbours := neighbours, dataset := dataset, release := release)))));

@@ -4,25 +4,26 @@
 -- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_stddev(y, …) FROM t.
 -- guarantee  pure epsilon-DP for all groups together; with delta (epsilon, delta)-DP
 -- nulls      NULL and NaN are left out; values outside of the bounds clip
+-- bounds     drawn at bounds_share of epsilon where none are given
 -- twin       dpsql/functions/aggregate.py
 CREATE OR REPLACE TEMP MACRO dp_stddev(
-  source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, by := NULL, keys := NULL,
-  other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
-  max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL,
-  release := NULL, condition := NULL
+  source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
+  by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
+  max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL,
+  confidence := NULL, dataset := NULL, release := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_stddev', 'table', dpsql_lineage(source, release), source,
     system.main.struct_pack(
-      target := target, epsilon := epsilon, delta := delta, lower := lower, upper := upper, by := "by", keys := keys,
-      other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
-      max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
-      unit_value := unit_value, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
-      release := release, condition := condition)));
+      target := target, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
+      bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
+      max_rows_per_unit_group := max_rows_per_unit_group, unit_value := unit_value, noise := noise, ddof := ddof,
+      confidence := confidence, dataset := dataset, release := release, condition := condition)));
 
 CREATE OR REPLACE TEMP MACRO dp_stddev(
-  y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, neighbours := NULL, noise := NULL, ddof := NULL,
-  confidence := NULL, dataset := NULL, release := NULL
+  y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL, neighbours := NULL,
+  noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL, release := NULL
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -30,10 +31,12 @@ CREATE OR REPLACE TEMP MACRO dp_stddev(
     system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_stddev', 'aggregate', NULL, '',
       system.main.struct_pack(
-        target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, neighbours := neighbours,
-        noise := noise, ddof := ddof, confidence := confidence, dataset := dataset, release := release)))) IS NOT NULL),
+        target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
+        neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
+        release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_stddev', 'aggregate', NULL, '',
       system.main.struct_pack(
-        target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, neighbours := neighbours,
-        noise := noise, ddof := ddof, confidence := confidence, dataset := dataset, release := release)))));
+        target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
+        neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
+        release := release)))));

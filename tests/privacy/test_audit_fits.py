@@ -35,6 +35,14 @@ def owned(units: int) -> str:
     )
 
 
+def far_units(units: int) -> str:
+    """Return a table of 60 rows, and of so many units that have twenty rows each far away, in two groups."""
+    return (
+        "CREATE TABLE t AS SELECT i AS u, 'a' AS g, 3.0 AS y FROM range(60) AS r(i) UNION ALL "
+        f"SELECT 100 + i % {units}, ['a', 'b'][1 + i // {units} % 2], 1e6 FROM range({units * 20}) AS r(i)"
+    )
+
+
 def missed(rows: int) -> str:
     """Return a table of perfect predictions, but for the fourth."""
     return f"CREATE TABLE t AS SELECT 1.0 AS y, CASE WHEN i = 3 THEN -1.0 ELSE 1.0 END AS p FROM range({rows}) AS r(i)"
@@ -88,6 +96,30 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
         6.0,
         0.0,
         0.1,
+    ),
+    # The middle of the only cell tells the private bounds.
+    "quantile, private bounds": (
+        aggregate("dp_quantile(y, cells := 1, bounds_share := 0.9, epsilon := 6, dataset := 't')", "value"),
+        (steps((3, 60), (1e6, 2)), steps((3, 60), (1e6, 3))),
+        6.0,
+        0.0,
+        0.4,
+    ),
+    # The noise of a sum is as wide as the private bounds, and its std_error says how wide.
+    "sum, private bounds": (
+        aggregate("dp_sum(y, bounds_share := 0.9, epsilon := 6, dataset := 't')", "std_error"),
+        (steps((3, 60), (1e6, 2)), steps((3, 60), (1e6, 3))),
+        6.0,
+        0.0,
+        0.4,
+    ),
+    "groups of units, private bounds": (
+        "SELECT max(std_error) FROM dp_sum('t', target := 'y', by := 'g', keys := ['a', 'b'], epsilon := 18, "
+        "bounds_share := 0.9, privacy_unit := 'u', max_groups_per_unit := 2, max_rows_per_unit_group := 1)",
+        (far_units(1), far_units(2)),
+        18.0,
+        0.0,
+        1.0,
     ),
     # As many rows far away as a scan leaves, and one more: it stops at once, or goes on.
     "bounds": (

@@ -163,26 +163,35 @@ def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault:
     assert isinstance(wrong, str) or wrong.exceeds(worst) != []
 
 
-RANGE: dict[str, Any] = {"target": "y", "features": ["a", "b"], "method": "tukey", "blocks": 20, "range_share": 0.5}
+# Calls whose results tell an interval that they drew in a pass before, and the numbers in it.
+RANGES: dict[str, tuple[dict[str, Any], Any]] = {
+    "dp_linear_regression": (
+        {"features": ["a", "b"], "method": "tukey", "blocks": 20, "range_share": 0.5, "delta": 1e-5},
+        lambda result: result["prediction_bounds"],
+    ),
+    "dp_quantile": ({"bounds_share": 0.5}, lambda result: result["bounds"]["interval"][:2]),
+}
 
 
-def ranged(connection: Any, table: str, answers: Observation | None = None) -> Observation:
-    """Return a call whose result has the bounds of predictions."""
-    context = dpsql.Context(connection)
+def ranged(connection: Any, function: str, table: str, answers: Observation | None = None) -> Observation:
+    """Return a call whose result has the interval that it drew."""
+    call = getattr(dpsql.Context(connection), function)
     return observe(
-        lambda: context.dp_linear_regression(table, epsilon=6, delta=1e-5, **RANGE).result,
+        lambda: call(table, target="y", epsilon=6, **RANGES[function][0]).result,
         None if answers is None else answers.releases,
     )
 
 
-def test_the_range_of_predictions_is_a_release_like_the_others(connection: Any) -> None:
-    first = ranged(connection, "t")
-    assert len(first.result["prediction_bounds"]) == 2
-    assert pair_loss(first, ranged(connection, "more", first)).within(6, 1e-5)
+@pytest.mark.parametrize("function", RANGES)
+def test_an_interval_of_a_pass_before_is_a_release_like_the_others(connection: Any, function: str) -> None:
+    first = ranged(connection, function, "t")
+    lower, upper = RANGES[function][1](first.result)
+    assert lower < upper
+    assert pair_loss(first, ranged(connection, function, "more", first)).within(6, 1e-5)
     with broken_fit("free range"):
-        first = ranged(connection, "t")
+        first = ranged(connection, function, "t")
         with pytest.raises(AssertionError, match="the result depends on the table"):
-            pair_loss(first, ranged(connection, "more", first))
+            pair_loss(first, ranged(connection, function, "more", first))
 
 
 @pytest.mark.parametrize(("fault", "loss"), [(None, 1.0), ("closed cells", 1 + 1 / 32)])

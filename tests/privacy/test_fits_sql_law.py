@@ -62,6 +62,7 @@ CASES: dict[str, tuple[str, Case]] = {
         "dp_quantile",
         {"epsilon": 2, "lower": -2, "upper": 2, "quantiles": [0.1, 0.3, 0.6, 0.65, 0.95], "cells": 5000},
     ),
+    "quantiles, private bounds": ("dp_quantile", {"epsilon": 3, "quantiles": QUARTILES, "bounds_share": 0.8}),
     "bounds": ("dp_bounds", {"epsilon": 0.3}),
     "metrics": ("dp_regression_metrics", {"epsilon": 0.9, "prediction": "a", "lower": -2, "upper": 2}),
     "metrics, error bound": (
@@ -94,6 +95,7 @@ ROLES: dict[str, list[str]] = {
     "tukey": ["count", *INTERVAL, "models"],
     "tukey, public rows": ["models"],
     "tukey, public blocks": [*INTERVAL, "models"],
+    "quantiles, private bounds": [*INTERVAL, "rank", "rank", "rank"],
     "bounds": INTERVAL,
     "metrics": ["sum"] * 5,
     "kendall, ada_ssp": ["selection"] * 2 + ["moments", "gram", "least eigenvalue", "cross products"],
@@ -190,6 +192,17 @@ def test_noise_is_worth_what_the_ledger_says_at_other_epsilons(
         epsilon = 12.5
     monkeypatch.setitem(ALL, name, (ALL[name][0], {**ALL[name][1], "epsilon": epsilon}))
     check_noise(connection, name, neighbours, unit)
+
+
+def test_quantiles_without_bounds_cost_the_search_for_bounds(connection: Any) -> None:
+    connection.execute("CREATE OR REPLACE TABLE few AS FROM t LIMIT 20")
+    found = seen(connection, "quantiles, private bounds", "few", bounds_share=0.25)
+    assert [one.role for one in found.releases] == INTERVAL
+    assert [row[1:] for row in found.result] == [(None, "undetermined")] * 3
+    loss = worst_case(found, stated("quantiles, private bounds", "add_remove", 20))
+    assert charged(connection) == (0.75, 0)
+    assert loss.within(0.75, 0)
+    assert not loss.within(0.749, 0)
 
 
 def test_a_refusal_after_the_count_costs_the_count(connection: Any) -> None:

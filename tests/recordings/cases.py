@@ -503,6 +503,22 @@ def summaries() -> Iterator[Case]:
         "large budget": {"epsilon": 1000, "quantiles": [0.1, 0.9]},
     }
     yield from _options_of("dp_quantile", "people", quantile, ways)
+    quantile = {"target": "y", "epsilon": 20}
+    ways = {
+        "one": {},
+        "replace": REPLACE,
+        "of units": UNIT,
+        "odd rows": {"source": "odd"},
+        "no rows": {"source": "nobody"},
+        "quartiles": {"quantiles": [0.25, 0.5, 0.75], "bounds_share": 0.5},
+        "undetermined": {"epsilon": 0.1, "quantiles": [0.25, 0.5]},
+    }
+    for name, way in ways.items():
+        given = {**quantile, **way}
+        call = table("dp_quantile", given.pop("source", "people"), **given)
+        yield Case(f"dp_quantile, private bounds: {name}", (call,))
+    found = aggregate("dp_quantile", "y", "people", epsilon=20)
+    yield Case("dp_quantile, private bounds: aggregate", (found,))
 
     bounds = {"target": "y", "epsilon": 1}
     yield from _column_of("dp_bounds", "people", bounds, ("target",), "y")
@@ -607,6 +623,14 @@ def aggregates() -> Iterator[Case]:
             yield Case(f"{function}: {name}", (call,))
         several = {"aggregates": ["count", "sum", "avg", "stddev"], "target": ["a", "y"], "lower": [0, -2], "upper": 8}
         yield Case(f"dp_aggregate: {name}", (table("dp_aggregate", "odd", epsilon=1, **several, **way),))
+        if name not in ("two columns", "private keys"):
+            several = {"aggregates": ["count", "avg", "stddev"], "target": ["y", "d"], "epsilon": 60}
+            call = table("dp_aggregate", "people", **several, **way)
+            yield Case(f"aggregates, private bounds: {name}", (call,))
+    bare = "SELECT dp_sum(y, epsilon := 20, bounds_share := 0.5), dp_avg(y, epsilon := 0.1) FROM people"
+    yield Case("aggregates, private bounds: aggregate form", (bare,))
+    nothing = table("dp_avg", "nobody", target="y", epsilon=1, **keys)
+    yield Case("aggregates, private bounds: no rows", (nothing,))
     summed = {"target": "y", "lower": -8, "upper": 8, "unit_value": "sum", "epsilon": 1}
     owner = {"privacy_unit": "person", "max_groups_per_unit": 1}
     yield Case("dp_sum: sums of units", (table("dp_sum", "people", **summed, **keys, **owner),))
@@ -793,6 +817,8 @@ def estimates() -> Iterator[Case]:
         "dp_logistic_regression": {**columns, **BOUNDS},
         "dp_logistic_regression, gaussian": {**columns, **BOUNDS, "delta": 1e-6},
         "dp_quantile": {"epsilon": 1, "n_rows": 5000, "lower": 0, "upper": 10, "quantiles": [0.25, 0.5, 0.75]},
+        "dp_quantile, private bounds": {"epsilon": 1, "n_rows": 5000, "bounds_share": 0.5},
+        "dp_sum, private bounds": {"epsilon": 1, "n_rows": 5000},
         "dp_bounds": {"epsilon": 1, "n_rows": 5000},
         "dp_covariance": {**columns, "delta": 1e-6},
         "dp_correlation, pure of units": {"n_features": 2, "epsilon": 1, "max_rows_per_unit": 3},

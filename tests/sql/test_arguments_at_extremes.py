@@ -203,6 +203,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
             {**SUMMED, **more, **GROUPS, "confidence": "0.9", "noise": "'laplace'"},
             {**SUMMED, **more, **PRIVATE, **LIMITS},
             {**SUMMED, **more, **UNIT, "unit_value": "'sum'"},
+            {**ONE, **more, "bounds_share": "0.25", **GROUPS},
         ]
         for name, more in (
             ("dp_sum", {}),
@@ -244,6 +245,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_quantile": [
         {**ONE, **BOUNDS},
+        {**ONE, "bounds_share": "0.25"},
         {**ONE, **BOUNDS, **GROUPS, **LIMITS},
         {**ONE, **BOUNDS, **UNIT, "quantiles": "[0.25, 0.5]", "cells": "64"},
     ],

@@ -94,10 +94,10 @@ def exact_sums() -> Iterator[list[Seen]]:
         seen[-1].name(labels, order.tolist())
         return order, labels
 
-    def recorded(noisy: Any, plan: Any, labels: Any, types: Any) -> Any:
+    def recorded(noisy: Any, plan: Any, labels: Any, types: Any, drawn: Any) -> Any:
         if not seen[-1].groups:
             seen[-1].name(labels)
-        return record_of(noisy, plan, labels, types)
+        return record_of(noisy, plan, labels, types, drawn)
 
     class Released(aggregate.ReleasedKeys):
         in_order = ordered

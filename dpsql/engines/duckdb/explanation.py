@@ -52,6 +52,8 @@ NOTES = {
     "checked": "Refuse a key that is no value of its column's type, or stands twice, before any row is read.",
     "combinations": "The public combinations of keys.",
     "learned": "Read the keys that a public table lists.",
+    "scanned": "The values of all rows, of each unit as many as count: private bounds are drawn from them.",
+    "drawn": "The private bounds of each target, and how its values are coded within them.",
     "opened": "The key and the values of every row. The gate adds 0 to values, which hides them from statistics.",
     "valued": "The values in fixed point, within their bounds; NULL and NaN have none.",
     "mapped": "Map each row to one public key. Rows of other keys go, or are the group of other keys.",

@@ -14,18 +14,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.keys import exact_text, identity, short_place
+from dpsql.engines.duckdb.keys import FLOATS, identity, key, label, short_place
+from dpsql.engines.duckdb.unit_sample import order_by, partition_by, sampled
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, double, field, identifier, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
-_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_FLOATS = ("FLOAT", "DOUBLE")
 # The sum of a unit's values saturates far beyond any bounds; 2**47 rows fit into 128 bits.
 _WIDEST_VALUE = 2.0**80
 _HALF = 1 << 32
-# Times a number of rows below 2**43, smaller limits fit into 64 bits.
-_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,28 +47,6 @@ class Frame:
     probe: Callable[[], str]
     name: Callable[[str], str]
     step: Callable[..., str]
-
-
-def key(column: str, zero: str) -> tuple[str, str]:
-    """Return a key as a number and a text: equal exactly when the keys are, and one of them NULL where the key is.
-
-    Integers are numbers. Everything else is its text under the collation C, which compares bytes. Both hang on the zero
-    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0. All NaN are
-    one key, whatever their sign.
-    """
-    kind = call("typeof", column)
-    is_integer, is_float = (f"{kind} IN ({', '.join(map(text, kinds))})" for kinds in (_INTEGERS, _FLOATS))
-    number = f"CASE WHEN {is_integer} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
-    opaque = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
-    floating = f"CASE WHEN {call('isnan', opaque)} THEN 'nan' ELSE {cast(opaque, 'VARCHAR')} END"
-    data = f"CASE WHEN {is_integer} THEN '' WHEN {is_float} THEN {floating} ELSE {exact_text(column, zero)} END"
-    return number, f"({data}) COLLATE C"
-
-
-def label(column: str, number: str, data: str) -> str:
-    """Return the text of a key, from its number and text alone; `column` gives the type."""
-    is_integer = f"{call('typeof', column)} IN ({', '.join(map(text, _INTEGERS))})"
-    return f"CASE WHEN {is_integer} THEN {cast(number, 'VARCHAR')} ELSE {data} END"
 
 
 def key_types(plan: Plan, probe: str) -> list[str]:
@@ -110,12 +85,53 @@ class GroupedSteps:
         frame = self.frame
         if not self.plan.has_private_keys:
             yield from self._public_keys()
+        if self._draws_bounds:
+            yield from self._bounds_pass()
         yield frame.step("opened", self._opened())
         yield frame.step("valued", self._valued())
         yield from self._bounded()
         last = "kept" if self._has_unit else "valued"
         yield frame.step("grouped", self._summed(last))
         yield from self._private_passes() if self.plan.has_private_keys else self._public_pass()
+
+    # Private bounds.
+
+    @property
+    def _draws_bounds(self) -> bool:
+        """Whether a pass over the rows draws the bounds of the targets before they are added up."""
+        return self.plan.passes > 1
+
+    def _bounds_pass(self) -> Iterator[str]:
+        """Hand the values of all rows over, of each unit as many as count; then ask how values are coded.
+
+        Rows of all groups count, and of each unit a sample of as many as its limits leave in all groups.
+        """
+        frame, values = self.frame, {f"v{position}": f"v{position}" for position in range(len(self.plan.targets))}
+        parts = [f"{self._number(f't{position}')} AS v{position}" for position in range(len(values))]
+        condition = f"{self._ticket} IS NOT NULL"
+        if self._has_unit:
+            number, data = identity("dpsql_unit")
+            parts += [f"{number} AS unit_number", f"{data} AS unit_data"]
+            condition += " AND dpsql_unit IS NOT NULL"
+        rows = f"SELECT {', '.join(parts)} FROM {frame.source()} WHERE {condition}"
+        if self._has_unit:
+            most = self.plan.max_rows_per_unit
+            rows = f"SELECT * FROM ({rows}) QUALIFY {sampled(['unit_number', 'unit_data'], list(values), most)}"
+        yield frame.step("scanned", rows)
+        yield from self._collected(1, values, frame.name("scanned"), frame.ticket)
+        yield self._turn(1)
+        coded = call("dpsql_drawn_codes", f"(SELECT ticket FROM {frame.name('turn1')})")
+        yield frame.step("drawn", f"SELECT {coded} AS drawn", kept=True)
+
+    def _turn(self, number: int) -> str:
+        """Return the step that ends a pass, and returns the ticket."""
+        batches = f"(SELECT {call('list', 's')} FROM {self.frame.name(f'parts{number}')})"
+        turned = call("dpsql_turn", self.frame.ticket, str(number), batches)
+        return self.frame.step(f"turn{number}", f"SELECT {turned} AS ticket", kept=True)
+
+    def _number(self, part: str) -> str:
+        """Return a value of the row as a double that the planner knows nothing of; NULL where it is none."""
+        return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", self.frame.zero)
 
     # Keys.
 
@@ -224,16 +240,20 @@ class GroupedSteps:
     # Values.
 
     def _opened(self) -> str:
-        """Return the key of every row, and its values in a form that the planner knows nothing of."""
+        """Return the key of every row, and its values in a form that the planner knows nothing of.
+
+        Where bounds are private, rows wait until these are drawn.
+        """
         parts, zero = [], self.frame.zero
         for column in self._columns:
             number, data = key(field("dpsql_row", f"k{column}"), zero)
             parts += [f"{number} AS k{column}_number", f"{data} AS k{column}_data"]
         for position, block in enumerate(self.plan.target_blocks):
-            target = field("dpsql_row", f"t{position}")
-            opaque = plus(f"TRY_CAST({target} AS DOUBLE)", zero) if block is not None else _presence(target, zero)
+            target = f"t{position}"
+            opaque = self._number(target) if block is not None else _presence(field("dpsql_row", target), zero)
             parts.append(f"{opaque} AS v{position}")
-        condition = f"{self._ticket} IS NOT NULL"
+        ticket = f"(SELECT ticket FROM {self.frame.name('turn1')})" if self._draws_bounds else self._ticket
+        condition = f"{ticket} IS NOT NULL"
         if self._has_unit:
             number, data = identity("dpsql_unit")
             parts += [f"{number} AS unit_number", f"{data} AS unit_data"]
@@ -245,18 +265,20 @@ class GroupedSteps:
         derived = self.plan.derived
         if derived is None:
             return f"SELECT {', '.join(parts) or 'true AS counted'} FROM {self.frame.source()} WHERE {condition}"
-        opaque = plus(f"TRY_CAST({field('dpsql_row', 'v0')} AS DOUBLE)", self.frame.zero)
-        parts.append(f"{opaque} AS number")
+        parts.append(f"{self._number('v0')} AS number")
         return derived.query(f"SELECT {', '.join(parts)} FROM {self.frame.source()} WHERE {condition}")
 
     def _valued(self) -> str:
         """Return the rows with their values coded."""
         values = [f"v{position}" for position in range(len(self.plan.targets))]
         codes = [f"{self._code(position)} AS q{position}" for position in range(len(self.plan.targets))]
-        kept = f"* EXCLUDE ({', '.join(values)})" if values else "*"
+        rows, left_out = self.frame.name("opened"), values
+        if self._draws_bounds:
+            rows, left_out = f"{rows} CROSS JOIN {self.frame.name('drawn')}", [*values, "drawn"]
+        kept = f"* EXCLUDE ({', '.join(left_out)})" if values else "*"
         if not (self._identities or self._has_unit) and values:
-            return f"SELECT {', '.join(codes)} FROM {self.frame.name('opened')}"
-        return f"SELECT {', '.join((kept, *codes))} FROM {self.frame.name('opened')}"
+            return f"SELECT {', '.join(codes)} FROM {rows}"
+        return f"SELECT {', '.join((kept, *codes))} FROM {rows}"
 
     def _code(self, position: int) -> str:
         """Return the code of a target; NULL where it has no value."""
@@ -269,12 +291,18 @@ class GroupedSteps:
             bounded = call("least", call("greatest", wide, double(-_WIDEST_VALUE)), double(_WIDEST_VALUE))
             code = cast(call("floor", plus(bounded, double(0.5))), "HUGEINT")
             return f"CASE WHEN NOT {call('isnan', value)} THEN {code} END"
-        low, high = block.limits
-        lower, upper = double(block.lower), double(block.upper)
-        moved = value if middle == 0 else call("-", value, double(middle))
-        code = f"TRY_CAST({call('floor', plus(call('*', moved, double(scale)), double(0.5)))} AS INTEGER)"
-        if not _keeps_limits(block):
-            code = call("least", call("greatest", code, str(low)), str(high))
+        if self._draws_bounds:
+            drawn = call("list_extract", "drawn", str(position + 1))
+            lower, upper, shift, factor, low, high = (
+                field(drawn, name) for name in ("lower", "upper", "middle", "scale", "low", "high")
+            )
+        else:
+            low, high = map(str, block.limits)
+            lower, upper, shift, factor = map(double, (block.lower, block.upper, middle, scale))
+        moved = value if middle == 0 and not self._draws_bounds else call("-", value, shift)
+        code = f"TRY_CAST({call('floor', plus(call('*', moved, factor), double(0.5)))} AS INTEGER)"
+        if self._draws_bounds or not _keeps_limits(block):
+            code = call("least", call("greatest", code, low), high)
         return (
             f"CASE WHEN {value} BETWEEN {lower} AND {upper} THEN {code} WHEN {value} < {lower} THEN {low} "
             f"WHEN {value} > {upper} AND NOT {call('isnan', value)} THEN {high} END"
@@ -333,17 +361,17 @@ class GroupedSteps:
         in_group: float = 1 if alone else math.inf
         conditions = []
         if plan.groups < min(known, plan.max_rows_per_unit):
-            order = _order(["group_place", *groups])
-            conditions.append(f"{call('dense_rank')} OVER ({_partition(unit)} {order}) <= {plan.groups}")
+            order = order_by(["group_place", *groups])
+            conditions.append(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}")
             rows = f"(SELECT *, {short_place(*unit, *groups)} AS group_place FROM {rows})"
             known = plan.groups
         if plan.rows_per_group < min(in_group, plan.max_rows_per_unit):
-            conditions.append(_sampled([*unit, *groups], sorted_by, plan.rows_per_group))
+            conditions.append(sampled([*unit, *groups], sorted_by, plan.rows_per_group))
             in_group = plan.rows_per_group
         for condition in conditions:
             rows = f"(SELECT * FROM {rows} QUALIFY {condition})"
         if plan.max_rows_per_unit < known * in_group:
-            rows = f"(SELECT * FROM {rows} QUALIFY {_sampled(unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
+            rows = f"(SELECT * FROM {rows} QUALIFY {sampled(unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
         return f"SELECT * FROM {rows}"
 
     # Sums.
@@ -394,8 +422,9 @@ class GroupedSteps:
             yield frame.step("placed", self._mapped(rows, *self._sums_columns(), *self._cell))
             rows = frame.name("placed")
         fields = {name: name for name in (*self._keys, *self._cell)} | self._sums()
-        yield from self._collected(1, fields, rows, frame.ticket)
-        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name('parts1')}")
+        number = self.plan.passes
+        yield from self._collected(number, fields, rows, frame.ticket)
+        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name(f'parts{number}')}")
 
     def _sums_columns(self) -> list[str]:
         names = ["n"]
@@ -407,15 +436,13 @@ class GroupedSteps:
 
     def _private_passes(self) -> Iterator[str]:
         """Hand over the sums of every key by a number; then the labels of the keys that are released."""
-        frame = self.frame
+        frame, number = self.frame, self.plan.passes
         # Keys are numbered in arbitrary order; the numbers only stand for them and decide nothing.
         numbered = f"SELECT *, {call('row_number')} OVER () AS j FROM {frame.name('grouped')}"
         yield frame.step("numbered", numbered, kept=True)
-        yield from self._collected(1, {"j": "j"} | self._sums(), frame.name("numbered"), frame.ticket)
-        batches = f"(SELECT {call('list', 's')} FROM {frame.name('parts1')})"
-        turned = call("dpsql_turn", frame.ticket, "1", batches)
-        yield frame.step("turn1", f"SELECT {turned} AS ticket", kept=True)
-        ticket = f"(SELECT ticket FROM {frame.name('turn1')})"
+        yield from self._collected(number, {"j": "j"} | self._sums(), frame.name("numbered"), frame.ticket)
+        yield self._turn(number)
+        ticket = f"(SELECT ticket FROM {frame.name(f'turn{number}')})"
         released = call("unnest", call("dpsql_released_keys", ticket))
         yield frame.step("released", f"SELECT {released} AS j", kept=True)
         labels, typed, witnesses = {}, [], []
@@ -430,12 +457,12 @@ class GroupedSteps:
             f"(SELECT *, {listed} FROM {frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) "
             f"LEFT JOIN ({known}) ON true)"
         )
-        rank = f"{call('row_number')} OVER ({_order([*typed, *self._identities])})"
+        rank = f"{call('row_number')} OVER ({order_by([*typed, *self._identities])})"
         yield frame.step("labelled", f"SELECT j, {', '.join(labels)}, {rank} AS rank FROM {rows}")
         fields = {name: name for name in ("j", "rank", *labels)}
         rows = frame.name("labelled")
-        yield from self._collected(2, fields, rows, ticket)
-        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name('parts2')}")
+        yield from self._collected(number + 1, fields, rows, ticket)
+        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name(f'parts{number + 1}')}")
 
     def _collected(self, number: int, fields: dict[str, str], rows: str, ticket: str) -> Iterator[str]:
         """Return the step that hands rows to the collector of a pass, and returns the numbers of its batches."""
@@ -448,7 +475,7 @@ class GroupedSteps:
 
 def _presence(column: str, zero: str) -> str:
     """Return 0 where a column has a value, and NULL where it is NULL or NaN."""
-    is_float = f"{call('typeof', column)} IN ({', '.join(map(text, _FLOATS))})"
+    is_float = f"{call('typeof', column)} IN ({', '.join(map(text, FLOATS))})"
     number = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
     return f"CASE WHEN {column} IS NULL OR ({is_float} AND {call('isnan', number)}) THEN NULL ELSE 0 END"
 
@@ -458,26 +485,3 @@ def _keeps_limits(block: ValueBlock) -> bool:
     middle, scale = block.affine
     low, high = (math.floor((value - middle) * scale + 0.5) for value in (block.lower, block.upper))
     return block.limits[0] <= low and high <= block.limits[1]
-
-
-def _partition(names: list[str]) -> str:
-    return f"PARTITION BY {', '.join(names)}"
-
-
-def _order(names: list[str]) -> str:
-    return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
-
-
-def _sampled(owner: list[str], sorted_by: list[str], most: int) -> str:
-    """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
-
-    The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
-    sample with the same chance most / n, over the secret key: row i is, if ``i * most + start`` modulo n is below
-    `most`, where a keyed hash of the owner is the start.
-    """
-    window = f"{_partition(owner)} {_order(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
-    position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
-    if most >= _LARGE:
-        position = cast(position, "HUGEINT")
-    start = cast(call(">>", short_place(*owner), "16"), "BIGINT")
-    return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dpsql.rendering import call, cast, concatenated, is_readable, text
+from dpsql.rendering import call, cast, concatenated, is_readable, plus, text
 
 # Types that DuckDB compares as numbers; the others compare as bytes.
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+# Types of keys of groups that are numbers, and those that have NaN and two zeros.
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+FLOATS = ("FLOAT", "DOUBLE")
 
 
 def identity(column: str) -> tuple[str, str]:
@@ -92,3 +95,25 @@ def first_rows(rows: str, most: int, *places: str, partition: str = "") -> str:
         f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {known} FROM ({rows})) "
         f"QUALIFY {call('row_number')} OVER ({within}ORDER BY {order}) <= {most}"
     )
+
+
+def key(column: str, zero: str) -> tuple[str, str]:
+    """Return a key as a number and a text: equal exactly when the keys are, and one of them NULL where the key is.
+
+    Integers are numbers. Everything else is its text under the collation C, which compares bytes. Both hang on the zero
+    that the gate gives, so that column statistics say nothing about them; and with it added, -0.0 is 0.0. All NaN are
+    one key, whatever their sign.
+    """
+    kind = call("typeof", column)
+    is_integer, is_float = (f"{kind} IN ({', '.join(map(text, kinds))})" for kinds in (_INTEGERS, FLOATS))
+    number = f"CASE WHEN {is_integer} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
+    opaque = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
+    floating = f"CASE WHEN {call('isnan', opaque)} THEN 'nan' ELSE {cast(opaque, 'VARCHAR')} END"
+    data = f"CASE WHEN {is_integer} THEN '' WHEN {is_float} THEN {floating} ELSE {exact_text(column, zero)} END"
+    return number, f"({data}) COLLATE C"
+
+
+def label(column: str, number: str, data: str) -> str:
+    """Return the text of a key, from its number and text alone; `column` gives the type."""
+    is_integer = f"{call('typeof', column)} IN ({', '.join(map(text, _INTEGERS))})"
+    return f"CASE WHEN {is_integer} THEN {cast(number, 'VARCHAR')} ELSE {data} END"

@@ -57,7 +57,7 @@ class RunningCall:
     def learn(self, call: Call) -> None:
         """Go on with a call that knows more of its public arguments; no row was read before."""
         with self.turning:
-            if self.batches == 0:
+            if self.batches == 0 and self.passed == 0:
                 collector = call.start()
                 self.call, self.collecting = call, None if collector is None else Collecting(collector)
 

@@ -387,7 +387,9 @@ class Session:
                 if running.passed >= number:  # DuckDB may evaluate a function more than once
                     return
                 with Progress(running.function) as progress:
-                    collector = running.call.turn(complete(running), progress)
+                    ended = complete(running)
+                    running.call = running.call.after(ended)
+                    collector = running.call.turn(ended, progress)
                 running.collecting, running.batches, running.passed = Collecting(collector), 0, number
                 running.touched = time.monotonic()
 

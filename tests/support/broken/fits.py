@@ -281,7 +281,9 @@ BROKEN_FITS: dict[str, Fault] = {
         (quantile, "quantiles", _closed_quantiles),
     ),
     "free bounds": _fit("bounds are the ends of the data", (parts, "prefix_bounds", _free_bounds)),
-    "free range": _fit("predictions are clipped to the ends of the data", (parts, "interval_scan", _ends_of_the_data)),
+    "free range": _fit(
+        "private intervals of a first pass are the ends of the data", (parts, "interval_scan", _ends_of_the_data)
+    ),
     "free scale": _fit("the target is scaled by its own quartiles", (choices, "tied_quantiles", _free_quantiles)),
     "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
     "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),

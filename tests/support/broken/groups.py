@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.duckdb import grouped_steps
+from dpsql.engines.duckdb import grouped_steps, unit_sample
 from dpsql.engines.duckdb.grouped_steps import GroupedSteps
 from dpsql.functions import aggregate
 from dpsql.functions.aggregate import AggregateCall
+from dpsql.functions.aggregate_plan import AggregatePlan
+from dpsql.functions.drawn_bounds import bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
+from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
-_kept, _sampled, _draw = GroupedSteps._kept, grouped_steps._sampled, KeyedNoise.draw
+_kept, _sampled, _draw = GroupedSteps._kept, unit_sample.sampled, KeyedNoise.draw
+_bounds_pass = GroupedSteps._bounds_pass
 _NO_LIMIT = 1 << 19
 
 
@@ -48,6 +52,14 @@ def _capped_first(steps: GroupedSteps) -> Iterator[str]:
     yield frame.step("kept", steps._mapped(frame.name("mapped"), "unit_number", "unit_data", *values))
 
 
+def _uncapped_bounds(steps: GroupedSteps) -> Iterator[str]:
+    yield from _bounds_pass(GroupedSteps(replace(steps.plan, max_rows_per_unit=_NO_LIMIT), steps.frame))
+
+
+def _bounds_of_rows(plan: AggregatePlan) -> IntervalNoise:
+    return bounds_noise(plan.bounds_epsilon / len(plan.targets), plan.neighbours, 1)
+
+
 def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
     """Return a draw whose groups follow from exact counts."""
 
@@ -76,11 +88,11 @@ CAPPED_FIRST = Fault(
 )
 OVER_ALL_ROWS = Fault(
     "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((grouped_steps, "_sampled", _over_all),),
+    ((grouped_steps, "sampled", _over_all),),
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
-    ((grouped_steps, "short_place", _by_accident),),
+    ((grouped_steps, "short_place", _by_accident), (unit_sample, "short_place", _by_accident)),
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",
@@ -109,5 +121,14 @@ DISTINCT_KEYS = Fault(
 EXACT_COUNTS = Fault(
     "Keys are chosen by noisy counts, and shown with exact ones.",
     ((KeyedNoise, "draw", _exact_counts),),
+)
+BOUNDS_OF_ALL_ROWS = Fault(
+    "The pass that draws bounds counts all rows of a unit, at the noise for as many as its limits leave. With m = 4 and "
+    "40 rows the scans cost ten times what is charged for them.",
+    ((GroupedSteps, "_bounds_pass", _uncapped_bounds),),
+)
+BOUNDS_FOR_ROWS = Fault(
+    "Bounds are drawn at the noise for one row, while m = 4 rows of a unit count: they cost four times their charge.",
+    ((AggregatePlan, "bounds_noise", property(_bounds_of_rows)),),
 )
 MOVES = (CAPPED_FIRST, OVER_ALL_ROWS, BY_ACCIDENT, GROUPS_ALONE, ROWS_ALONE, ROWS_FOR_UNITS)

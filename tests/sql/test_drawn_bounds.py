@@ -1,0 +1,207 @@
+"""Aggregates and quantiles whose bounds are drawn, through SQL: what they answer, charge, store and refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dpsql
+from dpsql.errors import DpsqlError
+from dpsql.functions.aggregate_plan import AvgPlan
+from dpsql.functions.quantile import QuantilePlan
+
+HUGE = 10**12
+ROWS = """
+CREATE TABLE t AS SELECT
+  i AS id, i % 60 AS unit, ['A', 'B', 'C', NULL][1 + i % 4] AS h,
+  CASE WHEN i % 11 = 0 THEN NULL WHEN i % 13 = 0 THEN 'nan'::DOUBLE WHEN i % 17 = 0 THEN 'inf'::DOUBLE
+       WHEN i % 19 = 0 THEN '-inf'::DOUBLE ELSE (i * 7 % 64) / 4 - 8 END AS x,
+  CASE WHEN i % 4 <> 1 THEN (i * 5 % 32) / 4 END AS y,
+  (i % 9 - 4)::HUGEINT * 1000000000000000000000000000000 AS wide, (i % 8)::DECIMAL(9, 2) / 4 AS price, i % 3 = 0 AS yes
+FROM range(700) AS r(i)
+"""
+ALL = ["count", "sum", "avg", "variance"]
+GROUPS: dict[str, dict[str, Any]] = {
+    "all rows": {},
+    "condition": {"condition": "id >= 100"},
+    "groups": {"by": "h", "keys": ["A", "B", "none"], "other": True},
+    "private keys": {"by": "h", "keys": "private", "delta": 1e-5},
+    "units": {"privacy_unit": "unit", "max_rows_per_unit": 1000},
+    "groups of units": {
+        "by": "h",
+        "keys": ["A", "B"],
+        "privacy_unit": "unit",
+        "max_groups_per_unit": 4,
+        "max_rows_per_unit_group": 500,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[dpsql.Context]:
+    made = dpsql.connect()
+    made.execute(ROWS)
+    yield dpsql.Context(made)
+    made.close()
+
+
+def spent(context: dpsql.Context) -> float:
+    sql = "SELECT epsilon FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence DESC LIMIT 1"
+    [(epsilon,)] = context.connection.execute(sql).fetchall()
+    return float(epsilon)
+
+
+def values(release: Any) -> list[Any]:
+    """Return the names and the values; those of groups without rows are noise, but for their counts and sums."""
+    targets, names, found = (release.to_arrow()[name].to_pylist() for name in ("target", "aggregate", "value"))
+    counts = [count for count in found[:: len(ALL)] for _ in ALL]
+    kept = [
+        value if name in ("count", "sum") or count > 1.5 else None
+        for name, value, count in zip(names, found, counts, strict=True)
+    ]
+    return [targets, names, [float("nan") if value is None else value for value in kept]]
+
+
+TARGETS = ["x", "y", "wide", "price", "yes"]
+# Each of the groups with two of the targets.
+PAIRS = [(TARGETS[(number + shift) % 5], groups) for number, groups in enumerate(GROUPS) for shift in (0, 2)]
+
+
+@pytest.mark.parametrize(("target", "groups"), PAIRS)
+def test_aggregates_are_those_within_the_bounds_that_are_told(context: dpsql.Context, target: str, groups: str) -> None:
+    """The same call with these bounds as public ones has the same answers, but for little noise."""
+    given = {"aggregates": ALL, "target": target, "epsilon": HUGE, **GROUPS[groups]}
+    drawn = context.dp_aggregate("t", **given)
+    [block] = drawn.result["blocks"]
+    lower, upper, inside, outside = block["drawn"]
+    assert block["bounds"] == [lower, upper]
+    assert inside > 0 <= outside
+    assert drawn.noise["bounds"] == [[lower, upper]]
+    public = context.dp_aggregate("t", lower=lower, upper=upper, **given)
+    assert "bounds" not in public.noise
+    mine, theirs = values(drawn), values(public)
+    assert mine[:2] == theirs[:2]
+    assert mine[2] == pytest.approx(theirs[2], rel=1e-3, abs=1e-3 * max(1, abs(lower)), nan_ok=True)
+
+
+def test_each_target_has_bounds_of_its_own(context: dpsql.Context) -> None:
+    release = context.dp_aggregate("t", aggregates=["avg"], target=["price", "wide"], epsilon=HUGE)
+    (low, high), (least, most) = release.noise["bounds"]  # type: ignore[misc]
+    assert (low, high) == pytest.approx((0, 1.75), rel=0.07, abs=1e-9)
+    assert (least, most) == (-(2.0**65), 2.0**65)
+
+
+def test_frames_and_the_aggregate_form(context: dpsql.Context) -> None:
+    frame = pa.table({"y": [float(i % 32) for i in range(4000)]})
+    context.connection.register("frame", frame)
+    sql = "SELECT value FROM dp_avg('frame', target := 'y', epsilon := 1e6)"
+    [(value,)] = context.connection.execute(sql).fetchall()
+    assert value == pytest.approx(15.5, abs=0.1)
+    sql = "SELECT dp_sum(y, epsilon := 1e6)[1].value, dp_quantile(y, epsilon := 1e6)[1].value FROM frame"
+    [(total, middle)] = context.connection.execute(sql).fetchall()
+    assert total == pytest.approx(62_000, rel=0.01)
+    assert middle == pytest.approx(15.5, abs=1)
+
+
+def test_too_few_rows(context: dpsql.Context) -> None:
+    """Counts need no bounds; what does is NULL, and the charge stands. Quantiles are not drawn, nor charged."""
+    release = context.dp_aggregate("t", aggregates=["count", "avg"], target=["x", "y"], epsilon=0.1)
+    rows = release.to_arrow().to_pylist()
+    assert [row["value"] is None for row in rows] == [False, True] * 2
+    assert [row["verdict"] == "undetermined" for row in rows] == [False, True] * 2
+    assert all(row["std_error"] is None and row["lower"] is None for row in rows[1::2])
+    assert release.noise["bounds"] == [None, None]
+    assert spent(context) == 0.1
+    context.dp_quantile("t", target="y", quantiles=[0.1, 0.5], epsilon=0.1, bounds_share=0.5)
+    assert spent(context) == 0.05
+
+
+def test_quantiles_are_within_the_bounds_that_are_told(context: dpsql.Context) -> None:
+    release = context.dp_quantile("t", target="y", quantiles=[0.1, 0.5, 0.9], epsilon=1000)
+    lower, upper = release.result["bounds"]["interval"][:2]
+    found = release.to_arrow()["value"].to_pylist()
+    assert found == pytest.approx([0.7, 3.9, 7.1], abs=0.5)
+    assert lower < found[0] < found[2] < upper
+    assert release.noise["bounds"] == [[lower, upper]]
+    assert spent(context) == 1000
+
+
+def test_a_named_release_is_replayed(context: dpsql.Context) -> None:
+    for function in ("dp_avg", "dp_quantile"):
+        call = getattr(context, function)
+        first = call("t", target="y", epsilon=50, release=function)
+        again = call("t", target="y", epsilon=50, release=function)
+        assert first.to_arrow().equals(again.to_arrow())
+        assert first.noise == again.noise
+        with pytest.raises(DpsqlError, match="P014"):
+            call("t", target="y", epsilon=50, release=function, bounds_share=0.5)
+
+
+def test_a_share_that_is_not_used_is_not_recorded() -> None:
+    for kind in (AvgPlan, QuantilePlan):
+        given = {"target": "y", "epsilon": 1, "bounds_share": 0.5}
+        assert kind.from_arguments("t", given).public_arguments["bounds_share"] == "1/2"
+        public = kind.from_arguments("t", {**given, "lower": 0, "upper": 1})
+        assert "bounds_share" not in public.public_arguments
+        assert len(public.measurement.parts) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "code"),
+    [
+        ("dp_avg", {"lower": 0}, "P003"),
+        ("dp_quantile", {"upper": 0}, "P003"),
+        ("dp_quantile", {"by": "h", "keys": ["A"]}, "P003"),
+        (
+            "dp_sum",
+            {"unit_value": "sum", "privacy_unit": "unit", "by": "h", "keys": ["A"], "max_groups_per_unit": 1},
+            "P003",
+        ),
+        ("dp_avg", {"bounds_share": 1}, "P0"),
+        ("dp_avg", {"bounds_share": 1e-15, "epsilon": 1e-6}, "P038"),
+    ],
+)
+def test_refusals(context: dpsql.Context, function: str, given: dict[str, Any], code: str) -> None:
+    count = "SELECT count(*) FROM dp_ledger()"
+    before = context.connection.execute(count).fetchall()
+    with pytest.raises(DpsqlError, match=code):
+        getattr(context, function)("t", **{"target": "y", "epsilon": 1, **given})
+    assert context.connection.execute(count).fetchall() == before
+
+
+def test_keys_of_a_public_table() -> None:
+    """The keys are learned before the pass that draws bounds, and what that pass drew is not forgotten."""
+    with dpsql.connect() as connection:
+        connection.execute(ROWS)
+        connection.execute("CREATE TABLE listed AS SELECT unnest(['A', 'C']) AS h")
+        connection.execute("SELECT dp_protect('t', epsilon := 1e9), dp_public('listed')").fetchall()
+        sql = "SELECT h, value FROM dp_sum('t', target := 'y', epsilon := 1e6, by := 'h', keys := {})"
+        public, listed = (connection.execute(sql.format(keys)).fetchall() for keys in ("'listed'", "['A', 'C']"))
+    assert [row[0] for row in public] == [row[0] for row in listed] == ["A", "C"]
+    assert public[0][1] == pytest.approx(listed[0][1], rel=0.2)
+
+
+def test_bounds_that_the_owner_stated_of_other_columns() -> None:
+    with dpsql.connect() as connection:
+        connection.execute(ROWS)
+        connection.execute("SELECT dp_protect('t', epsilon := 1e9, lower := {'y': 0}, upper := {'Y': 8})").fetchall()
+        context = dpsql.Context(connection)
+        assert "bounds" not in context.dp_avg("t", target="y", epsilon=1e6).noise
+        assert "bounds" in context.dp_avg("t", target="price", epsilon=1e6).noise
+        with pytest.raises(DpsqlError, match="P003"):
+            context.dp_aggregate("t", aggregates=["avg"], target=["y", "price"], epsilon=1e6)
+
+
+def test_what_a_call_would_need(context: dpsql.Context) -> None:
+    for function in ("dp_avg", "dp_quantile"):
+        rows = context.connection.execute(f"FROM dp_estimate('{function}', epsilon := 1)").fetchall()
+        found = {name: value for name, value, _ in rows}
+        assert found["bounds_rows_needed"] == 553
+        public = context.connection.execute(
+            f"FROM dp_estimate('{function}', epsilon := 1, lower := 0, upper := 1)"
+        ).fetchall()
+        assert "bounds_rows_needed" not in {name for name, _, _ in public}
+        assert found.get("rows_needed", 553) == 553
