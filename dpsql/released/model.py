@@ -98,8 +98,8 @@ class LinearModel:
         if result["coefficients"] is None:
             raise ParameterError(
                 "P053",
-                f"release {show(stored.name or stored.sequence)} holds no model: its test failed, or noise "
-                "hid the target. Fit again under another name, with more rows, fewer features, bounds or another method.",
+                f"release {show(stored.name or stored.sequence)} holds no model: its test failed, or noise hid "
+                "the target. Fit again under another name, with more rows, fewer features, bounds or another method.",
             )
         model = _linear(stored, result, result["coefficients"])
         if "levels" not in result:
