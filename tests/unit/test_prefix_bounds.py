@@ -87,7 +87,7 @@ def test_the_deviation_of_a_share_is_that_of_its_form(first: int, last: int) -> 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_bounds_hold_the_bulk(name: str, neighbours: str) -> None:
     values = np.asarray(COLUMNS[name], dtype=np.float64)
-    (found,) = bounds(values, mu=Fraction(1, 2), neighbours=neighbours)
+    (found,) = bounds(values, mu=Fraction(1, 2), neighbours=neighbours, source=SeededBits(len(name)))
     lower, upper = found
     known = np.clip(values[~np.isnan(values)], fine_edges()[0], fine_edges()[-1])
     assert np.mean((known >= lower) & (known <= upper)) > 0.98
