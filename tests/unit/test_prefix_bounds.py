@@ -15,25 +15,11 @@ from dpsql.mechanisms import prefix_bounds as module
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix, prefix_bounds, rows_needed
 from dpsql.testing.bits import SeededBits
+from support.columns import odd_columns
 
 ROWS = 20_000
 SMALLEST = float(fine_edges()[ZERO_FINE + 1])
-GENERATOR = np.random.default_rng(5)
-COLUMNS: dict[str, Any] = {
-    "normal": GENERATOR.normal(size=ROWS),
-    "far": GENERATOR.normal(1e6, 1.0, size=ROWS),
-    "years": GENERATOR.integers(1922, 2012, ROWS),
-    "binary": GENERATOR.integers(0, 2, ROWS),
-    "signs": GENERATOR.choice([-1.0, 1.0], ROWS),
-    "heavy": GENERATOR.standard_cauchy(ROWS),
-    "skewed": -GENERATOR.lognormal(0.0, 3.0, ROWS),
-    "small": GENERATOR.normal(size=ROWS) * 1e-12,
-    "half missing": np.where(GENERATOR.random(ROWS) < 0.5, np.nan, GENERATOR.random(ROWS)),
-    "constant": np.full(ROWS, -7.0),
-    "zeros": np.zeros(ROWS),
-    "infinite": np.full(ROWS, np.inf),
-    "two lumps": np.where(GENERATOR.random(ROWS) < 0.3, GENERATOR.normal(1e4, 1, ROWS), GENERATOR.random(ROWS)),
-}
+COLUMNS = odd_columns(ROWS)
 
 
 def counted(*columns: Any) -> np.ndarray:
@@ -131,7 +117,7 @@ def test_few_rows_suffice_for_one_column_and_more_for_many() -> None:
     one, many = (rows_needed(Fraction(1), width, "add_remove") for width in (1, 50))
     assert 60 < one < 70
     assert one < many < 1.2 * one
-    values = GENERATOR.normal(size=150)
+    values = COLUMNS["normal"][:150]
     assert sum(bounds(values)[0] is not None for _ in range(40)) >= 38
     assert sum(bounds(values[: round(one / 4)])[0] is not None for _ in range(40)) <= 2
     assert rows_needed(Fraction(1), 1, "replace") == pytest.approx(math.sqrt(2) * one)
