@@ -415,8 +415,15 @@ def test_the_calls_answer(tables: Tables, name: str) -> None:
     assert set(FUNCTIONS[name].plan.arguments) - named <= optional | set(BOUNDS) | set(TARGET_BOUNDS) | {"mechanism"}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("form", [table_form, aggregate_form])
+# Both forms check arguments in one place: of every function one form is looked at in CI, the other with `-m slow`.
+BY_TURNS = [
+    pytest.param(form, name, marks=() if (place + turn) % 2 else pytest.mark.slow)
+    for turn, form in enumerate((table_form, aggregate_form))
+    for place, name in enumerate(FUNCTIONS)
+]
+
+
+@pytest.mark.parametrize(("form", "name"), BY_TURNS)
 @pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_argument_at_its_extremes(
     tables: Tables, all_of_them: bool, form: Any, name: str, capfd: pytest.CaptureFixture[str]
