@@ -171,7 +171,8 @@ class LogisticPlan(Plan):
             )
 
     def check_drawable(self, count: int) -> None:
-        """Raise if no perturbation meets the guarantee."""
+        """Raise if no perturbation meets the guarantee, or if a part of the budget is too small to draw."""
+        super().check_drawable(count)
         self.calibrated(count)
 
     def calibrated(self, count: int) -> ObjectiveNoise:
