@@ -35,8 +35,11 @@ from dpsql.statistics.regression import (
 if TYPE_CHECKING:
     from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
 
-# The middle of the target, and what boosting clips residuals to: the farther of the outer two from it.
-TARGET_QUANTILES = (Fraction(1, 20), Fraction(1, 2), Fraction(19, 20))
+# The middle of the target, and what boosting clips residuals to: the farther of the outer two from it, times a factor
+# that makes it the 5 % and 95 % quantiles of a normal target. Drawn themselves, these are lost among empty cells where
+# the target fills few cells of its bounds, as years do.
+TARGET_QUANTILES = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
+_REACH = 1.28
 # Boosting clips the target to 256 times the residual bound.
 _FARTHEST_TARGET = 256 * FIXED_POINT_ONE
 
@@ -217,7 +220,7 @@ class Boosted(KeptFeatures[StoredRows]):
         part: QuantileSelection = plan.measurement["scale"]
         found = part.draw_tied(self.inner.cells.counts)
         low, median, high = (self.inner.cells.middle(cell) for cell in found)
-        reach = max(median - low, high - median)
+        reach = _REACH * max(median - low, high - median)
         if not reach > 0.0:
             return scales
         return replace(scales, target_middle=median, target_scale=FIXED_POINT_ONE / reach)

@@ -149,7 +149,7 @@ class RegressionPlan(Plan):
             "Share of the rest spent on means and standard deviations of the features, between 0 and 1.",
             0.05,
         ),
-        _share("scale_share", "Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.", 0.05),
+        _share("scale_share", "Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.", 0.1),
         _share("count_share", "Tukey: share of epsilon spent on a private row count, between 0 and 1.", 0.05),
         _share("count_failure", "Tukey: chance that the private row count is too high, between 0 and 1.", 0.0001),
         _share("range_share", "Tukey: share of epsilon spent on the range of predictions, between 0 and 1.", 0.05),

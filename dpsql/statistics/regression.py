@@ -48,7 +48,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.kernels.gram import GramAccumulator
 
 # Number of cells of the target's histogram, from which the scale of the residuals is drawn.
-CELLS = 1024
+CELLS = 256
 # Standardised features are clipped to so many deviations from the mean. One deviation is so many units: what is clipped
 # stays within S.
 DEVIATIONS = 3

@@ -69,7 +69,7 @@ COSTS: dict[str, tuple[str, Stated]] = {
     "pasted multiplier": (ADA, Stated("add_remove", ROWS, features=2)),
     "sigma is mu": (
         f"{BOOSTED}",
-        Stated("add_remove", ROWS, features=2, quantiles=tuple(map(Fraction, ("1/20", "1/2", "19/20")))),
+        Stated("add_remove", ROWS, features=2, quantiles=tuple(map(Fraction, ("1/10", "1/2", "9/10")))),
     ),
     "share counted twice": (ADA, Stated("add_remove", ROWS, features=2)),
     "bounds not paid for": (FREE, Stated("add_remove", 25 * ROWS, features=2)),

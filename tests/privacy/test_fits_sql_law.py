@@ -39,7 +39,7 @@ LINEAR = "dp_linear_regression"
 ADA, BOOSTED, TUKEY = ({"method": name} for name in ("ada_ssp", "boosted_ada_ssp", "tukey"))
 QUARTILES = [0.25, 0.5, 0.75]
 # What scales the target of a boosted fit.
-OUTER = [0.05, 0.5, 0.95]
+OUTER = [0.1, 0.5, 0.9]
 CASES: dict[str, tuple[str, Case]] = {
     "ada_ssp": (LINEAR, fit(**ADA, **PUBLIC)),
     "ada_ssp, row norm": (LINEAR, fit(**ADA, **PUBLIC, row_norm=0.6)),

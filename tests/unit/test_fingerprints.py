@@ -80,18 +80,18 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_linear_regression",
         {**COLUMNS, **BOUNDS, **TARGET, **BUDGET, "row_norm": 1, "rounds": 5, "method": "boosted_ada_ssp"},
-        "2d7585241c5ad169b7f1bfb1dd3c52b361d09115060da41592320d45ddb66a6c",
+        "6ba7519ce42b0bc64fb714f301ec92271237979132152c40b1669ab2a3912118",
     ),
     (
         "dp_linear_regression",
         {**COLUMNS, **BUDGET, "blocks": 2000, "dataset": "other"},
-        "0b1f388a8afee2026b6e54924a8b569e2c982636c14597db0a61553afedd7f72",
+        "d518186583d9d41860611afd63df260ad05fda6e2b7cab96f8bf80fe9722787c",
     ),
     (
         "dp_pipeline",
         # The share was a default when this was recorded.
         {**COLUMNS, **BUDGET, "k": 1, "selection_share": 0.05, "n_rows": 10000, "bounds_share": 0.3},
-        "c23d1e93dbda4793b5127fedc71037a4aa06f9eeb6dc5cb0bef3b26fc0f0f51c",
+        "da3e9bce268006059d71500a8b7537cf91bc15119f4219e34f87e49d6f4a4f81",
     ),
     (
         "dp_naive_bayes",
