@@ -29,7 +29,9 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize(("name", "releases"), [("select", 3), ("model", 6), ("classify", 6), ("many_questions", 5), ("nothing_known", 7)])
+@pytest.mark.parametrize(
+    ("name", "releases"), [("select", 3), ("model", 6), ("classify", 6), ("many_questions", 5), ("nothing_known", 7)]
+)
 def test_sql_example_runs(name: str, releases: int) -> None:
     import dpsql
 
