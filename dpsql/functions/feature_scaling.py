@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.plan import Quantity
+from dpsql.kernels.cells import FINE_CELLS
 from dpsql.mechanisms.parts import GaussianNoise
 from dpsql.mechanisms.prefix_bounds import ZEROS, rows_needed
 from dpsql.statistics.column_moments import ColumnMoments
@@ -120,6 +121,11 @@ class Moments(KeptFeatures[ColumnMoments]):
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
         return self._following(draw_standard(self._plan, self.inner))
+
+
+def scaling_numbers(bounds: int, moments: int) -> int:
+    """Return how many numbers get Gaussian noise: prefix sums of `bounds` columns, and moments of `moments`."""
+    return FINE_CELLS * bounds + 2 * moments + 1
 
 
 def bounds_needed(plan: Scaled, width: int, target: bool) -> list[Quantity]:

@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Collector, Ignoring, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.plan import Quantity
-from dpsql.functions.feature_scaling import Interval, KeptFeatures, Magnitudes, Moments, bounds_needed, draw_standard
-from dpsql.kernels.cells import FINE_CELLS
+from dpsql.functions.feature_scaling import (
+    Interval,
+    KeptFeatures,
+    Magnitudes,
+    Moments,
+    bounds_needed,
+    draw_standard,
+    scaling_numbers,
+)
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.kernels.gram import GramAccumulator
@@ -236,10 +243,9 @@ def least_share(plan: RegressionPlan) -> Fraction:
 def released_numbers(plan: RegressionPlan, n_features: int) -> int:
     """Return the largest number of values with Gaussian noise that a call releases."""
     columns = n_features + 1
-    bounds = FINE_CELLS * columns if plan.draws_bounds else 0
-    bounds += 2 * columns if plan.standardizes else 0
+    scaling = scaling_numbers(columns if plan.draws_bounds else 0, n_features if plan.standardizes else 0)
     rounds = plan.rounds if plan.method == "boosted_ada_ssp" else 1
-    return bounds + columns * (columns + 1) // 2 + 1 + rounds * columns
+    return scaling + columns * (columns + 1) // 2 + 1 + rounds * columns
 
 
 def noise(plan: RegressionPlan, n_features: int, n_rows: int | None) -> list[Quantity]:

@@ -44,11 +44,13 @@ from dpsql.functions.feature_scaling import (
     Magnitudes,
     Moments,
     bounds_needed,
+    scaling_numbers,
 )
 from dpsql.kernels.clipped_rows import SHRINK
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.logistic import SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
+from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.objective_perturbation import (
     FINE_EPSILON,
     ObjectiveNoise,
@@ -168,6 +170,13 @@ class LogisticPlan(Plan):
                 "P026",
                 f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
                 "Select some first, and give features := release('the name of that release').",
+            )
+        drawn = count if self.draws_bounds else 0, count if self.standardizes else 0
+        if scaling_numbers(*drawn) > MOST_COORDINATES:
+            raise ParameterError(
+                "P026",
+                f"bounds of {count} features are more noisy numbers than one call releases. "
+                "Give bounds, or take fewer features.",
             )
 
     def check_drawable(self, count: int) -> None:

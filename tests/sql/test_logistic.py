@@ -256,6 +256,15 @@ def test_too_many_features() -> None:
         plan.check_features(20_001)
 
 
+def test_no_more_bounds_are_drawn_than_the_calibration_of_the_noise_covers() -> None:
+    """Private bounds of a feature are 4,129 noisy numbers; a release has at most 2**24 (`mechanisms/gaussian.py`)."""
+    given = {"target": "y", "features": "x", "n_features": 4061, "epsilon": 1, "delta": 1e-6}
+    LogisticPlan.from_arguments("t", given).check_features(4061)
+    with pytest.raises(ParameterError, match="P026"):
+        LogisticPlan.from_arguments("t", given).check_features(4062)
+    LogisticPlan.from_arguments("t", {**given, "lower": 0, "upper": 1}).check_features(20_000)
+
+
 @pytest.mark.parametrize("norm", [None, 2.0**-10, 0.5, 1.0, 2.2, 1e9])
 @pytest.mark.parametrize("width", [1, 2, 7, 400])
 @pytest.mark.parametrize("epsilon", [1, 64])
