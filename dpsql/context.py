@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.contract.json import Json
-    from dpsql.ledger.ledger import Ledger
+    from dpsql.engines.driver import Attached
+    from dpsql.ledger.ledger import Entry, Ledger
     from dpsql.ledger.rows import StoredRelease
     from dpsql.released.model import LinearModel
 
@@ -69,6 +70,8 @@ class Context:
         As for `dpsql.connect`.
     strict : bool
         As for `dpsql.connect`.
+    engine : Attached, optional
+        The engine that holds the sources of every call, such as `dpsql.polars.context` makes; by default DuckDB.
 
     Attributes
     ----------
@@ -82,6 +85,7 @@ class Context:
         *,
         ledger: str | PathLike[str] | None = None,
         strict: bool = False,
+        engine: Attached | None = None,
     ) -> None:
         self._owned = not isinstance(database, duckdb.DuckDBPyConnection)
         if isinstance(database, duckdb.DuckDBPyConnection):
@@ -91,6 +95,9 @@ class Context:
             self.connection = connect(database, ledger=ledger, strict=strict)
             self._session = install(self.connection)
         self.ledger: Ledger = self._session.ledger
+        self._engine = engine
+        if engine is not None:
+            self._session.attach(engine)
 
     @_releases("dp_count")
     def dp_count(self, source: object, **arguments: object) -> Release:
@@ -293,23 +300,20 @@ class Context:
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
-        from dpsql.engines.duckdb.result_rows import stored_sql
-        from dpsql.engines.duckdb.statements import release_sql
-
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         features = arguments.get("features")
         if isinstance(features, Release):
             arguments["features"] = {"release": features.ledger_id}
+        if self._engine is not None:
+            arguments.setdefault("engine", self._engine.name)
         with self._named(source) as name:
-            seen = self._seen(name, arguments.get("release"))
+            seen = self._seen(name, arguments.get("release")) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = "default"
             plan = self._session.plan(function, name, arguments, seen=seen)
             self._session.check(plan)
             stored = self._session.replay(plan)
-            types = () if stored is None else key_types(stored.result)
-            statement = release_sql(plan, function) if stored is None else stored_sql(plan, types)
-            release = self._release(statement, plan).column("release")[0]
+            release = self._released(plan, function, stored)
         sequence = release["sequence"].as_py()
         guarantee, _, again = release["guarantee"].as_py().partition("\n")
         return Release(
@@ -324,6 +328,20 @@ class Context:
             stored=lambda: self._stored(function, sequence).result,
             said=lambda: self._said(function, sequence),
         )
+
+    def _released(self, plan: Plan, function: str, stored: Entry | None) -> pa.StructScalar:
+        """Return the release of a plan, as SQL shows it."""
+        from dpsql.engines.driver import release
+        from dpsql.engines.duckdb.result_rows import stored_sql
+        from dpsql.engines.duckdb.statements import release_sql
+        from dpsql.udfs.release import releases
+
+        if plan.engine is not None:
+            entry = release(self._session, self._session.engine(plan.engine), plan)
+            return releases(FUNCTIONS[function].shape, [entry])[0]
+        types = () if stored is None else key_types(stored.result)
+        statement = release_sql(plan, function) if stored is None else stored_sql(plan, types)
+        return self._release(statement, plan).column("release")[0]
 
     def _value(self, function: str, sequence: int, entries: pa.StructArray) -> pa.Table:
         """Return the rows of a release; keys of groups are columns of their own types."""
@@ -487,6 +505,10 @@ class Context:
             yield source
             return
         name = f"{FRAME_PREFIX}{secrets.token_hex(6)}"
+        if self._engine is not None:
+            with self._engine.holding(name, source):
+                yield name
+            return
         try:
             self.connection.register(name, source)
         except (duckdb.Error, TypeError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from dpsql.engines.duckdb.session import Session
+from dpsql.engines.duckdb.running import Calls
 from dpsql.functions.aggregate import AggregateCall
 from dpsql.udfs.values import struct_list
 
@@ -22,11 +22,11 @@ CODES = struct_list(CODE)
 _KIND = pa.list_(pa.struct([(name, pa.int32() if kind == "INTEGER" else pa.float64()) for name, kind in CODE.items()]))
 
 
-def drawn_codes(session: Session) -> Callable[..., pa.Array]:
+def drawn_codes(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket) → bounds, affine map and limits of the codes of each target, after its bounds were drawn."""
 
     def one(ticket: int) -> list[dict[str, float]]:
-        call = session.running(ticket).call_as(AggregateCall)
+        call = calls.running(ticket).call_as(AggregateCall)
         if not call.drawn:
             raise TypeError("no bounds were drawn")
         blocks = [block for block in call.target_blocks if block is not None]

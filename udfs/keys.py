@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.parameters import show
+from dpsql.engines.duckdb.running import Calls
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedCall
@@ -32,14 +33,14 @@ def learn_keys(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def key_list(session: Session) -> Callable[..., pa.Array]:
+def key_list(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, column) → the listed values of one column of `by`, as texts by their positions."""
     kind = pa.struct([("p", pa.int64()), ("text", pa.string())])
 
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
         out = []
         for ticket, column in zip(tickets, columns, strict=True):
-            call = _grouped(session, ticket.as_py())
+            call = _grouped(calls, ticket.as_py())
             texts = pa.array(call.keys.lists[column.as_py()] or (), type=pa.string())
             out.append(pa.StructArray.from_arrays([pa.array(np.arange(len(texts))), texts], fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
@@ -48,21 +49,21 @@ def key_list(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def key_rows(session: Session) -> Callable[..., pa.Array]:
+def key_rows(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket) → which combinations of keys are groups, as positions."""
 
     def run(tickets: pa.Array) -> pa.Array:
-        rows = [_grouped(session, ticket.as_py()).keys.rows or () for ticket in tickets]
+        rows = [_grouped(calls, ticket.as_py()).keys.rows or () for ticket in tickets]
         return pa.array([list(map(list, one)) for one in rows], type=pa.list_(pa.list_(pa.int64())))
 
     return run
 
 
-def check_keys(session: Session) -> Callable[..., pa.Array]:
+def check_keys(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, per column the list of its cast keys) → the ticket, unless a key is wrong or stands twice."""
 
     def one(ticket: int, columns: pa.Array) -> int:
-        call = _grouped(session, ticket)
+        call = _grouped(calls, ticket)
         for position, (name, kind) in enumerate(zip(call.plan.by, call.types, strict=True)):
             texts, keys = call.keys.lists[position] or (), columns[position].values
             wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
@@ -87,8 +88,8 @@ def check_keys(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def _grouped(session: Session, ticket: int) -> GroupedCall:
-    call = session.running(ticket).call
+def _grouped(calls: Calls, ticket: int) -> GroupedCall:
+    call = calls.running(ticket).call
     if not isinstance(call, GroupedCall):
         raise InternalError("I004", "an internal function was given a part of another call. Use the dp_ functions.")
     return call

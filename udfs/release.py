@@ -14,20 +14,21 @@ from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.fold import Batch, Collector
-from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
-from dpsql.engines.duckdb.running import RunningCall, Statistic
+from dpsql.contract.plan import Plan
+from dpsql.engines.driver import engine_key_types
+from dpsql.engines.driver import release as release_of_engine
+from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
+from dpsql.engines.duckdb.running import Calls, RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
 from dpsql.errors import InternalError
 from dpsql.functions.registry import EXACT, function_of, plan_from_json
-from dpsql.functions.sis import SisCall
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
 from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape, key_types
 from dpsql.statistics.feature_counts import present_in
-from dpsql.udfs import sis
 from dpsql.udfs.codes import CODES, drawn_codes
 from dpsql.udfs.keys import check_keys, key_list, key_rows, learn_keys, released_keys
 from dpsql.udfs.spec import UdfSpec
@@ -51,6 +52,8 @@ def plan(session: Session) -> Callable[..., str]:
         stored = session.replay(checked)
         if stored is not None:
             return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
+        if checked.engine is not None:
+            return rows_sql(checked, engine_sql(checked, engine_key_types(session.engine(checked.engine), checked)))
         return rows_sql(checked, release_sql(checked, name))
 
     return run
@@ -93,20 +96,10 @@ def gate(session: Session) -> Callable[..., pa.Array]:
             raise nested()
         checked = plan_from_json(plans[0].as_py())
         function = functions[0].as_py()
-        kinds = {field.name: field.type for field in probe.type}
-        parts = {
-            "privacy_unit": "dpsql_unit",
-            "row_id": "dpsql_row_id",
-            "features": "dpsql_feature",
-            "value": "dpsql_value",
-            "condition": "dpsql_condition",
-        }
-        others = {part: kinds[name] for part, name in parts.items() if name in kinds}
         private = function_of(function).spends
         if private:
             checked = session.gate(checked, _texts(views))
-        spelled = () if types is None else types[0].as_py()
-        call = function_of(function).call_of(checked).resolve(checked, kinds["dpsql_row"], others, spelled)
+        call = resolved(checked, function, probe.type, () if types is None else types[0].as_py())
         if private:
             session.check(checked)
         ticket = session.open_call(call, function)
@@ -126,17 +119,17 @@ def _texts(views: pa.Array) -> dict[str, str]:
     return out
 
 
-def target(session: Session) -> Callable[..., pa.Array]:
+def target(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, row) → the target of each row as the call codes it."""
 
     def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
-        return pa.array(session.guarded(one_ticket(tickets), lambda running: running.call.coded_target(batch)))
+        return pa.array(calls.guarded(one_ticket(tickets), lambda running: running.call.coded_target(batch)))
 
     return run
 
 
-def collect(session: Session) -> Callable[..., pa.Array]:
+def collect(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, pass, row, key, rows of the block) → on the batch's first row its number, NULL on the others."""
 
     def run(tickets: pa.Array, passes: pa.Array, rows: pa.Array, keys: pa.Array, sizes: pa.Array) -> pa.Array:
@@ -154,7 +147,7 @@ def collect(session: Session) -> Callable[..., pa.Array]:
                 running.touched = time.monotonic()
                 return running.batches
 
-        number = session.guarded(one_ticket(tickets), add)
+        number = calls.guarded(one_ticket(tickets), add)
         return pa.array([number] + [None] * (len(batch) - 1), type=pa.int64())
 
     return run
@@ -203,7 +196,7 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
         return session.release_once(ticket, work)
 
     def run(tickets: pa.Array, statistics: pa.Array) -> pa.Array:
-        return _releases(shape, [one(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)])
+        return releases(shape, [one(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)])
 
     return run
 
@@ -213,7 +206,21 @@ def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
     def run(plans: pa.Array, views: pa.Array) -> pa.Array:
         texts = _texts(views)
-        return _releases(shape, [session.stored(plan_from_json(text.as_py()), texts) for text in plans])
+        return releases(shape, [session.stored(plan_from_json(text.as_py()), texts) for text in plans])
+
+    return run
+
+
+def of_engine(shape: Shape, session: Session) -> Callable[..., pa.Array]:
+    """Bind (plan) → the release of a call whose rows are in an engine."""
+
+    def one(checked: Plan) -> Entry:
+        return release_of_engine(session, session.engine(checked.engine), checked)
+
+    def run(plans: pa.Array) -> pa.Array:
+        if len(plans) != 1:
+            raise nested()
+        return releases(shape, [one(plan_from_json(plans[0].as_py()))])
 
     return run
 
@@ -254,26 +261,19 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
             collecting.add(running.call, batch, Batch(words))
         return collecting.whole()
 
-    def read(_: RunningCall) -> Statistic:
-        if running.collecting is not None:
-            return gather(running)
-        summed: Statistic = sis.statistic(running.call_as(SisCall), batches)
-        return summed
-
-    if running.collecting is not None:
-        for number in range(1, running.call.plan.passes):
-            session.turn(ticket, number, gather)
-    return session.finish(ticket, running, session.guarded(ticket, read))
+    for number in range(1, running.call.plan.passes):
+        session.turn(ticket, number, gather)
+    return session.finish(ticket, running, session.guarded(ticket, gather))
 
 
-def features(session: Session) -> Callable[..., pa.Array]:
+def features(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket) → the public features, and the value of an absent one."""
 
     def run(tickets: pa.Array) -> pa.Array:
         kind = pa.struct([("j", pa.int64()), ("name", pa.string()), ("absent", pa.int64())])
         out = []
         for ticket in tickets:
-            call = session.running(ticket.as_py()).call
+            call = calls.running(ticket.as_py()).call
             arrays = [np.arange(1, len(call.features) + 1), call.features, call.absent]
             out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
@@ -282,7 +282,7 @@ def features(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def vocabulary(session: Session) -> Callable[..., pa.Array]:
+def vocabulary(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, list of {j, name}) → the ticket, after the call has learned the number of every name."""
 
     def one(ticket: int, listed: pa.Array) -> int:
@@ -292,7 +292,7 @@ def vocabulary(session: Session) -> Callable[..., pa.Array]:
                 running.collecting.learn(names, running.key)
             return ticket
 
-        return session.guarded(ticket, learn, private=True)
+        return calls.guarded(ticket, learn, private=True)
 
     def run(tickets: pa.Array, lists: pa.Array) -> pa.Array:
         out = [one(ticket.as_py(), listed) for ticket, listed in zip(tickets, lists, strict=True)]
@@ -301,12 +301,12 @@ def vocabulary(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
-def identities(session: Session) -> Callable[..., pa.Array]:
+def identities(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (value) → the bytes of its identity, to which collations do not apply."""
     return lambda values: identity_bytes(single_chunk(values))
 
 
-def contents(session: Session) -> Callable[..., pa.Array]:
+def contents(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, row) → a hash of the row as the call reads it, under the session's key."""
 
     def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
@@ -314,37 +314,37 @@ def contents(session: Session) -> Callable[..., pa.Array]:
 
         def hashed(running: RunningCall) -> pa.Array:
             parts = running.call.read_parts(batch, Batch())
-            return pa.concat_arrays([row_contents(part[0], part[1], session.sampling_key) for part in parts])
+            return pa.concat_arrays([row_contents(part[0], part[1], calls.sampling_key) for part in parts])
 
-        return session.guarded(one_ticket(tickets), hashed)
+        return calls.guarded(one_ticket(tickets), hashed)
 
     return run
 
 
-def values(session: Session) -> Callable[..., pa.Array]:
+def values(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, value) → the value of each cell as a double."""
 
     def run(tickets: pa.Array, cells: pa.Array) -> pa.Array:
         batch = single_chunk(cells)
         missing = batch.is_null().to_numpy(zero_copy_only=False)
-        return pa.array(session.guarded(one_ticket(tickets), lambda _: to_doubles(batch)), mask=missing)
+        return pa.array(calls.guarded(one_ticket(tickets), lambda _: to_doubles(batch)), mask=missing)
 
     return run
 
 
-def present(session: Session) -> Callable[..., pa.Array]:
+def present(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, value) → whether each cell counts as present: neither missing nor zero."""
 
     def run(tickets: pa.Array, cells: pa.Array) -> pa.Array:
         batch = single_chunk(cells)
-        return pa.array(session.guarded(one_ticket(tickets), lambda _: present_in(to_doubles(batch), None)))
+        return pa.array(calls.guarded(one_ticket(tickets), lambda _: present_in(to_doubles(batch), None)))
 
     return run
 
 
-def sampling_key(session: Session) -> Callable[..., bytes]:
-    """Bind () → the key under which rows and privacy units are hashed in this session."""
-    return lambda: session.sampling_key
+def sampling_key(calls: Calls) -> Callable[..., bytes]:
+    """Bind () → the key under which rows and privacy units are hashed in this calls."""
+    return lambda: calls.sampling_key
 
 
 def random(session: Session) -> Callable[..., pa.Array]:
@@ -352,7 +352,8 @@ def random(session: Session) -> Callable[..., pa.Array]:
     return lambda tickets: pa.array(SYSTEM.words(len(tickets)))
 
 
-def _releases(shape: Shape, entries: list[Entry]) -> pa.Array:
+def releases(shape: Shape, entries: list[Entry]) -> pa.Array:
+    """Return releases as a result of SQL: sequence, guarantee and rows of each."""
     parts = [
         pa.array([entry.sequence for entry in entries], type=pa.int64()),
         pa.array([entry.receipt for entry in entries], type=pa.string()),
@@ -374,21 +375,17 @@ def _shaped() -> Iterator[UdfSpec]:
         one = f"STRUCT(sequence BIGINT, guarantee VARCHAR, entries {shape.struct}[])"
         yield UdfSpec(f"dpsql_release_{shape.name}", partial(release, shape), one)
         yield UdfSpec(f"dpsql_stored_{shape.name}", partial(stored, shape), one)
+        yield UdfSpec(f"dpsql_engine_{shape.name}", partial(of_engine, shape), one)
         group = shape.without_keys
         yield UdfSpec(f"dpsql_aggregate_{shape.name}", partial(aggregate, group), f"{group.struct}[]")
 
 
-SPECS = (
-    UdfSpec("dpsql_learn_keys", learn_keys, "BIGINT"),
+# What reads rows, in a session or in a worker of an engine.
+ROW_SPECS = (
     UdfSpec("dpsql_key_list", key_list, "STRUCT(p BIGINT, text VARCHAR)[]"),
     UdfSpec("dpsql_key_rows", key_rows, "BIGINT[][]"),
     UdfSpec("dpsql_check_keys", check_keys, "BIGINT"),
     UdfSpec("dpsql_drawn_codes", drawn_codes, CODES),
-    UdfSpec("dpsql_released_keys", released_keys, "BIGINT[]"),
-    UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
-    UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),
-    UdfSpec("dpsql_admit", admit, "VARCHAR"),
-    UdfSpec("dpsql_gate", gate, "STRUCT(ticket BIGINT, zero DOUBLE)"),
     UdfSpec("dpsql_target", target, "DOUBLE"),
     UdfSpec("dpsql_sampling_key", sampling_key, "BLOB", native=True, nullary=True),
     UdfSpec("dpsql_identity", identities, "BLOB"),
@@ -398,6 +395,15 @@ SPECS = (
     UdfSpec("dpsql_features", features, "STRUCT(j BIGINT, name VARCHAR, absent BIGINT)[]"),
     UdfSpec("dpsql_vocabulary", vocabulary, "BIGINT"),
     UdfSpec("dpsql_collect", collect, "BIGINT"),
+)
+SPECS = (
+    *ROW_SPECS,
+    UdfSpec("dpsql_learn_keys", learn_keys, "BIGINT"),
+    UdfSpec("dpsql_released_keys", released_keys, "BIGINT[]"),
+    UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),
+    UdfSpec("dpsql_admit", admit, "VARCHAR"),
+    UdfSpec("dpsql_gate", gate, "STRUCT(ticket BIGINT, zero DOUBLE)"),
     UdfSpec("dpsql_random", random, "UBIGINT"),
     UdfSpec("dpsql_turn", turn, "BIGINT"),
     *_shaped(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from dpsql.functions.sis import SisCall, draw_center
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.statistics.xty import centre
 from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import Integers, add, integers, on_first_row, one_ticket
+from dpsql.udfs.values import integers, on_first_row, one_ticket
 
 
 def xty(session: Session) -> Callable[..., pa.Array]:
@@ -101,14 +101,6 @@ def exact(session: Session) -> Callable[..., pa.Array]:
         return pa.array(out, type=pa.list_(kind))
 
     return run
-
-
-def statistic(call: SisCall, batches: Sequence[pa.StructArray]) -> Integers:
-    """Return the statistic of rows in memory."""
-    mean = 0
-    if call.plan.center == "target":
-        mean = draw_center(call.plan, *add(map(call.target_sums, batches), 2).tolist())
-    return add((call.partial(batch, mean) for batch in batches), len(call.features))
 
 
 SPECS = (

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from dpsql.engines.duckdb.session import Session
-
 
 @dataclass(frozen=True)
 class UdfSpec:
@@ -25,7 +23,7 @@ class UdfSpec:
     name : str
         Its SQL name, ``dpsql_…``; users call macros, which call it.
     bind : callable
-        Takes the session, returns the function.
+        Takes the session, or where a worker of an engine runs it the worker's `Calls`; returns the function.
     returns : str
         SQL type of the result.
     native : bool
@@ -38,7 +36,7 @@ class UdfSpec:
     """
 
     name: str
-    bind: Callable[[Session], Callable[..., object]]
+    bind: Callable[[Any], Callable[..., object]]
     returns: str
     native: bool = False
     pure: bool = False

@@ -346,9 +346,17 @@ CONDITION = Argument(
     statistic=True,
     table_only=True,
 )
+ENGINE = Argument(
+    "engine",
+    "Name of the attached engine that holds the source, see `dpsql.attach_engine`.",
+    shown="DuckDB itself",
+    table_only=True,
+)
+# What every function takes at the end.
+BUDGET = (DATASET, RELEASE, CONDITION, ENGINE)
 # For wide and array layouts; the long layout also has a value.
-COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, DATASET, RELEASE, CONDITION)
-PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, DATASET, RELEASE, CONDITION)
+COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, *BUDGET)
+PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, *BUDGET)
 
 
 def stated(argument: Argument) -> Argument:

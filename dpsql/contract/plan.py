@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import CONDITION, EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
+from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
 from dpsql.contract.events import Event
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -70,6 +70,8 @@ class Plan(ABC):
         The condition that rows must meet to count, see `dpsql.contract.condition`; None for all rows.
     placement : Placement or None
         Where the rows come from and which budgets are charged; None if not determined.
+    engine : str or None
+        Name of the attached engine that holds the source; None for DuckDB.
     """
 
     source: str
@@ -83,6 +85,7 @@ class Plan(ABC):
     release: str | None
     condition: str | None = None
     placement: Placement | None = None
+    engine: str | None = None
 
     function: ClassVar[str]
     # Every argument after the source.
@@ -138,8 +141,15 @@ class Plan(ABC):
             dataset=dataset,
             release=release,
             condition=known(str, CONDITION.read(given)) if given.get(CONDITION.name) is not None else None,
+            engine=cls._engine(given),
             **own,
         )
+
+    @staticmethod
+    def _engine(given: Mapping[str, object]) -> str | None:
+        """Return the name of the engine that holds the source."""
+        name = given.get(ENGINE.name)
+        return None if name is None else parameters.text("engine", name, hint="Give the name of an attached engine.")
 
     @classmethod
     def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
@@ -239,6 +249,16 @@ class Plan(ABC):
     def statistic(self) -> str:
         """Name of the statement that computes the statistic."""
         return COLLECTED
+
+    @property
+    def is_summed_in_sql(self) -> bool:
+        """Whether DuckDB may sum a statistic of its own table; engines and the aggregate form use collectors."""
+        return bool(self.source) and self.engine is None
+
+    @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine if the call must keep rows one by one; '' if its statistics are folds."""
+        return ""
 
     @property
     def most_rows(self) -> int | None:

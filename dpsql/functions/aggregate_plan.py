@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
+    BUDGET,
     COLUMN_BOUNDS,
     EPSILON,
     OPTIONAL_DELTA,
@@ -35,7 +36,7 @@ from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
 from dpsql.functions.grouped import GroupedPlan
-from dpsql.functions.grouped_arguments import AUTO, BUDGET, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
+from dpsql.functions.grouped_arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
 from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, expected_block, noise_choice
 from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise

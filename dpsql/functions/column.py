@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dpsql.contract.arguments import ROW_ID
+from dpsql.contract.arguments import BUDGET, ROW_ID
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import NOT_STATED, Plan
-from dpsql.functions.grouped_arguments import BUDGET, GROUP_LIMITS, GROUPS, KEYS, OTHER, UNIT, refuse_without_by
+from dpsql.functions.grouped_arguments import GROUP_LIMITS, GROUPS, KEYS, OTHER, UNIT, refuse_without_by
 
 # Arguments about groups, of functions of one column that take `by`.
 COLUMN_GROUPS = (KEYS, OTHER, *GROUP_LIMITS)

@@ -31,7 +31,7 @@ import numpy as np
 
 from dpsql.arrays import Longs
 from dpsql.contract import parameters
-from dpsql.contract.arguments import EPSILON, OPTIONAL_DELTA, Argument, Signature, flag
+from dpsql.contract.arguments import BUDGET, EPSILON, OPTIONAL_DELTA, Argument, Signature, flag
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -40,7 +40,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.group_counts import CountedCall, CountedPlan
-from dpsql.functions.grouped_arguments import BUDGET, BY, CONFIDENCE, KEYS, NOISE, UNIT
+from dpsql.functions.grouped_arguments import BY, CONFIDENCE, KEYS, NOISE, UNIT
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock
 from dpsql.progress import Progress
 from dpsql.released.crosstab import crosstab_record

@@ -248,6 +248,13 @@ class GroupedPlan(Plan):
         return GROUPED if self.source else COLLECTED
 
     @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine: parts of the rows have no numbering of private keys, or of items, in common."""
+        if self.has_private_keys:
+            return "Give keys := [...] from public knowledge."
+        return "Leave distinct out." if self.counts_items else ""
+
+    @property
     def passes(self) -> int:
         """With private keys a second pass reads the labels of the keys that were released."""
         return 2 if self.has_private_keys else 1

@@ -8,12 +8,9 @@ from functools import partial
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
-    CONDITION,
-    DATASET,
     MAX_ROWS_PER_UNIT,
     NEIGHBOUR_RELATION,
     PRIVACY_UNIT,
-    RELEASE,
     Argument,
     integer,
     word,
@@ -99,7 +96,6 @@ UNIT = (
     MAX_ROWS_PER_UNIT,
     *GROUP_LIMITS,
 )
-BUDGET = (DATASET, RELEASE, CONDITION)
 
 
 def refuse_without_by(given: Mapping[str, object], arguments: Iterable[Argument]) -> None:

@@ -31,6 +31,7 @@ import numpy as np
 from dpsql.arrays import Longs
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
+    BUDGET,
     COLUMN_BOUNDS,
     EPSILON,
     OPTIONAL_DELTA,
@@ -49,7 +50,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.group_counts import CountedCall, CountedPlan
-from dpsql.functions.grouped_arguments import BUDGET, CONFIDENCE, GROUPS, NOISE, UNIT
+from dpsql.functions.grouped_arguments import CONFIDENCE, GROUPS, NOISE, UNIT
 from dpsql.functions.value_cells import BinCells, DerivedKey
 from dpsql.mechanisms.aggregates import GroupedNoise, noise_choice
 from dpsql.mechanisms.parts import CumulativeCounts

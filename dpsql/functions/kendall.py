@@ -109,6 +109,11 @@ class KendallPlan(SelectionPlan):
             )
 
     @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine: pairs of rows are compared within blocks there."""
+        return "" if self.blocks is not None else "Give blocks := a public number and row_id := a stored id."
+
+    @property
     def block_by_block(self) -> int | None:
         """Number of blocks that the rows are sorted into before they are collected."""
         return self.blocks

@@ -179,7 +179,9 @@ class RegressionPlan(Plan):
         if own["method"] == "auto":
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
-            own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
+            chosen = automatic(cls._columns(given, layout), blocks, rows, *budget)
+            keeps_rows = chosen == "boosted_ada_ssp" and given.get("engine") is not None
+            own["method"] = "ada_ssp" if keeps_rows else chosen
         if own["method"] != "tukey":
             own["range_share"] = None
         elif not sum(known(Fraction, own[name]) for name in ("count_share", "range_share")) < 1:
@@ -263,6 +265,11 @@ class RegressionPlan(Plan):
         if self.method == "tukey":
             return 1 + self.draws_count + (self.lower is None or not self.target_is_bounded)
         return 1 + self.draws_bounds + (self.standardizes and self.method == "ada_ssp")
+
+    @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine: boosting reads its rows in every round."""
+        return "Give method := 'ada_ssp', or 'tukey'." if self.method == "boosted_ada_ssp" else ""
 
     @property
     def standardizes(self) -> bool:

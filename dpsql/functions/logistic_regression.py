@@ -216,6 +216,11 @@ class LogisticPlan(Plan):
         return self.standardize and self.delta is not None and not self.about_zero
 
     @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine: the solver reads its rows in every step."""
+        return "Copy the rows to DuckDB, or use dp_naive_bayes or dp_linear_regression."
+
+    @property
     def passes(self) -> int:
         """Number of passes over the rows."""
         return 1 + self.draws_bounds + self.standardizes

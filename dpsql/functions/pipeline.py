@@ -233,6 +233,11 @@ class PipelinePlan(Plan):
         return RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
 
     @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine, of either part."""
+        return self.regression.keeps_rows or ("" if self.selection is None else self.selection.keeps_rows)
+
+    @property
     def passes(self) -> int:
         """Number of passes over the rows."""
         return (self.selection.passes if self.selection else 0) + self.regression.passes

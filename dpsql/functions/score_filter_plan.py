@@ -122,6 +122,13 @@ class ScoreFilterPlan(FeatureCountsPlan):
         return 2 if self.draws_vocabulary else 1
 
     @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine: some rows do not tell which of all rows count, nor how names are numbered."""
+        if self.most_rows is not None:
+            return "Leave n_max out, with method := 'laplace'."
+        return "Give names := [...] from a public list." if self.draws_vocabulary else ""
+
+    @property
     def draws_vocabulary(self) -> bool:
         """Whether the feature names are private, and drawn from the rows."""
         return self.vocabulary == "private"

@@ -92,7 +92,7 @@ class ScorePlan(Plan):
     @property
     def statistic(self) -> str:
         """Name of the statement that counts: SQL if there is a table to scan."""
-        return HISTOGRAM if self.source else COLLECTED
+        return HISTOGRAM if self.is_summed_in_sql else COLLECTED
 
     @cached_property
     def missing_score(self) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.arguments import BOUNDS, COLUMNS, EPSILON, PROTECTION, K, Signature, share, word
 from dpsql.contract.call import BoundedCall
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -124,9 +124,14 @@ class SisPlan(SelectionPlan):
         return not self.by_rank
 
     @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine: ranks compare all pairs of rows."""
+        return "Use dp_kendall with blocks := and row_id :=, or leave score out." if self.by_rank else ""
+
+    @property
     def statistic(self) -> str:
         """Name of the statement that computes the statistic."""
-        return COLLECTED if self.by_rank else XTY
+        return XTY if self.is_summed_in_sql and not self.by_rank else COLLECTED
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -284,11 +289,32 @@ class SisCall(BoundedCall):
 
     plan: SisPlan
 
+    @property
+    def collects(self) -> bool:
+        """Whether rows go through collectors, instead of being summed in SQL."""
+        return self.plan.statistic == COLLECTED
+
     def start(self) -> Collector | None:
-        """Return an empty collection of rows for scores by rank; SQL sums the products of covariances."""
+        """Return the collector of the first pass; None if SQL sums.
+
+        It ranks rows, or sums products, or if the mean of the target is private, the target.
+        """
         if self.plan.by_rank:
             return RankScores(len(self.features), two_levels=self.target.levels is not None)
-        return None
+        if not self.collects:
+            return None
+        return TargetSums() if self.plan.center == "target" else CrossProducts(self.maps)
+
+    def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
+        """Pass a batch of rows to a collector; products read the columns where they are."""
+        if isinstance(collector, CrossProducts) and self.plan.layout.kind != "long":
+            self._add_products(collector, rows)
+        else:
+            super().collect(collector, rows, batch)
+
+    def turn(self, collector: TargetSums, progress: Progress) -> Collector:
+        """Draw the private centre of the target."""
+        return CrossProducts(self.maps, draw_center(self.plan, *collector.sums))
 
     def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
         """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
@@ -296,17 +322,21 @@ class SisCall(BoundedCall):
 
     def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
         """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
-        target, products = self.coded_target(rows), CrossProducts(self.maps, center)
+        products = CrossProducts(self.maps, center)
+        self._add_products(products, rows)
+        return products.short_total()
+
+    def _add_products(self, products: CrossProducts, rows: pa.StructArray) -> None:
+        target = self.coded_target(rows)
         positions: Sequence[int] = self.positions[1:]
         if self.plan.layout.kind == "array":
             column = rows.field(positions[0])
             if not pa.types.is_struct(column.type):
                 for part in self.parts(rows):
                     products.add_rows(target[part], vectors_to_matrix(column[part], len(self.features)))
-                return products.short_total()
+                return
             rows, positions = column, range(column.type.num_fields)
         products.add_columns(target, rows, positions)
-        return products.short_total()
 
     @cached_property
     def absent(self) -> NDArray[np.int64]:
@@ -337,16 +367,7 @@ class SisCall(BoundedCall):
 class CollectedSisCall(SisCall):
     """A dp_sis call that reads rows through collectors, as part of a longer call that scans them itself."""
 
-    def start(self) -> Collector:
-        """Return the rows to be ranked; or empty sums of the products, or of the target if its mean is private."""
-        ranked = super().start()
-        if ranked is not None:
-            return ranked
-        return TargetSums() if self.plan.center == "target" else CrossProducts(self.maps)
-
-    def turn(self, collector: TargetSums, progress: Progress) -> Collector:
-        """Draw the private centre of the target."""
-        return CrossProducts(self.maps, draw_center(self.plan, *collector.sums))
+    collects = True
 
 
 def draw_selection(plan: SisPlan, utility: Integers, features: Sequence[str]) -> list[str]:

@@ -136,6 +136,11 @@ class TwoStagePlan(SelectionPlan):
         fitting = ("count_share", "count_failure", "penalty", "standardize", "intercept")
         return read | cls._read(given, "rows_per_block", *fitting, "mechanism", "gamma")
 
+    @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine: blocks are fitted from their rows."""
+        return "Use dp_sis or dp_best_subset."
+
     @cached_property
     def count_epsilon(self) -> Fraction:
         """Epsilon spent on the private count; 0 if the number of blocks is public."""

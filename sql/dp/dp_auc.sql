@@ -15,7 +15,7 @@
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, method := NULL, cells := NULL, lower := NULL,
   upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, dataset := NULL, release := NULL, condition := NULL
+  row_id := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE (
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_auc', 'table', dpsql_lineage(source, release), source,
@@ -23,7 +23,7 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
       label := label, score := score, epsilon := epsilon, delta := delta, method := method, cells := cells,
       lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset,
-      release := release, condition := condition)))
+      release := release, condition := condition, engine := engine)))
 ),
 -- The release is named, release := 'roc', so that the name is not taken for a source.
 (release, dataset := NULL) AS TABLE (

@@ -10,7 +10,7 @@
 CREATE OR REPLACE TEMP MACRO dp_confusion(
   source, label := NULL, score := NULL, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL,
   lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL, condition := NULL
+  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_confusion', 'table', dpsql_lineage(source, release), source,
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_confusion(
       label := label, score := score, thresholds := thresholds, epsilon := epsilon, delta := delta, curve := curve,
       lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset,
-      release := release, condition := condition)));
+      release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_confusion(
   y, p, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL, lower := NULL, upper := NULL,

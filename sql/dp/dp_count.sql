@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
   source, target := NULL, distinct_of := NULL, epsilon := NULL, delta := NULL, by := NULL, keys := NULL, other := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
   max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := NULL,
-  condition := NULL
+  condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_count', 'table', dpsql_lineage(source, release), source,
@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
       target := target, distinct_of := distinct_of, epsilon := epsilon, delta := delta, by := "by", keys := keys,
       other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
       max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group, noise := noise,
-      confidence := confidence, dataset := dataset, release := release, condition := condition)));
+      confidence := confidence, dataset := dataset, release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_count(
   y, epsilon := NULL, delta := NULL, neighbours := NULL, noise := NULL, confidence := NULL, dataset := NULL,

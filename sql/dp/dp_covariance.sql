@@ -9,7 +9,7 @@
 CREATE OR REPLACE TEMP MACRO dp_covariance(
   source, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL,
   upper := NULL, ddof := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := NULL, condition := NULL
+  value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_covariance', 'table', dpsql_lineage(source, release), source,
@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_covariance(
       features := features, n_features := n_features, names := names, epsilon := epsilon, delta := delta,
       lower := lower, upper := upper, ddof := ddof, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition)));
+      condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_covariance(
   x, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, ddof := NULL,

@@ -10,7 +10,7 @@ CREATE OR REPLACE TEMP MACRO dp_histogram(
   source, target := NULL, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL,
   null_bin := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, noise := NULL, curve := NULL,
-  confidence := NULL, dataset := NULL, release := NULL, condition := NULL
+  confidence := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_histogram', 'table', dpsql_lineage(source, release), source,
@@ -19,7 +19,7 @@ CREATE OR REPLACE TEMP MACRO dp_histogram(
       n_bins := n_bins, null_bin := null_bin, by := "by", keys := keys, other := other, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, noise := noise, curve := curve, confidence := confidence,
-      dataset := dataset, release := release, condition := condition)));
+      dataset := dataset, release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_histogram(
   y, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL, null_bin := NULL,

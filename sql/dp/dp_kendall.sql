@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, verdict_share := NULL, n_rows := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
-  release := NULL, condition := NULL
+  release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_kendall', 'table', dpsql_lineage(source, release), source,
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
       target_levels := target_levels, mechanism := mechanism, split := split, blocks := blocks,
       verdict_share := verdict_share, n_rows := n_rows, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition)));
+      condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, mechanism := NULL,

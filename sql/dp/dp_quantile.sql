@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
   source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,
   bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, row_id := NULL,
-  dataset := NULL, release := NULL, condition := NULL
+  dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_quantile', 'table', dpsql_lineage(source, release), source,
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, row_id := row_id, dataset := dataset, release := release,
-      condition := condition)));
+      condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   y, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL, bounds_share := NULL,

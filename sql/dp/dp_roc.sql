@@ -11,7 +11,7 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL,
   threshold_share := NULL, curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL,
-  condition := NULL
+  condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_roc', 'table', dpsql_lineage(source, release), source,
@@ -20,7 +20,7 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
       n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, cells := cells, lower := lower,
       upper := upper, target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release,
-      condition := condition)));
+      condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_roc(
   y, p, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL,

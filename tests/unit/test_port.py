@@ -1,25 +1,27 @@
-"""The port: an engine over plain Arrow tables is written in a few lines, and gives the integers of DuckDB's."""
+"""What workers of engines run gives the integers of DuckDB's threads, however the rows are cut."""
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpsql.contract.fold import Batch, Collector, Fold
-from dpsql.contract.layout import Layout
+from dpsql.contract.fold import Batch, Fold
 from dpsql.engines.duckdb.collecting import Collecting
-from dpsql.engines.port import Cap, Engine, Handle
+from dpsql.engines.port import PART
+from dpsql.engines.task import Task, fold_of
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
+from dpsql.kernels.identity import places
 
 ROWS = 500
+KEY = b"k" * 16
 FREE_OF_DUCKDB = (
     "functions.registry",
     "statistics",
@@ -32,47 +34,9 @@ FREE_OF_DUCKDB = (
 )
 
 
-class Partitions:
-    """An engine whose tables are lists of Arrow batches, and whose workers hand over records."""
-
-    name = "partitions"
-
-    def schema(self, source: Any) -> pa.Schema:
-        return source[0].schema
-
-    def rows(self, source: Any, layout: Layout, cap: Cap | None, key: bytes) -> Handle:
-        assert cap is None
-        handle: Handle = source
-        return handle
-
-    def fold(self, handle: Any, call: Any, zero: Collector) -> Collector:
-        assert isinstance(zero, Fold)
-        for rows in handle:
-            fold = zero.zero()
-            call.collect(fold, pa.StructArray.from_arrays(rows.columns, rows.schema.names), Batch())
-            zero.absorb(fold.state())
-        return zero
-
-    def fold_blocks(self, handle: Any, call: Any, zero: Collector, blocks: int) -> Collector:
-        assert isinstance(zero, Fold)
-        table = pa.Table.from_batches(handle).combine_chunks()
-        keys = np.arange(len(table), dtype=np.uint64) % np.uint64(blocks)
-        rows = pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], table.schema.names)
-        for block in range(blocks):
-            here = np.flatnonzero(keys == block)
-            fold = zero.zero()
-            sizes = np.full(len(here), len(here))
-            call.collect(fold, rows.take(pa.array(here)), Batch(keys[here], sizes))
-            zero.absorb(fold.state())
-        return zero
-
-    def count(self, handle: Any, column: str, most: int, longest: int) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
-
-
 def batches() -> list[pa.RecordBatch]:
     generator = np.random.default_rng(1)
-    columns = {name: generator.normal(size=ROWS) for name in ("a", "b", "y")}
+    columns = {name: generator.normal(size=ROWS) for name in ("y", "a", "b")}
     return pa.table(columns).to_batches(max_chunksize=77)
 
 
@@ -82,7 +46,7 @@ def structs(rows: pa.RecordBatch) -> pa.StructArray:
 
 def resolved(kind: Any, plan: Any, **given: Any) -> Any:
     checked = plan.from_arguments("t", {"target": "y", "features": ["a", "b"], "k": 1, "epsilon": 1, **given})
-    return kind.resolve(checked, pa.struct([(name, pa.float64()) for name in ("a", "b", "y")]), {})
+    return kind.resolve(checked, pa.struct([(name, pa.float64()) for name in ("y", "a", "b")]), {})
 
 
 def in_threads(work: Any, items: list[Any]) -> None:
@@ -107,32 +71,41 @@ def in_threads(work: Any, items: list[Any]) -> None:
         raise failed[0]
 
 
-def test_partitions_and_threads_give_the_same_products() -> None:
+def state_of_tasks(call: Any, rows: list[pa.RecordBatch], parts: int) -> pa.RecordBatch:
+    """Return the state that workers reach, each with some of the batches, or with one part."""
+    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", parts)
+    task = pickle.loads(pickle.dumps(task))
+    whole = fold_of(call.start())
+    split = pa.Table.from_batches(task.split(rows)) if parts else pa.Table.from_batches(rows)
+    keys = split.column(PART).to_pylist() if parts else [number % 5 for number in range(len(split))]
+    for part in range(max(keys) + 1):
+        some = split.filter(pa.array([key == part for key in keys])).to_batches(max_chunksize=33)
+        [record] = [record for batch in task.run(some) for record in batch.to_pylist()]
+        with pa.ipc.open_stream(record["state"]) as reader:
+            whole.absorb(reader.read_next_batch())
+    return whole.state()
+
+
+def test_tasks_and_threads_give_the_same_products() -> None:
     call = resolved(BestSubsetCall, BestSubsetPlan, lower=-2, upper=2, target_lower=-2, target_upper=2)
-    engine: Engine = Partitions()
-    handle = engine.rows(batches(), call.plan.layout, None, b"")
-    of_partitions: Any = engine.fold(handle, call, call.start())
     collecting = Collecting(call.start())
     in_threads(lambda rows: collecting.add(call, structs(rows), Batch()), batches())
     of_threads: Any = collecting.whole()
-    assert of_threads.total().tolist() == of_partitions.total().tolist()
-    assert of_threads.state() == of_partitions.state() == collecting.whole().state()
+    assert of_threads.state() == state_of_tasks(call, batches(), 0) == collecting.whole().state()
 
 
 def test_blocks_cut_anywhere_are_put_together() -> None:
-    call = resolved(KendallCall, KendallPlan, blocks=7, row_id="id")
-    engine: Engine = Partitions()
-    handle = engine.rows(batches(), call.plan.layout, None, b"")
-    of_partitions: Any = engine.fold_blocks(handle, call, call.start(), 7)
-    table = structs(pa.Table.from_batches(batches()).combine_chunks().to_batches()[0])
-    keys = np.arange(ROWS, dtype=np.uint64) % np.uint64(7)
+    call = resolved(KendallCall, KendallPlan, blocks=7, row_id="id", engine="some")
+    table = pa.Table.from_batches(batches()).append_column("id", pa.array(range(ROWS)))
+    keys = places(table.column("id").combine_chunks(), KEY) % np.uint64(7)
     sizes = np.bincount(keys.astype(int))[keys.astype(int)]
     collecting = Collecting(call.start())
     cuts = np.array_split(np.argsort(keys, kind="stable"), 40)
-    in_threads(lambda here: collecting.add(call, table.take(pa.array(here)), Batch(keys[here], sizes[here])), cuts)
+    rows = structs(table.select(["y", "a", "b"]).combine_chunks().to_batches()[0])
+    in_threads(lambda here: collecting.add(call, rows.take(pa.array(here)), Batch(keys[here], sizes[here])), cuts)
     of_threads: Any = collecting.whole()
     assert isinstance(of_threads, Fold)
-    assert of_threads.state() == of_partitions.state()
+    assert of_threads.state() == state_of_tasks(call, table.to_batches(max_chunksize=77), 3)
 
 
 def test_a_block_in_part_is_refused() -> None:

@@ -242,4 +242,14 @@ ENTRIES = (
         "Declare the table with `dp_public`, or list the keys.",
     ),
     Code("P072", "There are fewer features than the function needs.", "Name at least two features."),
+    Code(
+        "P073",
+        "A call would have to keep rows one by one, which no engine but DuckDB does.",
+        "Use the form that the message names, or copy the rows to DuckDB.",
+    ),
+    Code(
+        "P074",
+        "No engine of this name is attached.",
+        "Attach it in Python: `dpsql.attach_engine(connection, ...)`.",
+    ),
 )

@@ -80,6 +80,17 @@ ENTRIES = (
         "An aggregate form has a GROUP BY, which tells which groups there are.",
         "Aggregate one group at a time, from a public list of groups.",
     ),
+    Code("S024", "An engine has no source of this name.", "Check the name in the engine's catalog."),
+    Code(
+        "S025",
+        "Whose rows a source of an engine holds cannot be seen, and the ledger protects tables.",
+        "Name its budget: `dataset`; or give the engine's table one with `dp_protect(..., source := false)`.",
+    ),
+    Code(
+        "S026",
+        "The workers of an engine cannot run dpsql.",
+        "Install the same version of dpsql where the engine runs Python.",
+    ),
     # The budget.
     Code(
         "B001",

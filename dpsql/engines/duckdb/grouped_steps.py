@@ -39,6 +39,8 @@ class Frame:
         Returns the full name of a step.
     step : callable
         Names a query; its argument `kept` has DuckDB keep the rows.
+    only : int or None
+        The one pass that runs, over some of the rows; None for all passes over all rows.
     """
 
     ticket: str
@@ -47,6 +49,7 @@ class Frame:
     probe: Callable[[], str]
     name: Callable[[str], str]
     step: Callable[..., str]
+    only: int | None = None
 
 
 def key_types(plan: Plan, probe: str) -> list[str]:
@@ -64,6 +67,14 @@ def key_witnesses(plan: Plan, source: str) -> str:
     columns = [f"(SELECT {field('dpsql_row', f'k{number}')} FROM {source} LIMIT 0)" for number in range(len(plan.by))]
     columns += ["NULL::BOOLEAN"] * (len(plan.key_columns) - len(columns))
     return "".join(f", {column} AS key{number}" for number, column in enumerate(columns))
+
+
+def listed_keys(plan: GroupedPlan) -> str:
+    """Return the query of the keys that a public table lists, as one list of lists of texts, in their order."""
+    names = [identifier(name) for name in plan.by]
+    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
+    rows = call("list", f"{call('list_value', *(cast(name, 'VARCHAR') for name in names))} ORDER BY {order}")
+    return f"SELECT {rows} FROM (SELECT DISTINCT {', '.join(names)} FROM {plan.keys_table})"
 
 
 class GroupedSteps:
@@ -86,7 +97,12 @@ class GroupedSteps:
         if not self.plan.has_private_keys:
             yield from self._public_keys()
         if self._draws_bounds:
-            yield from self._bounds_pass()
+            if frame.only in (None, 1):
+                yield from self._bounds_pass()
+            if frame.only == 1:
+                yield self._numbers(1)
+                return
+            yield from self._drawn()
         yield frame.step("opened", self._opened())
         yield frame.step("valued", self._valued())
         yield from self._bounded()
@@ -102,7 +118,7 @@ class GroupedSteps:
         return self.plan.passes > 1
 
     def _bounds_pass(self) -> Iterator[str]:
-        """Hand the values of all rows over, of each unit as many as count; then ask how values are coded.
+        """Hand the values of all rows over, of each unit as many as count.
 
         Rows of all groups count, and of each unit a sample of as many as its limits leave in all groups.
         """
@@ -119,12 +135,17 @@ class GroupedSteps:
             rows = f"SELECT * FROM ({rows}) QUALIFY {sampled(['unit_number', 'unit_data'], list(values), most)}"
         yield frame.step("scanned", rows)
         yield from self._collected(1, values, frame.name("scanned"), frame.ticket)
+
+    def _drawn(self) -> Iterator[str]:
+        """Ask how values are coded, once the bounds are drawn."""
         yield self._turn(1)
-        coded = call("dpsql_drawn_codes", f"(SELECT ticket FROM {frame.name('turn1')})")
-        yield frame.step("drawn", f"SELECT {coded} AS drawn", kept=True)
+        coded = call("dpsql_drawn_codes", f"(SELECT ticket FROM {self.frame.name('turn1')})")
+        yield self.frame.step("drawn", f"SELECT {coded} AS drawn", kept=True)
 
     def _turn(self, number: int) -> str:
-        """Return the step that ends a pass, and returns the ticket."""
+        """Return the step that ends a pass, and returns the ticket; a pass that runs alone follows one that ended."""
+        if self.frame.only is not None:
+            return self.frame.step(f"turn{number}", f"SELECT {self.frame.ticket} AS ticket", kept=True)
         batches = f"(SELECT {call('list', 's')} FROM {self.frame.name(f'parts{number}')})"
         turned = call("dpsql_turn", self.frame.ticket, str(number), batches)
         return self.frame.step(f"turn{number}", f"SELECT {turned} AS ticket", kept=True)
@@ -151,7 +172,7 @@ class GroupedSteps:
         frame, lists, ticket = self.frame, [], self.frame.ticket
         if not self.plan.by:
             return
-        if self.plan.keys_table is not None:
+        if self.plan.keys_table is not None and frame.only is None:  # a call that runs a pass alone has learned them
             yield frame.step("learned", self._learned(), kept=True)
             ticket = f"(SELECT ticket FROM {frame.name('learned')})"
         for column in self._columns:
@@ -179,11 +200,7 @@ class GroupedSteps:
 
     def _learned(self) -> str:
         """Return the ticket, after the call was told the keys that a public table lists, in their order."""
-        names = [identifier(name) for name in self.plan.by]
-        order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-        rows = call("list", f"{call('list_value', *(cast(name, 'VARCHAR') for name in names))} ORDER BY {order}")
-        table = f"(SELECT DISTINCT {', '.join(names)} FROM {self.plan.keys_table})"
-        return f"SELECT {call('dpsql_learn_keys', self.frame.ticket, f'(SELECT {rows} FROM {table})')} AS ticket"
+        return f"SELECT {call('dpsql_learn_keys', self.frame.ticket, f'({listed_keys(self.plan)})')} AS ticket"
 
     @cached_property
     def _identities(self) -> list[str]:
@@ -424,7 +441,11 @@ class GroupedSteps:
         fields = {name: name for name in (*self._keys, *self._cell)} | self._sums()
         number = self.plan.passes
         yield from self._collected(number, fields, rows, frame.ticket)
-        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name(f'parts{number}')}")
+        yield self._numbers(number)
+
+    def _numbers(self, last: int) -> str:
+        """Return the statistic that consists of the numbers of a pass's batches."""
+        return self.frame.step("statistic", f"SELECT s, s AS j FROM {self.frame.name(f'parts{last}')}")
 
     def _sums_columns(self) -> list[str]:
         names = ["n"]
@@ -462,7 +483,7 @@ class GroupedSteps:
         fields = {name: name for name in ("j", "rank", *labels)}
         rows = frame.name("labelled")
         yield from self._collected(number + 1, fields, rows, ticket)
-        yield frame.step("statistic", f"SELECT s, s AS j FROM {frame.name(f'parts{number + 1}')}")
+        yield self._numbers(number + 1)
 
     def _collected(self, number: int, fields: dict[str, str], rows: str, ticket: str) -> Iterator[str]:
         """Return the step that hands rows to the collector of a pass, and returns the numbers of its batches."""

@@ -17,8 +17,18 @@ def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
     `types` are the SQL types of the keys of its groups.
     """
     shape = FUNCTIONS[plan.function].shape.name
-    keys = "".join(f", NULL::{kind} AS key{number}" for number, kind in enumerate(types))
-    return f"SELECT {call(f'dpsql_stored_{shape}', text(plan.to_json()), view_texts(plan))} AS release{keys}"
+    released = call(f"dpsql_stored_{shape}", text(plan.to_json()), view_texts(plan))
+    return f"SELECT {released} AS release{_witnesses(types)}"
+
+
+def engine_sql(plan: Plan, types: Sequence[str] = ()) -> str:
+    """Return the statement that runs a call on the engine that holds its source; parameters as of `stored_sql`."""
+    shape = FUNCTIONS[plan.function].shape.name
+    return f"SELECT {call(f'dpsql_engine_{shape}', text(plan.to_json()))} AS release{_witnesses(types)}"
+
+
+def _witnesses(types: Sequence[str]) -> str:
+    return "".join(f", NULL::{kind} AS key{number}" for number, kind in enumerate(types))
 
 
 def view_texts(plan: Plan) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.call import Call
@@ -22,6 +25,7 @@ from dpsql.ledger.ledger import Entry
 # What was summed in SQL, or the collector of the last pass.
 Statistic: TypeAlias = NDArray[np.int64] | NDArray[np.object_] | Collector
 _Call = TypeVar("_Call", bound=Call)
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -68,12 +72,62 @@ class RunningCall:
         return self.call
 
 
+class Calls(ABC):
+    """The running calls, which SQL functions find by their tickets.
+
+    Attributes
+    ----------
+    sampling_key : bytes
+        Keys the hash that samples rows and privacy units, and sorts them into blocks; secret.
+    """
+
+    sampling_key: bytes
+
+    @abstractmethod
+    def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
+        """Return the call that a ticket stands for.
+
+        Parameters
+        ----------
+        ticket : int
+        private : bool, optional
+            Refuse the ticket of a call that is not private (True), or that is (False).
+        """
+
+    @abstractmethod
+    def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
+        """Run a part of a call that reads rows; what it raises says nothing about them."""
+
+
 class Protection(TypedDict):
     """What a call protects, as arguments of `Ledger.charge`."""
 
     neighbours: str
     privacy_unit: str | None
     max_rows_per_unit: int | None
+
+
+def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[str]) -> Call:
+    """Return the call of a plan, from the types of its columns by their names in a statement.
+
+    Parameters
+    ----------
+    plan : Plan
+    function : str
+    probe : pyarrow struct type
+    types : sequence of str
+        SQL types of the columns that the call groups by.
+    """
+    kinds = {field.name: field.type for field in probe}
+    parts = {
+        "privacy_unit": "dpsql_unit",
+        "row_id": "dpsql_row_id",
+        "features": "dpsql_feature",
+        "value": "dpsql_value",
+        "condition": "dpsql_condition",
+    }
+    others = {part: kinds[name] for part, name in parts.items() if name in kinds}
+    return function_of(function).call_of(plan).resolve(plan, kinds["dpsql_row"], others, types)
 
 
 def protection(plan: Plan) -> Protection:

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -27,11 +26,12 @@ from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
+from dpsql.engines.driver import Attached
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
-from dpsql.engines.duckdb.running import RunningCall, Statistic, protection, row_text
+from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
@@ -49,10 +49,9 @@ FAILED = (
     "failed after it read the table. A charge stands, and nothing was released. "
     "Report it with the versions that `dpsql doctor` shows."
 )
-Result = TypeVar("Result")
 
 
-class Session:
+class Session(Calls):
     """The shared state of one DuckDB instance.
 
     Parameters
@@ -80,13 +79,14 @@ class Session:
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., object]] = {}
+        self._engines: dict[str, Attached] = {}
         # Calls that a thread has planned to be explained; other threads' calls are none of them.
         self._planned: dict[int, list[Planned]] = {}
 
     def function(self, name: str, bind: Callable[[Session], Callable[..., object]]) -> Callable[..., object]:
         """Return a SQL function bound to this session."""
         found = self._functions.get(name)
-        return self._functions.setdefault(name, _silent(bind(self))) if found is None else found
+        return self._functions.setdefault(name, silent(bind(self))) if found is None else found
 
     def uses(self, location: str) -> bool:
         """Whether a location names the ledger of this session."""
@@ -94,6 +94,28 @@ class Session:
         if mine is None or location == ":memory:" or is_url(mine) or is_url(location):
             return location == (mine or ":memory:")
         return Path(location).resolve() == Path(mine).resolve()
+
+    def attach(self, attached: Attached) -> None:
+        """Let calls refer to an engine by its name; another engine of this name is replaced."""
+        self._engines[attached.name] = attached
+
+    def engine(self, name: object) -> Attached:
+        """Return the engine of a name.
+
+        Raises
+        ------
+        ParameterError
+            P074: none is attached under this name.
+        """
+        name = text("engine", name, hint="Give the name of an attached engine.")
+        if name not in self._engines:
+            listed = f" It has: {', '.join(sorted(self._engines))}." if self._engines else ""
+            raise ParameterError(
+                "P074",
+                f"no engine {show(name)} is attached to this session.{listed} "
+                f"Attach it in Python: dpsql.attach_engine(connection, {name!r}, ...).",
+            )
+        return self._engines[name]
 
     def plan(
         self,
@@ -135,6 +157,7 @@ class Session:
             name = text("source", source, hint="Give the name of a table, view or registered frame.")
         governed = function_of(function).spends and (self.sources.governed_at_bind if seen else self.sources.governed)
         given = arguments.get("dataset")
+        engine = arguments.get("engine")
         if governed and aggregate and given is None:
             raise ParameterError(
                 "P013",
@@ -142,7 +165,10 @@ class Session:
                 f"'{self.sources.declarations().protected[0]}'.",
             )
         placement = None
-        if not aggregate:
+        if engine is not None:
+            claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
+            placement = self.engine(engine).place(self, name, claim)
+        elif not aggregate:
             placement = self._placement(function, name, arguments, seen, governed=governed)
         if placement is not None:
             given, name = placement.charged[0], placement.source
@@ -314,14 +340,7 @@ class Session:
                 del self._calls[ticket]
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
-        """Return the call that a ticket stands for.
-
-        Parameters
-        ----------
-        ticket : int
-        private : bool, optional
-            Refuse the ticket of a call that is not private (True), or that is (False).
-        """
+        """Return the call that a ticket stands for; parameters as of `Calls.running`."""
         with self._lock:
             found = self._calls.get(ticket)
         if found is None or (private is not None and private != found.spends):
@@ -475,7 +494,7 @@ class Session:
             )
 
 
-def _silent(function: Callable[..., object]) -> Callable[..., object]:
+def silent(function: Callable[..., object]) -> Callable[..., object]:
     """Return a SQL function without NumPy's warnings, which could reveal something about rows on stderr."""
 
     @wraps(function)

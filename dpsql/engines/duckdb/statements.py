@@ -58,6 +58,20 @@ def exact_sql(plan: Plan, function: str) -> str:
     return f"{statement.definitions()}\nSELECT {entry} FROM (SELECT {call('unnest', rows)} AS entry)"
 
 
+def part_sql(plan: Plan, function: str, number: int) -> str:
+    """Return the statement that folds some rows of a call, in pass `number` alone, without its gate.
+
+    Its one value is the list of the numbers of the batches that were collected.
+    """
+    statement = Statement(plan, function, only=number)
+    return f"{statement.definitions()}\nSELECT {statement.statistic} AS statistic"
+
+
+def types_sql(plan: Plan, function: str) -> str:
+    """Return the statement of no rows that shows the types of a call's columns, and the SQL types of its keys."""
+    return Statement(plan, function).types()
+
+
 def admit_sql(plan: Plan) -> str:
     """Return the statement whose one value is the aggregate form's checked plan; it fails when the budget does.
 
@@ -75,6 +89,8 @@ class Statement:
     plan : Plan
     function : str
         The SQL function that the statistic is for, such as ``'dp_sis'``.
+    only : int, optional
+        The one pass that runs, over some of the rows and without a gate: what a worker of an engine does.
 
     Attributes
     ----------
@@ -84,9 +100,10 @@ class Statement:
         SQL of the statistic: a list of exact sums, or of the numbers of the batches that were collected.
     """
 
-    def __init__(self, plan: Plan, function: str) -> None:
+    def __init__(self, plan: Plan, function: str, *, only: int | None = None) -> None:
         self.plan = plan
         self.function = function
+        self.only = only
         # Part of names that no source or column of the caller can have: drawn anew for each statement.
         self._suffix = secrets.token_hex(8)
         gate = self._name("gate")
@@ -181,9 +198,19 @@ class Statement:
         long = ("dpsql_feature", "dpsql_value") if self.plan.layout.kind == "long" else ()
         return (*parts, *long, *(() if self.plan.condition is None else (NAMED,)))
 
+    def types(self) -> str:
+        """Return the query of no rows that shows the types of the columns, and the SQL types of the keys."""
+        probe = self._types()
+        spelled = [f"{kind} AS spelled" for kind in key_types(self.plan, probe)] or ["NULL AS spelled"]
+        return f"SELECT {probe} AS probe, {', '.join(spelled)}"
+
+    def _types(self) -> str:
+        return f"(SELECT {struct({part: part for part in self._parts})} FROM {self._probe()} LIMIT 0)"
+
     def _gate(self) -> str:
-        plan = text(self.plan.to_json())
-        probe = f"(SELECT {struct({part: part for part in self._parts})} FROM {self._probe()} LIMIT 0)"
+        if self.only is not None:
+            return self._step("gate", f"SELECT {call('dpsql_part')} AS gate", kept=True)
+        plan, probe = text(self.plan.to_json()), self._types()
         given = [text(self.function), plan, probe, view_texts(self.plan), *key_types(self.plan, probe)]
         return self._step("gate", f"SELECT {call('dpsql_gate', *given)} AS gate", kept=True)
 
@@ -388,7 +415,7 @@ class Statement:
         """Add up the rows of every group; see `dpsql.engines.duckdb.grouped_steps`."""
         if not isinstance(self.plan, GroupedPlan):
             raise TypeError("the statistic is of another plan")
-        frame = Frame(self.ticket, self.zero, self._input, self._probe, self._name, self._step)
+        frame = Frame(self.ticket, self.zero, self._input, self._probe, self._name, self._step, self.only)
         return list(GroupedSteps(self.plan, frame).steps())
 
     def _feature_counts(self) -> list[str]:
@@ -450,6 +477,8 @@ class Statement:
 
     def _passes(self) -> list[str]:
         """Read the rows as often as the call asks for; every pass but the first waits for the turn before it."""
+        if self.only is not None:
+            return [*self._pass(self.ticket, self.only), self._numbers(self.only)]
         steps, ticket = [], self.ticket
         for number in range(1, self.plan.passes):
             batches = f"(SELECT {call('list', 's')} FROM {self._name(f'parts{number}')})"
@@ -460,8 +489,12 @@ class Statement:
         return [
             *steps,
             *self._pass(ticket, last),
-            self._step("statistic", f"SELECT s, s AS j FROM {self._name(f'parts{last}')}"),
+            self._numbers(last),
         ]
+
+    def _numbers(self, last: int) -> str:
+        """Return the statistic that consists of the numbers of a pass's batches."""
+        return self._step("statistic", f"SELECT s, s AS j FROM {self._name(f'parts{last}')}")
 
     def _pass(self, ticket: str, number: int) -> list[str]:
         """Return the numbers of the batches of one pass over the rows, which waits for its ticket."""

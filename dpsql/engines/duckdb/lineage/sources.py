@@ -35,6 +35,7 @@ from dpsql.errors import BudgetError, ParameterError, SourceError
 if TYPE_CHECKING:
     import duckdb
 
+    from dpsql.functions.grouped import GroupedPlan
     from dpsql.ledger.ledger import Ledger
     from dpsql.ledger.rows import Facts, RecordedDeclaration
 
@@ -317,6 +318,17 @@ class Sources:
     def public_path(self, table: str) -> str:
         """Return the full path of a table that was declared public; see `paths.public_path`."""
         return public_path(table, self.declarations(), self.catalog())
+
+    def listed(self, plan: GroupedPlan) -> list[list[str | None]]:
+        """Return the keys that a public table lists, as texts, in their order."""
+        from dpsql.engines.duckdb.grouped_steps import listed_keys
+
+        cursor = self._cursor()
+        if cursor is None:
+            return []
+        with cursor:
+            found = cursor.execute(listed_keys(plan)).fetchone()
+        return found[0] or [] if found is not None else []
 
     def _public(
         self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None

@@ -1,0 +1,249 @@
+"""The driver of a release on an engine: what DuckDB's statement does for its own tables, one step after another.
+
+The engine computes states (`dpsql.engines.port`). Everything else happens here, in the process of the ledger: types and
+budget are checked before a row is read, states are merged, and the charge and the draw are one transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dpsql import __version__
+from dpsql.contract.fold import Collector
+from dpsql.contract.keys import keys_of_rows, refuse_many
+from dpsql.contract.parameters import show
+from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.running import RunningCall, resolved
+from dpsql.engines.task import Task, fold_of, parts_of, plain, read_columns
+from dpsql.errors import InternalError, ParameterError, SourceError
+from dpsql.functions.grouped import GroupedCall, GroupedPlan
+
+if TYPE_CHECKING:
+    from dpsql.contract.call import Call
+    from dpsql.engines.duckdb.session import Session
+    from dpsql.engines.port import Engine
+    from dpsql.ledger.ledger import Entry
+
+# Number of parts that rows are grouped into: enough for many workers, few enough for small states.
+_PARTS = 64
+
+
+@dataclass
+class Attached:
+    """An engine under the name by which calls refer to it, and the frames that calls read.
+
+    Attributes
+    ----------
+    name : str
+    engine : Engine
+    parts : int
+        Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
+    frames : dict
+        Frames of the engine by the names that stand for them in a plan.
+    """
+
+    name: str
+    engine: Engine
+    parts: int = _PARTS
+    frames: dict[str, object] = field(default_factory=dict)
+
+    def source(self, name: str) -> object:
+        """Return the frame that a name stands for, or the name."""
+        return self.frames.get(name, name)
+
+    @contextmanager
+    def holding(self, name: str, frame: object) -> Iterator[None]:
+        """Let a name stand for a frame in the body of a with statement."""
+        self.frames[name] = frame
+        try:
+            yield
+        finally:
+            del self.frames[name]
+
+    def schema(self, name: str) -> pa.Schema:
+        """Return the column types of a source; no row is read."""
+        return plain(self.engine.schema(self.source(name)))
+
+    def place(self, session: Session, source: str, dataset: str | None) -> Placement:
+        """Decide which budget a source of the engine is charged to.
+
+        A table of the engine's catalog has the budget of its full name. Of anything else dpsql cannot see which tables
+        it reads, so if the ledger protects anything, the caller must name the budget; the ledger records the claim.
+
+        Raises
+        ------
+        SourceError
+            S025: the source is no table of the catalog, or has no budget, and no dataset is named.
+        BudgetError
+            B001: as of `Ledger.check`.
+        """
+        table = None if source in self.frames else self.engine.table(source)
+        own = source if table is None else ".".join((self.name, *table))
+        counter = session.ledger.declarations().counter
+        protected = session.ledger.policy(own) is not None
+        if dataset is None and session.sources.governed and not protected:
+            listed = show(session.sources.declarations().protected[0])
+            raise SourceError(
+                "S025",
+                f"whose rows {show(source)} of engine {show(self.name)} holds cannot be seen. Name its budget, such as "
+                f"dataset := {listed}, or give it one: SELECT dp_protect('{own}', epsilon := ..., source := false).",
+            )
+        if protected and dataset is not None and dataset != own:
+            raise SourceError(
+                "S015", f"{show(source)} is charged to {show(own)}, not to {show(dataset)}. Leave dataset out."
+            )
+        charged = own if dataset is None else dataset
+        return Placement(
+            counter,
+            (charged,),
+            source,
+            source,
+            () if table is None else (own,),
+            claimed=charged != own,
+            direct=True,
+            governed=session.sources.governed,
+        )
+
+
+def refuse_unfoldable(plan: Plan) -> None:
+    """Raise if a call would have to keep rows one by one, which no engine does."""
+    if plan.keeps_rows:
+        raise ParameterError(
+            "P073",
+            f"on an engine {plan.function} cannot run in this form, which keeps rows one by one. {plan.keeps_rows}",
+        )
+
+
+def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
+    """Return the call of a plan, from the column types of its source on an engine; no row is read."""
+    from dpsql.engines.duckdb.part import column_types
+
+    refuse_unfoldable(plan)
+    schema = attached.schema(plan.source)
+    probe, spelled = column_types(plan, schema)
+    return resolved(plan, plan.function, probe, spelled), schema
+
+
+def engine_key_types(attached: Attached, plan: Plan) -> tuple[str, ...]:
+    """Return the SQL types of the keys of a call's result; no row is read."""
+    from dpsql.engines.duckdb.part import column_types
+
+    if not isinstance(plan, GroupedPlan):
+        return ()
+    _, spelled = column_types(plan, attached.schema(plan.source))
+    return (*spelled, *["BOOLEAN"] * (len(plan.key_columns) - len(spelled)))
+
+
+def release(session: Session, attached: Attached, plan: Plan) -> Entry:
+    """Run a call on an engine: check, fold as often as the call asks for, then charge and draw.
+
+    Raises
+    ------
+    DpsqlError
+        From the checks, before a row is read.
+    InternalError
+        I001: the engine failed after it was asked to read rows; the charge stands.
+    """
+    stored = session.replay(plan)
+    if stored is not None:
+        return session.stored(plan, {})
+    call, schema = call_of(attached, plan)
+    call = _with_keys(session, call)
+    session.sources.refuse_stale(plan.placement)
+    session.check(plan)
+    columns, parts = read_columns(plan, schema), parts_of(plan, attached.parts)
+    ticket = session.open_call(call, plan.function)
+    run = _Run(attached, call, columns, parts, secrets.token_bytes(16), session.running(ticket).key)
+    try:
+        run.rehearse(session.running(ticket), schema)
+    except BaseException:
+        session.close_call(ticket)
+        raise
+
+    def work(running: RunningCall) -> Entry:
+        for number in range(1, plan.passes):
+            session.turn(ticket, number, partial(run.fold, number))
+        return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, plan.passes)))
+
+    return session.release_once(ticket, work)
+
+
+@dataclass
+class _Run:
+    """The passes of one call over the rows of its source."""
+
+    attached: Attached
+    call: Call
+    columns: list[str]
+    parts: int
+    key: bytes
+    secret: bytes
+    seen: tuple[int, int] | None = None
+
+    def task(self, running: RunningCall, number: int) -> Task:
+        """Return what the workers run in a pass."""
+        if running.collecting is None:
+            raise InternalError("I032", "a call without a collector was given to an engine. Report it.")
+        plan = replace(running.call.plan, placement=None)
+        call = replace(running.call, plan=plan)
+        zero = running.collecting.first
+        return Task(call, plan.function, zero, number, self.key, self.secret, self.parts)
+
+    def rehearse(self, running: RunningCall, schema: pa.Schema) -> None:
+        """Run the first pass over no rows, here and in a worker; nothing that arguments or types cause comes later."""
+        task = self.task(running, 1)
+        task.rehearse(pa.schema([schema.field(name) for name in self.columns]).empty_table())
+        self.attached.engine.check(task)
+
+    def fold(self, number: int, running: RunningCall) -> Collector:
+        """Return the collector of a pass, with every row in it."""
+        task = self.task(running, number)
+        engine, source = self.attached.engine, self.attached.source(self.call.plan.source)
+        verb = engine.fold_parts if self.parts else engine.fold
+        collector = task.zero.zero()
+        self._merge(task, collector, verb(source, self.columns, task))
+        return collector
+
+    def _merge(self, task: Task, collector: Collector, records: Iterable[pa.RecordBatch]) -> None:
+        """Merge all records of a pass; their numbers are as secret as rows."""
+        parts: set[int] = set()
+        rows = total = 0
+        for batch in records:
+            for record in batch.to_pylist():
+                _refuse_strange(record, task, parts)
+                rows += record["rows"]
+                total += record["sum"]
+                with pa.ipc.open_stream(record["state"]) as reader:
+                    fold_of(collector).absorb(reader.read_next_batch())
+        seen = rows, total % 2**64
+        if self.seen is not None and self.seen != seen:
+            raise ValueError("the source yields other rows at every reading")
+        self.seen = seen
+
+
+def _refuse_strange(record: Mapping[str, object], task: Task, parts: set[int]) -> None:
+    """Raise if a record is not of this pass, or if its part came before; `Session.guarded` hides the reason."""
+    if record["version"] != __version__ or record["pass"] != task.digest:
+        raise ValueError("a worker returned the record of another call")
+    part = record["part"]
+    if task.parts and record["rows"]:
+        if not isinstance(part, int) or part in parts:
+            raise ValueError("the engine divided a part of the rows")
+        parts.add(part)
+
+
+def _with_keys(session: Session, call: Call) -> Call:
+    """Return a call that has learned the keys that a public table of DuckDB lists."""
+    if not isinstance(call, GroupedCall) or call.plan.keys_table is None:
+        return call
+    found = keys_of_rows(session.sources.listed(call.plan), len(call.plan.by))
+    refuse_many(found.count)
+    return replace(call, listed=found)

@@ -1,0 +1,135 @@
+"""One pass over some rows of another engine, by the statement that DuckDB runs on its own tables.
+
+A worker has a DuckDB of its own, in memory and with one thread, because the engine decides how many workers there are.
+It holds the functions that read rows, and nothing that plans, charges or draws.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.contract.fold import Collector
+from dpsql.contract.names import FRAME_PREFIX
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.collecting import Collecting
+from dpsql.engines.duckdb.running import Calls, Result, RunningCall
+from dpsql.engines.duckdb.statements import part_sql, types_sql
+
+if TYPE_CHECKING:
+    from dpsql.engines.task import Task
+    from dpsql.udfs.spec import UdfSpec
+
+# The name of the rows in the worker's DuckDB.
+ROWS = f"{FRAME_PREFIX}part"
+_TICKET = 1
+_KIND = pa.struct([("ticket", pa.int64()), ("zero", pa.float64())])
+
+
+class _Part(Calls):
+    """The one call of a worker."""
+
+    def __init__(self, task: Task) -> None:
+        self.sampling_key = task.key
+        self._running = RunningCall(task.call, task.function, 1, Collecting(task.zero.zero()))
+        self._running.passed = task.number - 1
+        self._running.key = task.secret
+
+    def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
+        """Return the call."""
+        return self._running
+
+    def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
+        """Run a part of the call; `Task.run` wraps what it raises."""
+        return work(self._running)
+
+
+class _Worker:
+    """A DuckDB that works on one part at a time."""
+
+    def __init__(self) -> None:
+        from dpsql.udfs.release import ROW_SPECS
+        from dpsql.udfs.spec import UdfSpec
+
+        self.part: _Part | None = None
+        self.connection = duckdb.connect(":memory:", config={"threads": 1})
+        self._functions: list[Callable[..., object]] = []
+
+        def opened(_: _Part) -> Callable[..., object]:
+            return lambda: {"ticket": _TICKET, "zero": 0.0}
+
+        gate = UdfSpec("dpsql_part", opened, "STRUCT(ticket BIGINT, zero DOUBLE)", native=True, nullary=True)
+        for spec in (*ROW_SPECS, gate):
+            self._functions.append(self._function(spec))  # DuckDB does not keep them alive
+            spec.register(self.connection, self._functions[-1])
+
+    def _function(self, spec: UdfSpec) -> Callable[..., object]:
+        """Return the function to register, which finds the part when it is called."""
+        from dpsql.engines.duckdb.session import silent
+
+        def call(*arguments: object) -> object:
+            return spec.run(silent(spec.bind(self.part)), arguments)
+
+        def call_without() -> object:  # DuckDB reads *arguments as one or more
+            return call()
+
+        return call_without if spec.nullary else call
+
+    def fold(self, task: Task, rows: pa.Table) -> Collector:
+        """Return the collector of a task with some rows in it."""
+        from dpsql.udfs.release import complete
+
+        part = self.part = _Part(task)
+        self.connection.register(ROWS, rows)
+        try:
+            plan = replace(task.call.plan, source=ROWS, placement=None)
+            found = self.connection.sql(part_sql(plan, task.function, task.number)).to_arrow_table()
+        finally:
+            self.connection.unregister(ROWS)
+            self.part = None
+        collector: Collector = complete(part.running(_TICKET), found.column(0)[0])
+        return collector
+
+
+class _Workers:
+    """The workers of this process, of which every thread at work has one."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def fold(self, task: Task, rows: pa.Table) -> Collector:
+        """Return the collector of a task with some rows in it."""
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+        worker = worker or _Worker()
+        collector = worker.fold(task, rows)  # a worker that failed is not used again
+        with self._lock:
+            self._idle.append(worker)
+        return collector
+
+    def close(self) -> None:
+        """Close the workers that are idle."""
+        with self._lock:
+            for worker in self._idle:
+                worker.connection.close()
+            self._idle.clear()
+
+
+_workers = _Workers()
+fold_table = _workers.fold
+
+
+def column_types(plan: Plan, schema: pa.Schema) -> tuple[pa.StructType, tuple[str, ...]]:
+    """Return the types of a call's columns by their part in it, and the SQL types of the columns it groups by."""
+    with duckdb.connect(":memory:") as connection:
+        connection.register(ROWS, schema.empty_table())
+        found = connection.sql(types_sql(replace(plan, source=ROWS, placement=None), plan.function)).to_arrow_table()
+    return found.schema.field("probe").type, tuple(found.column("spelled")[0].as_py() or ())

@@ -1,0 +1,105 @@
+"""Polars as an engine: the streaming engine's batches are folded one after another, and never collected together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.contract.parameters import show
+from dpsql.engines.port import PART, Work
+from dpsql.errors import SourceError
+
+if TYPE_CHECKING:
+    import polars
+
+# Rows of a batch.
+_ROWS = 1 << 17
+
+
+class PolarsEngine:
+    """Frames of Polars.
+
+    Parameters
+    ----------
+    frames : mapping of str to polars.LazyFrame or polars.DataFrame, optional
+        Frames by the names under which SQL refers to them.
+    """
+
+    name = "polars"
+
+    def __init__(self, frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None) -> None:
+        import polars
+
+        self.version = str(polars.__version__)
+        self._frames = dict(frames or {})
+
+    def table(self, source: str) -> tuple[str, ...] | None:
+        """Return None: Polars has no catalog."""
+        return None
+
+    def schema(self, source: object) -> pa.Schema:
+        """Return the column types; a lazy frame resolves them without reading rows."""
+        return _arrow(self._frame(source).collect_schema().to_frame()).schema
+
+    def check(self, work: Work) -> None:
+        """Do nothing: the work runs in this process."""
+
+    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Run the work over each batch of the streaming engine, in the engine's own threads."""
+        import polars
+
+        kinds = polars.DataFrame(work.record.empty_table()).schema
+
+        def run(frame: polars.DataFrame) -> polars.DataFrame:
+            return polars.DataFrame(pa.Table.from_batches(work.run(_arrow(frame).to_batches()), schema=work.record))
+
+        states = self._frame(source).select(list(columns)).map_batches(run, schema=kinds, streamable=True)
+        found: pa.Table = states.collect(engine="streaming").to_arrow().cast(work.record)
+        yield from found.to_batches()
+
+    def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Sort the rows by part, and run the work over one part after another."""
+        import polars
+
+        frame = self._frame(source).select(list(columns))
+        kinds = {**frame.collect_schema(), PART: polars.Int64()}
+
+        def split(rows: polars.DataFrame) -> polars.DataFrame:
+            found = [polars.DataFrame(batch) for batch in work.split(_arrow(rows).to_batches())]
+            return polars.concat(found) if found else rows.with_columns(polars.lit(0, dtype=polars.Int64).alias(PART))
+
+        rows = frame.map_batches(split, schema=kinds, streamable=True).sort(PART)
+        batches = (
+            batch
+            for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=True, engine="streaming")
+            for batch in _cut(_arrow(part))
+        )
+        for _, part in groupby(batches, key=lambda batch: batch.column(PART)[0].as_py()):
+            yield from work.run(part)
+
+    def _frame(self, source: object) -> polars.LazyFrame:
+        import polars
+
+        found: Any = self._frames.get(source) if isinstance(source, str) else source
+        if not isinstance(found, polars.LazyFrame | polars.DataFrame):
+            known = f" It has: {', '.join(sorted(self._frames))}." if self._frames else ""
+            raise SourceError("S024", f"engine polars has no frame {show(source)}.{known} Give a frame, or its name.")
+        return found.lazy()
+
+
+def _arrow(frame: polars.DataFrame) -> pa.Table:
+    import polars
+
+    return frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+
+
+def _cut(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield sorted rows as batches of one part each."""
+    for batch in rows.combine_chunks().to_batches():
+        parts = batch.column(PART).to_numpy(zero_copy_only=False)
+        starts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+        yield from (batch.slice(start, stop - start) for start, stop in pairwise(starts) if stop > start)

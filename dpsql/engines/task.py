@@ -1,0 +1,261 @@
+"""What a worker of an engine runs: one pass of one call over some of the rows, down to one record.
+
+A worker has the rows of a partition, or all rows of a part. It adds them to a collector of its own, and hands over the
+collector's state with a header. Two ways lead to the collector, and both end in `Call.collect`:
+
+- Rows whose values are all that matters go there as they are.
+- Rows of privacy units, long rows, groups and rows under a condition pass through the statement that DuckDB runs on its
+  own tables (`dpsql.engines.duckdb.part`).
+
+All rows of a privacy unit are in one part; without units, all cells of a long row, or all rows of a block are. The part
+of a row follows from the hash that decides its block, so a block is never divided.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql import __version__
+from dpsql.contract.call import Call
+from dpsql.contract.condition import columns_of
+from dpsql.contract.fold import Batch, Collector, Fold, Pass
+from dpsql.contract.parameters import fold
+from dpsql.contract.plan import COLLECTED, Plan
+from dpsql.engines.port import PART
+from dpsql.errors import InternalError
+from dpsql.kernels.identity import contents_places, places, row_contents
+
+# Rows that are added at once, and rows that one statement reads where the engine does not cut them.
+_BATCH_ROWS = 1 << 16
+_STATEMENT_ROWS = 1 << 20
+RECORD = pa.schema(
+    [
+        ("version", pa.string()),
+        ("pass", pa.binary()),
+        ("part", pa.int64()),
+        ("rows", pa.int64()),
+        ("sum", pa.int64()),
+        ("state", pa.binary()),
+    ]
+)
+
+
+def fold_of(collector: Collector) -> Fold:
+    """Return the fold that a collector consists of.
+
+    Raises
+    ------
+    InternalError
+        I032: it keeps rows, which the plan should have said (`Plan.keeps_rows`).
+    """
+    while isinstance(collector, Pass):
+        collector = collector.inner
+    if not isinstance(collector, Fold):
+        raise InternalError("I032", "a call that must keep rows was given to an engine. Report it.")
+    return collector
+
+
+@dataclass(frozen=True)
+class Task:
+    """One pass of a call.
+
+    Attributes
+    ----------
+    call : Call
+    function : str
+        The SQL function, such as ``'dp_sis'``.
+    zero : Collector
+        The empty collector of the pass. It depends only on public or released values, so workers may have it.
+    number : int
+        Of the pass, from 1.
+    key : bytes
+        Of the hashes of units and rows; secret, fresh for every call.
+    secret : bytes
+        Of the sample of the features of a row.
+    parts : int
+        Number of parts; 0 if rows need not be grouped.
+    """
+
+    call: Call
+    function: str
+    zero: Collector
+    number: int
+    key: bytes
+    secret: bytes
+    parts: int
+
+    @property
+    def record(self) -> pa.Schema:
+        """The type of a record."""
+        return RECORD
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What the records of one pass have in common, and no others."""
+        names = "\n".join(self.call.features)
+        text = f"{self.number}\n{self.call.plan.to_json()}\n{names}"
+        return hashlib.sha256(self.key + text.encode()).digest()
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Whether rows reach the collector as they are."""
+        plan = self.call.plan
+        named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
+        return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the record of some rows: of one part, or of any rows if there are no parts."""
+        try:
+            collector, rows, total, part = self.zero.zero(), 0, 0, -1
+            for table in self._tables(batches):
+                if self.parts:
+                    part = int(table.column(PART)[0].as_py())
+                    total += int(self._hashes(table).sum(dtype=np.uint64))
+                    table = table.drop_columns([PART])
+                rows += table.num_rows
+                self._add(collector, table)
+            yield self._record(collector, rows, total, part)
+        except Exception:
+            raise RuntimeError("[DPSQL-I001] a worker of dpsql failed.") from None
+
+    def rehearse(self, nothing: pa.Table) -> None:
+        """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
+        if not self.is_direct:
+            from dpsql.engines.duckdb.part import fold_table
+
+            fold_table(self, nothing)
+        fold_of(self.zero)
+
+    def _add(self, collector: Collector, table: pa.Table) -> None:
+        if not self.is_direct:
+            from dpsql.engines.duckdb.part import fold_table
+
+            collector.merge(fold_table(self, table))
+            return
+        chosen = self.call.plan.row_columns
+        if chosen is not None:
+            table = pa.table({name: _column(table, column) for name, column in chosen.items()})
+        for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
+            rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+            self.call.collect(collector, rows, Batch(secret=self.secret))
+
+    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Yield the rows as tables of a good size: all rows at once if they are of one part."""
+        most = _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
+        held: list[pa.RecordBatch] = []
+        count = 0
+        for batch in batches:
+            held.append(batch)
+            count += batch.num_rows
+            if count >= most and not self.parts:
+                yield _table(held)
+                held, count = [], 0
+        if count:
+            yield _table(held)
+
+    def _record(self, collector: Collector, rows: int, total: int, part: int) -> pa.RecordBatch:
+        state = fold_of(collector).state()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, state.schema) as writer:
+            writer.write_batch(state)
+        signed = total % 2**64 - (2**64 if total % 2**64 >= 2**63 else 0)
+        values = [__version__, self.digest, part, rows, signed, sink.getvalue().to_pybytes()]
+        return pa.RecordBatch.from_arrays(
+            [pa.array([value], type=field.type) for value, field in zip(values, RECORD, strict=True)], schema=RECORD
+        )
+
+    # Parts.
+
+    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
+        try:
+            for batch in batches:
+                owner = _column(batch, self._owner)
+                needed = self.call.plan.layout.privacy_unit is not None or self.call.plan.layout.kind == "long"
+                if needed and owner.null_count:
+                    batch = batch.filter(owner.is_valid())
+                part = (self._hashes(batch) % np.uint64(self.parts)).astype(np.int64)
+                yield batch.append_column(PART, pa.array(part))
+        except Exception:
+            raise RuntimeError("[DPSQL-I001] a worker of dpsql failed.") from None
+
+    @property
+    def _owner(self) -> str:
+        """Name of the column that decides the part of a row."""
+        layout = self.call.plan.layout
+        return str(layout.privacy_unit if layout.privacy_unit is not None else layout.row_id)
+
+    def _hashes(self, rows: pa.RecordBatch | pa.Table) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        """Return the hash that decides the block and the part of every row."""
+        plan = self.call.plan
+        column = _column(rows, self._owner)
+        hashes = places(column, self.key)
+        if column.null_count:  # a row without an id is in the block of its contents
+            chosen = plan.row_columns
+            table = pa.table({name: _column(rows, source) for name, source in (chosen or {}).items()})
+            if chosen is None:
+                table = pa.table(rows)
+            struct = table.to_struct_array().combine_chunks()
+            parts = self.call.read_parts(struct, Batch())
+            contents = pa.concat_arrays([row_contents(part[0], part[1], self.key) for part in parts])
+            absent = column.is_null().to_numpy(zero_copy_only=False)
+            hashes[absent] = contents_places(contents, self.key)[absent]
+        return hashes % np.uint64(plan.block_by_block) if plan.block_by_block is not None else hashes
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return table.cast(plain(table.schema))
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the forms of one type by which engines differ: dictionaries, views and large offsets."""
+    return pa.schema([field.with_type(_plain(field.type)).remove_metadata() for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_large_string(kind) or kind == pa.string_view():
+        return pa.string()
+    if pa.types.is_large_binary(kind) or kind == pa.binary_view():
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
+
+
+def parts_of(plan: Plan, parts: int) -> int:
+    """Return the number of parts that the rows of a call are grouped into; 0 if they need not be grouped."""
+    layout = plan.layout
+    needed = layout.privacy_unit is not None or layout.kind == "long" or plan.block_by_block is not None
+    return parts if needed else 0
+
+
+def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
+    """Return the columns of a source that a call reads, as the source spells them."""
+    layout = plan.layout
+    if plan.row_columns is None:
+        return list(schema.names)
+    named = [*plan.row_columns.values(), layout.privacy_unit, layout.row_id]
+    if layout.kind == "long":
+        named += [str(layout.features), layout.value]
+    if plan.condition is not None:
+        named += columns_of(plan.condition)
+    wanted = {fold(name) for name in named if name is not None}
+    return [name for name in schema.names if fold(name) in wanted]
+
+
+def _column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    """Return a column by its name as SQL compares names."""
+    position = [fold(one) for one in rows.schema.names].index(fold(name))
+    column = rows.column(position)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
