@@ -212,8 +212,8 @@ class Store:
         ledger_id, version = facts.get("ledger_id", ""), facts.get("schema_version", "")
         if not version or not _is_id(ledger_id):
             raise failure_of("damaged", self.description)
-        if version == schema.UPGRADED_VERSION:
-            version = self._upgrade(ledger_id)
+        if version in schema.UPGRADED_VERSIONS:
+            version = self._upgrade(ledger_id, version)
         elif version != schema.SCHEMA_VERSION:
             raise LedgerError(
                 "L007",
@@ -238,8 +238,8 @@ class Store:
                 raise failure_of(meaning, self.description) from None
         refuse_empty(path)
 
-    def _upgrade(self, ledger_id: str) -> str:
-        """Upgrade a ledger of version 1, or read it as it is where it may not be written; return its version."""
+    def _upgrade(self, ledger_id: str, version: str) -> str:
+        """Upgrade an earlier ledger, or read it as it is where it may not be written; return its version."""
         if not self.is_read_only:
             try:
                 self.write(lambda connection: upgrade(connection, ledger_id, self.description))
@@ -247,7 +247,7 @@ class Store:
                 if error.code not in UNWRITABLE:
                     raise
                 self.is_read_only = True
-        return schema.UPGRADED_VERSION if self.is_read_only else schema.SCHEMA_VERSION
+        return version if self.is_read_only else schema.SCHEMA_VERSION
 
     def _facts(self) -> dict[str, str]:
         return self.read(lambda connection: {row.key: row.value for row in connection.execute(schema.read_meta)})
