@@ -181,6 +181,13 @@ class Transaction:
         if self._connection.execute(self._statements.end_of_hold, {"hold": hold}).first() is not None:
             raise InternalError("I035", f"the hold in entry {hold} has ended. Nothing was released. Report it.")
 
+    def stands(self, head: tuple[int, str]) -> bool:
+        """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
+        if not head[0]:
+            return True
+        row = self._at(head[0])
+        return row is not None and row["hash"] == head[1]
+
     def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
         """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
         if isinstance(key, int):

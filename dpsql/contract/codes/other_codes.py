@@ -235,6 +235,11 @@ ENTRIES = (
         "The ledger's server, or the user there, only reads.",
         "Give the URL of the primary server, or a user without default_transaction_read_only.",
     ),
+    Code(
+        "L049",
+        "The ledger's server was lost while an entry was written, and does not say whether it stands.",
+        "Look at `dpsql ledger` once the server answers, and ask again: a name that has its result costs nothing more.",
+    ),
     # What failed inside.
     Code(
         "I001",
