@@ -1,7 +1,8 @@
 """The durable record of every release: budgets, charges with their results, and a hash chain over them.
 
-A charge and its result are one row in one transaction, on disk before the result is returned. SQLite by default,
-PostgreSQL by URL; the same code and the same table on both. SQLAlchemy loads on first use.
+A charge and its result are one row in one transaction, on disk before the result is returned. A call that must draw
+earlier is held: a row of its own charges it, and the row of its result refers to that. SQLite by default, PostgreSQL by
+URL; the same code and the same table on both. SQLAlchemy loads on first use.
 """
 
 from __future__ import annotations

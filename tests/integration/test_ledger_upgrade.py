@@ -316,3 +316,17 @@ def test_a_backup_of_version_2_is_restored(tmp_path: Path) -> None:
     ledger.charge_failure("patients", hold=held.sequence, **CALL)
     assert ledger.verify(entry.hash).entries == 3
     ledger.close()
+
+
+def test_a_process_of_version_2_that_still_runs_charges_nothing_beside_a_hold(durable_location: str) -> None:
+    ledger, old = Ledger.open(durable_location), Ledger.open(durable_location)
+    old._opened().version = "2"  # it reads the columns that it knows
+    held = ledger.hold("patients", **CALL)
+    assert old.verify().entries == 1
+    assert old.charge("patients", draw=lambda: 1, **CALL).sequence == 2
+    ledger.charge("patients", draw=lambda: 2, hold=held.sequence, **CALL)
+    with pytest.raises(LedgerError, match=r"DPSQL-L030.*entry 3"):
+        old.charge("patients", draw=lambda: 3, **CALL)
+    assert ledger.verify().entries == 3
+    ledger.close()
+    old.close()
