@@ -105,9 +105,7 @@ class Task:
     @cached_property
     def is_direct(self) -> bool:
         """Whether rows reach the collector as they are."""
-        plan = self.call.plan
-        named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
-        return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
+        return is_direct(self.call.plan)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the record of some rows: of one part, or of any rows if there are no parts."""
@@ -231,6 +229,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_plain(field.type)) for field in kind])
     return kind
+
+
+def is_direct(plan: Plan) -> bool:
+    """Whether the rows of a call reach its collector as they are, without a statement of SQL."""
+    named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
+    return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
 
 
 def parts_of(plan: Plan, parts: int) -> int:
