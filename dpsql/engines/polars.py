@@ -44,7 +44,16 @@ class PolarsEngine:
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types; a lazy frame resolves them without reading rows."""
-        return _arrow(self._frame(source).collect_schema().to_frame()).schema
+        frame = self._frame(source)
+        try:
+            schema = frame.collect_schema()
+        except Exception as error:
+            raise SourceError(
+                "S024",
+                f"frame {show(source if isinstance(source, str) else type(source).__name__)} cannot be read "
+                f"({type(error).__name__}). Check it: frame.collect_schema().",
+            ) from None
+        return _arrow(schema.to_frame()).schema
 
     def check(self, work: Work) -> None:
         """Do nothing: the work runs in this process."""
