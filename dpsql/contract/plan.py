@@ -376,6 +376,8 @@ class Plan(ABC):
             record["claimed"] = True
         if placement.views:
             record["views"] = placement.views
+        if placement.engine:
+            record["engine"] = placement.engine
         return record
 
 

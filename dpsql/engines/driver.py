@@ -7,9 +7,8 @@ budget are checked before a row is read, states are merged, and the charge and t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,99 +17,17 @@ import pyarrow as pa
 from dpsql import __version__
 from dpsql.contract.fold import Collector
 from dpsql.contract.keys import keys_of_rows, refuse_many
-from dpsql.contract.parameters import show
-from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
+from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.running import RunningCall, resolved
-from dpsql.engines.task import Task, fold_of, parts_of, plain, read_columns
-from dpsql.errors import InternalError, ParameterError, SourceError
+from dpsql.engines.task import Task, fold_of, parts_of, read_columns
+from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedCall, GroupedPlan
 
 if TYPE_CHECKING:
     from dpsql.contract.call import Call
     from dpsql.engines.duckdb.session import Session
-    from dpsql.engines.port import Engine
     from dpsql.ledger.ledger import Entry
-
-# Number of parts that rows are grouped into: enough for many workers, few enough for small states.
-_PARTS = 64
-
-
-@dataclass
-class Attached:
-    """An engine under the name by which calls refer to it, and the frames that calls read.
-
-    Attributes
-    ----------
-    name : str
-    engine : Engine
-    parts : int
-        Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
-    frames : dict
-        Frames of the engine by the names that stand for them in a plan.
-    """
-
-    name: str
-    engine: Engine
-    parts: int = _PARTS
-    frames: dict[str, object] = field(default_factory=dict)
-
-    def source(self, name: str) -> object:
-        """Return the frame that a name stands for, or the name."""
-        return self.frames.get(name, name)
-
-    @contextmanager
-    def holding(self, name: str, frame: object) -> Iterator[None]:
-        """Let a name stand for a frame in the body of a with statement."""
-        self.frames[name] = frame
-        try:
-            yield
-        finally:
-            del self.frames[name]
-
-    def schema(self, name: str) -> pa.Schema:
-        """Return the column types of a source; no row is read."""
-        return plain(self.engine.schema(self.source(name)))
-
-    def place(self, session: Session, source: str, dataset: str | None) -> Placement:
-        """Decide which budget a source of the engine is charged to.
-
-        A table of the engine's catalog has the budget of its full name. Of anything else dpsql cannot see which tables
-        it reads, so if the ledger protects anything, the caller must name the budget; the ledger records the claim.
-
-        Raises
-        ------
-        SourceError
-            S025: the source is no table of the catalog, or has no budget, and no dataset is named.
-        BudgetError
-            B001: as of `Ledger.check`.
-        """
-        table = None if source in self.frames else self.engine.table(source)
-        own = source if table is None else ".".join((self.name, *table))
-        counter = session.ledger.declarations().counter
-        protected = session.ledger.policy(own) is not None
-        if dataset is None and session.sources.governed and not protected:
-            listed = show(session.sources.declarations().protected[0])
-            raise SourceError(
-                "S025",
-                f"whose rows {show(source)} of engine {show(self.name)} holds cannot be seen. Name its budget, such as "
-                f"dataset := {listed}, or give it one: SELECT dp_protect('{own}', epsilon := ..., source := false).",
-            )
-        if protected and dataset is not None and dataset != own:
-            raise SourceError(
-                "S015", f"{show(source)} is charged to {show(own)}, not to {show(dataset)}. Leave dataset out."
-            )
-        charged = own if dataset is None else dataset
-        return Placement(
-            counter,
-            (charged,),
-            source,
-            source,
-            () if table is None else (own,),
-            claimed=charged != own,
-            direct=True,
-            governed=session.sources.governed,
-        )
 
 
 def refuse_unfoldable(plan: Plan) -> None:
@@ -127,7 +44,7 @@ def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
     from dpsql.engines.duckdb.part import column_types
 
     refuse_unfoldable(plan)
-    schema = attached.schema(plan.source)
+    schema = attached.schema(attached.source(plan))
     probe, spelled = column_types(plan, schema)
     return resolved(plan, plan.function, probe, spelled), schema
 
@@ -138,7 +55,7 @@ def engine_key_types(attached: Attached, plan: Plan) -> tuple[str, ...]:
 
     if not isinstance(plan, GroupedPlan):
         return ()
-    _, spelled = column_types(plan, attached.schema(plan.source))
+    _, spelled = column_types(plan, attached.schema(attached.source(plan)))
     return (*spelled, *["BOOLEAN"] * (len(plan.key_columns) - len(spelled)))
 
 
@@ -210,7 +127,7 @@ class _Run:
     def fold(self, number: int, running: RunningCall) -> Collector:
         """Return the collector of a pass, with every row in it."""
         task = self.task(running, number)
-        engine, source = self.attached.engine, self.attached.source(self.call.plan.source)
+        engine, source = self.attached.engine, self.attached.source(self.call.plan)
         verb = engine.fold_parts if self.parts else engine.fold
         collector = task.zero.zero()
         self._merge(task, collector, verb(source, self.columns, task))

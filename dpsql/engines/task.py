@@ -104,9 +104,7 @@ class Task:
     @cached_property
     def is_direct(self) -> bool:
         """Whether rows reach the collector as they are."""
-        plan = self.call.plan
-        named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
-        return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
+        return is_direct(self.call.plan)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the record of some rows: of one part, or of any rows if there are no parts."""
@@ -205,6 +203,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def is_direct(plan: Plan) -> bool:
+    """Whether the rows of a call reach its collector as they are, without a statement of SQL."""
+    named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
+    return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
+
+
 def parts_of(plan: Plan, parts: int) -> int:
     """Return the number of parts that the rows of a call are grouped into; 0 if they need not be grouped."""
     layout = plan.layout
@@ -213,7 +217,7 @@ def parts_of(plan: Plan, parts: int) -> int:
 
 
 def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
-    """Return the columns of a source that a call reads, as the source spells them."""
+    """Return the columns of a source that a call reads, as the source spells them; at least one, so rows count."""
     layout = plan.layout
     if plan.row_columns is None:
         return list(schema.names)
@@ -223,7 +227,7 @@ def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
     if plan.condition is not None:
         named += columns_of(plan.condition)
     wanted = {fold(name) for name in named if name is not None}
-    return [name for name in schema.names if fold(name) in wanted]
+    return [name for name in schema.names if fold(name) in wanted] or schema.names[:1]
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:

@@ -91,6 +91,17 @@ ENTRIES = (
         "The workers of an engine cannot run dpsql.",
         "Install the same version of dpsql where the engine runs Python.",
     ),
+    Code(
+        "S037",
+        "The source has a column of the name that predictions get.",
+        "Rename that column in a view of the engine.",
+    ),
+    Code(
+        "S038",
+        "An engine of the command line cannot be opened.",
+        "Install its package, and check that its server runs or that its files are there.",
+    ),
+    Code("S039", "Two columns have names that differ in case alone.", "Rename one of them in a view of the engine."),
     # The budget.
     Code(
         "B001",

@@ -23,10 +23,10 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import show, text
+from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
-from dpsql.engines.driver import Attached
+from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
@@ -108,14 +108,15 @@ class Session(Calls):
             P074: none is attached under this name.
         """
         name = text("engine", name, hint="Give the name of an attached engine.")
-        if name not in self._engines:
+        found = self._engines.get(fold(name))
+        if found is None:
             listed = f" It has: {', '.join(sorted(self._engines))}." if self._engines else ""
             raise ParameterError(
                 "P074",
-                f"no engine {show(name)} is attached to this session.{listed} "
-                f"Attach it in Python: dpsql.attach_engine(connection, {name!r}, ...).",
+                f"no engine {show(name)} is attached to this session.{listed} Attach it in Python: "
+                f"dpsql.attach_engine(connection, {show(name)}, ...), or start dpsql with --engine.",
             )
-        return self._engines[name]
+        return found
 
     def plan(
         self,
@@ -167,7 +168,9 @@ class Session(Calls):
         placement = None
         if engine is not None:
             claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
-            placement = self.engine(engine).place(self, name, claim)
+            attached = self.engine(engine)
+            placement = attached.place(self, name, claim)
+            arguments = {**arguments, "engine": attached.name}
         elif not aggregate:
             placement = self._placement(function, name, arguments, seen, governed=governed)
         if placement is not None:
