@@ -40,9 +40,11 @@ passes into that statement.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # The column that `Work.split` adds: the part that a row belongs to.
 PART = "dpsql_part"
@@ -53,6 +55,9 @@ class Work(Protocol):
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one record for some of the rows; no record for no batches at all is as good as one of none."""
+
+    def part_of(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return the part of every row; NULL for rows that belong to nobody, which count nowhere."""
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the integer column `PART`. Rows that belong to nobody are left out."""
@@ -128,3 +133,9 @@ class Engine(Protocol):
         A hint to partition by `PART` is no guarantee: DataFusion 55 drops one. Use an operator whose meaning requires
         the grouping, such as a sort or a grouped map. The driver refuses a part that comes twice.
         """
+
+
+def one_part_each(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield sorted rows as batches of one part each."""
+    runs = pc.run_end_encode(rows.column(PART)).run_ends.to_pylist()
+    yield from (rows.slice(start, stop - start) for start, stop in pairwise([0, *runs]))

@@ -14,9 +14,11 @@ of a row follows from the hash that decides its block, so a block is never divid
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +36,8 @@ from dpsql.kernels.identity import contents_places, places, row_contents
 # Rows that are added at once, and rows that one statement reads where the engine does not cut them.
 _BATCH_ROWS = 1 << 16
 _STATEMENT_ROWS = 1 << 20
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 RECORD = pa.schema(
     [
         ("version", pa.string()),
@@ -111,18 +115,18 @@ class Task:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the record of some rows: of one part, or of any rows if there are no parts."""
-        try:
-            collector, rows, total, part = self.zero.zero(), 0, 0, -1
-            for table in self._tables(batches):
-                if self.parts:
-                    part = int(table.column(PART)[0].as_py())
-                    total += int(self._hashes(table).sum(dtype=np.uint64))
-                    table = table.drop_columns([PART])
-                rows += table.num_rows
-                self._add(collector, table)
-            yield self._record(collector, rows, total, part)
-        except Exception:
-            raise RuntimeError("[DPSQL-I001] a worker of dpsql failed.") from None
+        yield _silenced(self._folded, batches)
+
+    def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        collector, rows, total, part = self.zero.zero(), 0, 0, -1
+        for table in self._tables(batches):
+            if self.parts:
+                part = int(table.column(PART)[0].as_py())
+                total += int(self._hashes(table).sum(dtype=np.uint64))
+                table = table.drop_columns([PART])
+            rows += table.num_rows
+            self._add(collector, table)
+        return self._record(collector, rows, total, part)
 
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
@@ -172,18 +176,21 @@ class Task:
 
     # Parts.
 
+    def part_of(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return the part of every row; NULL for rows of no unit, and for cells of no row."""
+        return _silenced(self._part_of, rows)
+
+    def _part_of(self, rows: pa.RecordBatch) -> pa.Array:
+        table = _table([rows])
+        absent = _column(table, self._owner).is_null().to_numpy(zero_copy_only=False) if self._is_owned else None
+        return pa.array((self._hashes(table) % np.uint64(self.parts)).astype(np.int64), mask=absent)
+
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
-        try:
-            for batch in batches:
-                owner = _column(batch, self._owner)
-                needed = self.call.plan.layout.privacy_unit is not None or self.call.plan.layout.kind == "long"
-                if needed and owner.null_count:
-                    batch = batch.filter(owner.is_valid())
-                part = (self._hashes(batch) % np.uint64(self.parts)).astype(np.int64)
-                yield batch.append_column(PART, pa.array(part))
-        except Exception:
-            raise RuntimeError("[DPSQL-I001] a worker of dpsql failed.") from None
+        for rows in batches:
+            part = self.part_of(rows)
+            placed = rows.append_column(PART, part)
+            yield placed.filter(part.is_valid()) if part.null_count else placed
 
     @property
     def _owner(self) -> str:
@@ -191,12 +198,18 @@ class Task:
         layout = self.call.plan.layout
         return str(layout.privacy_unit if layout.privacy_unit is not None else layout.row_id)
 
+    @property
+    def _is_owned(self) -> bool:
+        """Whether only rows with an owner count."""
+        layout = self.call.plan.layout
+        return layout.privacy_unit is not None or layout.kind == "long"
+
     def _hashes(self, rows: pa.RecordBatch | pa.Table) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         """Return the hash that decides the block and the part of every row."""
         plan = self.call.plan
         column = _column(rows, self._owner)
         hashes = places(column, self.key)
-        if column.null_count:  # a row without an id is in the block of its contents
+        if column.null_count and not self._is_owned:  # a row without an id is in the block of its contents
             chosen = plan.row_columns
             table = pa.table({name: _column(rows, source) for name, source in (chosen or {}).items()})
             if chosen is None:
@@ -207,6 +220,18 @@ class Task:
             absent = column.is_null().to_numpy(zero_copy_only=False)
             hashes[absent] = contents_places(contents, self.key)[absent]
         return hashes % np.uint64(plan.block_by_block) if plan.block_by_block is not None else hashes
+
+
+def _silenced(work: Callable[[Given], Result], given: Given) -> Result:
+    """Return what the work gives. What it raises is replaced, and not chained: it may contain a value.
+
+    Raises
+    ------
+    RuntimeError
+    """
+    with np.errstate(all="ignore"), suppress(Exception):  # NumPy's warnings would tell of values, too
+        return work(given)
+    raise RuntimeError("[DPSQL-I001] a worker of dpsql failed.")
 
 
 def _table(batches: list[pa.RecordBatch]) -> pa.Table:
