@@ -76,7 +76,7 @@ class DataFusionEngine:
         kinds = frame.schema()
 
         def part_of(*arrays: pa.Array) -> pa.Array:
-            return work.part_of(pa.RecordBatch.from_arrays(list(arrays), names=kinds.names))
+            return work.part_of(pa.Table.from_arrays(list(arrays), names=kinds.names))
 
         part = udf(part_of, list(kinds.types), pa.int64(), "immutable", name=PART)
         [key] = _named([PART])

@@ -56,7 +56,7 @@ class Work(Protocol):
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one record for some of the rows; no record for no batches at all is as good as one of none."""
 
-    def part_of(self, rows: pa.RecordBatch) -> pa.Array:
+    def part_of(self, rows: pa.Table) -> pa.Array:
         """Return the part of every row; NULL for rows that belong to nobody, which count nowhere."""
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
