@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from calls import Call
 from seam import Seen, Watch
 from tables import SOURCES
@@ -21,8 +21,8 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.driver import Attached
 from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
-from dpsql.engines.port import PART, Engine, Work, one_part_each
-from dpsql.rendering import identifier
+from dpsql.engines.port import Engine
+from support.arrow_engine import ArrowEngine
 
 Tables = Mapping[str, pa.Table]
 PARTITIONS = (1, 3, 7, 64)
@@ -30,45 +30,6 @@ PARTS = (64, 1, 8)
 NAMES = ("duckdb", "polars", "datafusion", "sail", "spark")
 # Settings of the session with the reference, under which texts compare otherwise.
 HOSTILE = ("SET default_collation = 'nocase'", "SET default_null_order = 'NULLS_FIRST'", "SET threads = 3")
-
-
-class DuckDBEngine:
-    """Tables of a plain DuckDB through the port: the shortest engine, of which only the rows' moving can be wrong."""
-
-    name = "duckdb"
-    version = duckdb.__version__
-
-    def __init__(self, tables: Tables, partitions: int) -> None:
-        self._tables = {name: _cut(table, partitions) for name, table in tables.items()}
-
-    def table(self, source: str) -> tuple[str, ...] | None:
-        return None
-
-    def schema(self, source: object) -> pa.Schema:
-        return self._tables[str(source)][0].schema
-
-    def check(self, work: Work) -> None:
-        return
-
-    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        for table in self._tables[str(source)]:
-            yield from work.run(self._read(table, f"SELECT {_listed(columns)} FROM given"))
-
-    def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        rows = [batch for table in self._tables[str(source)] for batch in work.split(table.select(columns).to_batches())]
-        ordered = self._read(pa.Table.from_batches(rows), f"SELECT * FROM given ORDER BY {PART}")
-        pieces = (piece for batch in ordered for piece in one_part_each(batch))
-        for _, part in groupby(pieces, key=lambda batch: batch.column(PART)[0].as_py()):
-            yield from work.run(part)
-
-    def _read(self, table: pa.Table, sql: str) -> Iterator[pa.RecordBatch]:
-        with duckdb.connect() as connection:
-            connection.register("given", table)
-            yield from connection.sql(sql).to_arrow_reader(300)
-
-
-def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(map(identifier, columns))
 
 
 def _cut(table: pa.Table, partitions: int) -> list[pa.Table]:
@@ -119,30 +80,14 @@ def _of_spark(session: Any) -> Callable[[Tables, int, Path], Engine]:
 
 
 OPENED: dict[str, Callable[[Tables, int, Path], Engine]] = {
-    "duckdb": lambda tables, partitions, folder: DuckDBEngine(tables, partitions),
+    "duckdb": lambda tables, partitions, folder: ArrowEngine(tables, partitions),  # the port, and nothing else
     "polars": _polars,
     "datafusion": _datafusion,
 }
 
 
-@dataclass
-class Asked:
-    """What an engine's call came to, and its plan.
-
-    Attributes
-    ----------
-    seen : Seen
-    plan : Plan or None
-        None if the arguments were refused.
-    """
-
-    seen: Seen
-    plan: Plan | None = None
-
-
-@dataclass
 class Compared:
-    """One set of tables on an engine, and in a DuckDB under hostile settings.
+    """Tables on an engine, and the same tables in a DuckDB under hostile settings.
 
     Parameters
     ----------
@@ -152,45 +97,40 @@ class Compared:
     parts : int
     """
 
-    watch: Watch
-    engine: Engine
-    tables: Tables
-    parts: int = 64
-    plans: list[Plan] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.attached = Attached("other", self.engine, self.parts)
-        self._connection = dpsql.connect()
-        self._session = install(self._connection)
-        self._session.attach(self.attached)
+    def __init__(self, watch: Watch, engine: Engine, tables: Tables, parts: int = 64) -> None:
+        self.watch, self.attached = watch, Attached("other", engine, parts)
+        self.connection = dpsql.connect()
+        install(self.connection).attach(self.attached)
         for statement in HOSTILE:
-            self._connection.execute(statement)
-        for name, table in self.tables.items():
+            self.connection.execute(statement)
+        for name, table in tables.items():
             types = self.attached.schema(name)  # such as decimals, where the engine has no unsigned integers
-            SOURCES["table"](self._connection, name, table.cast(types), Path(), 0, "")
+            SOURCES["table"](self.connection, name, table.cast(types), Path(), 0, "")
 
-    def close(self) -> None:
-        self._connection.close()
+    def __enter__(self) -> Self:
+        return self
 
-    def ask(self, call: Call, number: int = 0) -> Asked:
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def ask(self, call: Call, number: int = 0) -> Seen:
         """Run a call on the engine."""
         head, bracket, tail = call.sql.format(source=call.table).rpartition(")")
-        self.plans.clear()
-        seen = self.watch.ask(self._connection, f"{head}, engine := 'other'{bracket}{tail}", number)
-        return Asked(seen, self.plans[-1] if self.plans else None)
+        return self.watch.ask(self.connection, f"{head}, engine := 'other'{bracket}{tail}", number)
 
     def reference(self, plan: Plan, number: int = 0) -> Seen:
-        """Run the statement that DuckDB weaves for a plan over the same rows."""
-        return self.watch.ask(self._connection, release_sql(replace(plan, engine=None), plan.function), number)
+        """Run the statement that DuckDB weaves for a plan of the engine."""
+        woven = release_sql(replace(plan, engine=None, placement=None), plan.function)
+        return self.watch.ask(self.connection, woven, number)
 
     def difference(self, call: Call, number: int = 0) -> str | None:
-        """Say in what the engine's call differs from DuckDB's."""
-        asked = self.ask(call, number)
-        if asked.plan is None:
-            return f"refused: {asked.seen.error}"
-        if asked.plan.keeps_rows:
-            return None if asked.seen.error == "DPSQL-P073" else "a call that keeps rows was not refused"
-        return differs(asked.seen, self.reference(asked.plan, number))
+        """Say in what the engine's call differs from DuckDB's; None if it does not, or is refused as it should be."""
+        seen = self.ask(call, number)
+        if seen.plan is None:
+            return f"{seen.error} instead of a plan"
+        if seen.plan.keeps_rows:
+            return None if seen.error == "DPSQL-P073" else "a call that keeps rows was not refused"
+        return differs(seen, self.reference(seen.plan, number))
 
 
 def differs(seen: Seen, reference: Seen) -> str | None:
@@ -220,3 +160,27 @@ def _moved(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], ...])
         if moved:
             return f"{len(moved)} of {len(mine)} integers of field {field_}, such as {moved[0][0]} instead of {moved[0][1]}"
     return "no difference"
+
+
+@contextmanager
+def spark_session(name: str) -> Iterator[Callable[[Tables, int, Path], Engine]]:
+    """Start Sail on a free port, or the JVM, and yield what puts tables there."""
+    pytest.importorskip("pyspark")
+    pytest.importorskip("dpsql.engines.spark")
+    from pyspark.sql import SparkSession
+
+    if name == "spark":
+        session = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1").getOrCreate()
+        yield _of_spark(session)
+        session.stop()
+        return
+    sail = pytest.importorskip("pysail.spark")
+    server = sail.SparkConnectServer("127.0.0.1", 0)
+    server.start(background=True)
+    host, port = server.listening_address
+    session = SparkSession.builder.remote(f"sc://{host}:{port}").getOrCreate()
+    try:
+        yield _of_spark(session)
+    finally:
+        session.stop()
+        server.stop()

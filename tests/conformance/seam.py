@@ -25,7 +25,7 @@ import dpsql.statistics.presence
 import dpsql.statistics.votes
 import dpsql.udfs.release
 import dpsql.udfs.sis
-from dpsql.contract.fold import Collector, Fold
+from dpsql.contract.fold import Collector, Fold, Ignoring
 from dpsql.contract.fold import Pass as PassedOn
 from dpsql.engines.duckdb.session import Session
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
@@ -139,6 +139,8 @@ class Seen:
     Attributes
     ----------
     passes : list of Pass
+    plan : Plan or None
+        Of a table function whose arguments are good.
     call : Call or None
         As the mechanism finds it, with its plan.
     rows : list of tuple or None
@@ -148,6 +150,7 @@ class Seen:
     """
 
     passes: list[Pass] = field(default_factory=list)
+    plan: Any = None
     call: Any = None
     rows: list[tuple[Any, ...]] | None = None
     error: str | None = None
@@ -233,6 +236,12 @@ class Watch:
         def vocabulary(names: list[str], counts: Any, selection: Any) -> list[str]:
             return sorted(names)  # what follows is judged for every name
 
+        note = Session.note
+
+        def watched_note(session: Session, function: str, plan: Any, **given: Any) -> None:
+            watch._seen.plan = plan
+            note(session, function, plan, **given)
+
         draw = KeyedNoise.draw
 
         def every_key(part: KeyedNoise, sums: list[Sums]) -> tuple[Any, list[NoisyBlock]]:
@@ -250,6 +259,7 @@ class Watch:
         return [
             (Session, "finish", watched_finish),
             (Session, "turn", watched_turn),
+            (Session, "note", watched_note),
             (dpsql.mechanisms.choices, "select_partitions", vocabulary),
             (KeyedNoise, "draw", every_key),
             (dpsql.udfs.sis, "draw_center", center),
@@ -318,6 +328,8 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
 def _state(statistic: Any) -> tuple[tuple[int, ...], ...] | None:
     while isinstance(statistic, PassedOn):
         statistic = statistic.inner
+    if isinstance(statistic, Ignoring):
+        return ()
     if not isinstance(statistic, Fold):
         return None
     return tuple(tuple(map(int, column.flatten().to_pylist())) for column in statistic.state().columns)
