@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpsql import __version__
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
@@ -125,8 +125,10 @@ class _Run:
         self.attached.engine.check(task)
 
     def fold(self, number: int, running: RunningCall) -> Collector:
-        """Return the collector of a pass, with every row in it."""
+        """Return the collector of a pass, with every row in it; no row is read if it ignores them."""
         task = self.task(running, number)
+        if isinstance(task.zero, Ignoring):
+            return task.zero
         engine, source = self.attached.engine, self.attached.source(self.call.plan)
         verb = engine.fold_parts if self.parts else engine.fold
         collector = task.zero.zero()

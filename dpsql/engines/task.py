@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from dpsql import __version__
@@ -33,6 +36,8 @@ from dpsql.errors import InternalError
 # Rows that are added at once, and rows that one statement reads where the engine does not cut them.
 _BATCH_ROWS = 1 << 16
 _STATEMENT_ROWS = 1 << 20
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 FAILED = "[DPSQL-I001] a worker of dpsql failed; its rows are not named here."
 RECORD = pa.schema(
     [
@@ -108,18 +113,18 @@ class Task:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the record of some rows: of one part, or of any rows if there are no parts."""
-        try:
-            collector, rows, part = self.zero.zero(), 0, -1
-            most = sys.maxsize if self.parts else _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
-            for table in _tables(batches, most):
-                if self.parts:
-                    [part] = table.column(PART).unique().to_pylist()
-                    table = table.drop_columns([PART])
-                rows += table.num_rows
-                self._add(collector, table)
-            yield self._record(collector, rows, part)
-        except Exception:
-            raise RuntimeError(FAILED) from None
+        yield _silenced(self._folded, batches)
+
+    def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        collector, rows, part = self.zero.zero(), 0, -1
+        most = sys.maxsize if self.parts else _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
+        for table in _tables(batches, most):
+            if self.parts:
+                [part] = table.column(PART).unique().to_pylist()
+                table = table.drop_columns([PART])
+            rows += table.num_rows
+            self._add(collector, table)
+        return self._record(collector, rows, part)
 
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
@@ -152,17 +157,30 @@ class Task:
             [pa.array([value], type=field.type) for value, field in zip(values, RECORD, strict=True)], schema=RECORD
         )
 
-    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
+    def part_of(self, rows: pa.Table) -> pa.Array:
+        """Return the part of every row; NULL for rows of no unit, and for cells of no row."""
         from dpsql.engines.duckdb.part import parts_of_rows
 
-        try:
-            for table in _tables(batches, _STATEMENT_ROWS):
-                part = parts_of_rows(self, table)
-                rows = table.append_column(PART, part)
-                yield from (rows.filter(part.is_valid()) if part.null_count else rows).to_batches()
-        except Exception:
-            raise RuntimeError(FAILED) from None
+        return _silenced(partial(parts_of_rows, self), _plain_table(rows))
+
+    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
+        for table in _tables(batches, _STATEMENT_ROWS):
+            part = self.part_of(table)
+            rows = table.append_column(PART, part)
+            yield from (rows.filter(part.is_valid()) if part.null_count else rows).to_batches()
+
+
+def _silenced(work: Callable[[Given], Result], given: Given) -> Result:
+    """Return what the work gives. What it raises is replaced, and not chained: it may contain a value.
+
+    Raises
+    ------
+    RuntimeError
+    """
+    with np.errstate(all="ignore"), suppress(Exception):  # NumPy's warnings would tell of values, too
+        return work(given)
+    raise RuntimeError(FAILED)
 
 
 def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
@@ -173,15 +191,14 @@ def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
         held.append(batch)
         count += batch.num_rows
         if count >= most:
-            yield _table(held)
+            yield _plain_table(pa.Table.from_batches(held))
             held, count = [], 0
     if count:
-        yield _table(held)
+        yield _plain_table(pa.Table.from_batches(held))
 
 
-def _table(batches: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(batches)
-    return table.cast(plain(table.schema))
+def _plain_table(rows: pa.Table) -> pa.Table:
+    return rows.cast(plain(rows.schema))
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
