@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dpsql.ledger.ledger import Entry
 
 # Number of parts that rows are grouped into: enough for many workers, few enough for small states.
-_PARTS = 64
+PARTS = 64
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Attached:
 
     name: str
     engine: Engine
-    parts: int = _PARTS
+    parts: int = PARTS
     frames: dict[str, object] = field(default_factory=dict)
 
     def source(self, name: str) -> object:
