@@ -106,20 +106,29 @@ class SparkEngine:
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Run the work over each of Spark's partitions, in one job without a shuffle."""
-        rows = self._rows(source, columns)
-        return _collected(rows.mapInArrow(work.run, _spark_schema(work.record)), work.record).to_batches()
+
+        def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return work.run(_renamed(rows, columns))
+
+        states = self._rows(source, columns).mapInArrow(run, _spark_schema(work.record))
+        return _collected(states, work.record).to_batches()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
         from pyspark.sql.types import LongType, StructField, StructType
 
-        def run(part: pa.Table) -> pa.Table:
-            return pa.Table.from_batches(work.run(part.to_batches()))
-
         rows = self._rows(source, columns)
         kinds = StructType([*rows.schema.fields, StructField(PART, LongType())])
-        parts = rows.mapInArrow(work.split, kinds).groupBy(PART)
-        return _collected(parts.applyInArrow(run, _spark_schema(work.record)), work.record).to_batches()
+        names = kinds.names
+
+        def split(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return _renamed(work.split(_renamed(rows, columns)), names)
+
+        def run(part: pa.Table) -> pa.Table:
+            return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
+
+        states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
+        return _collected(states, work.record).to_batches()
 
     def _frame(self, source: object) -> DataFrame:
         from pyspark.sql import DataFrame
@@ -133,8 +142,9 @@ class SparkEngine:
         return _asked(lambda: self._session.table(source), source)
 
     def _rows(self, source: object, columns: Sequence[str]) -> DataFrame:
-        """Return the columns to read; names are quoted, because Spark reads a point in them as a path."""
-        return self._frame(source).select(["`{}`".format(name.replace("`", "``")) for name in columns])
+        """Return the columns to read, under plain names: a point in a name is a path to Spark, and lost on Sail."""
+        quoted = ["`{}`".format(name.replace("`", "``")) for name in columns]
+        return self._frame(source).select(quoted).toDF(*[f"c{number}" for number in range(len(columns))])
 
     def _made(self, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], kind: pa.Schema) -> pa.Table:
         """Return what a worker makes from one row that is nobody's."""
@@ -201,6 +211,10 @@ def _collected(frame: DataFrame, kind: pa.Schema) -> pa.Table:
     except Exception:
         failure = InternalError("I001", "a job of engine spark failed.")
     raise failure
+
+
+def _renamed(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return (batch.rename_columns(list(names)) for batch in batches)
 
 
 def _shown(source: object) -> str:

@@ -213,7 +213,7 @@ def parts_of(plan: Plan, parts: int) -> int:
 
 
 def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
-    """Return the columns of a source that a call reads, as the source spells them."""
+    """Return the columns of a source that a call reads, as the source spells them; one if it only counts rows."""
     layout = plan.layout
     if plan.row_columns is None:
         return list(schema.names)
@@ -223,7 +223,7 @@ def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
     if plan.condition is not None:
         named += columns_of(plan.condition)
     wanted = {fold(name) for name in named if name is not None}
-    return [name for name in schema.names if fold(name) in wanted]
+    return [name for name in schema.names if fold(name) in wanted] or schema.names[:1]
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
