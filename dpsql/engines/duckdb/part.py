@@ -38,9 +38,8 @@ class _Part(Calls):
 
     def __init__(self, task: Task) -> None:
         self.sampling_key = task.key
-        self._running = RunningCall(task.call, task.function, 1, Collecting(task.zero.zero()))
+        self._running = RunningCall(task.call, task.function, 1, Collecting(task.zero.zero()), key=task.secret)
         self._running.passed = task.number - 1
-        self._running.key = task.secret
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
         """Return the call."""
