@@ -161,28 +161,44 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
     session.check(plan)
     columns, parts = read_columns(plan, schema), parts_of(plan, attached.parts)
     ticket = session.open_call(call, plan.function)
-    run = _Run(attached, call, columns, parts, secrets.token_bytes(16), session.running(ticket).key)
+    nothing = pa.schema([schema.field(name) for name in columns]).empty_table()
+    run = _Run(attached, call, nothing, parts, secrets.token_bytes(16), session.running(ticket).key)
     try:
-        run.rehearse(session.running(ticket), schema)
+        run.rehearse(session.running(ticket))
     except BaseException:
         session.close_call(ticket)
         raise
 
     def work(running: RunningCall) -> Entry:
-        for number in range(1, plan.passes):
+        last = plan.passes + plan.closing_passes
+        for number in range(1, last):
             session.turn(ticket, number, partial(run.fold, number))
-        return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, plan.passes)))
+        return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, last)))
 
     return session.release_once(ticket, work)
 
 
 @dataclass
 class _Run:
-    """The passes of one call over the rows of its source."""
+    """The passes of one call over the rows of its source.
+
+    Attributes
+    ----------
+    attached : Attached
+    call : Call
+    nothing : pyarrow.Table
+        No rows of the source, with the columns that the call reads.
+    parts : int
+        Number of parts of the rows; 0 if they need not be grouped.
+    key, secret : bytes
+        As of `Task`.
+    seen : tuple or None
+        What two readings of the rows have in common; it is as secret as the rows.
+    """
 
     attached: Attached
     call: Call
-    columns: list[str]
+    nothing: pa.Table
     parts: int
     key: bytes
     secret: bytes
@@ -197,19 +213,21 @@ class _Run:
         zero = running.collecting.first
         return Task(call, plan.function, zero, number, self.key, self.secret, self.parts)
 
-    def rehearse(self, running: RunningCall, schema: pa.Schema) -> None:
+    def rehearse(self, running: RunningCall) -> None:
         """Run the first pass over no rows, here and in a worker; nothing that arguments or types cause comes later."""
         task = self.task(running, 1)
-        task.rehearse(pa.schema([schema.field(name) for name in self.columns]).empty_table())
+        task.rehearse(self.nothing)
         self.attached.engine.check(task)
 
     def fold(self, number: int, running: RunningCall) -> Collector:
         """Return the collector of a pass, with every row in it."""
         task = self.task(running, number)
+        if number > self.call.plan.passes:
+            return task.alone(self.nothing)
         engine, source = self.attached.engine, self.attached.source(self.call.plan.source)
         verb = engine.fold_parts if self.parts else engine.fold
         collector = task.zero.zero()
-        self._merge(task, collector, verb(source, self.columns, task))
+        self._merge(task, collector, verb(source, self.nothing.column_names, task))
         return collector
 
     def _merge(self, task: Task, collector: Collector, records: Iterable[pa.RecordBatch]) -> None:

@@ -127,16 +127,18 @@ class Task:
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
         if not self.is_direct:
-            from dpsql.engines.duckdb.part import fold_table
-
-            fold_table(self, nothing)
+            self.alone(nothing)
         fold_of(self.zero)
+
+    def alone(self, table: pa.Table) -> Collector:
+        """Return the collector of the pass with these rows in it, by the statement for DuckDB's own tables."""
+        from dpsql.engines.duckdb.part import fold_table
+
+        return fold_table(self, table)
 
     def _add(self, collector: Collector, table: pa.Table) -> None:
         if not self.is_direct:
-            from dpsql.engines.duckdb.part import fold_table
-
-            collector.merge(fold_table(self, table))
+            collector.merge(self.alone(table))
             return
         chosen = self.call.plan.row_columns
         if chosen is not None:

@@ -1,0 +1,45 @@
+"""One call on DuckDB and on Polars, with the same secret keys: the integers must be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+
+import dpsql
+from dpsql.engines import driver
+from dpsql.engines.driver import Attached
+from dpsql.engines.duckdb import running
+from dpsql.engines.polars import PolarsEngine
+from dpsql.released.release import Release
+from support.broken.planting import planted
+
+KEY = b"k" * 16
+
+
+@contextmanager
+def same_keys() -> Iterator[None]:
+    """Give every call the same keys; `release` does so for sessions."""
+    fixed = SimpleNamespace(token_bytes=lambda size: KEY[:size])
+    with planted((driver, "secrets", fixed), (running, "secrets", fixed)):
+        yield
+
+
+def context(frame: pl.DataFrame, *, engine: bool, parts: int = 7) -> dpsql.Context:
+    """Return a context whose source t has the rows of a frame."""
+    attached = Attached("polars", PolarsEngine({"t": frame.lazy()}), parts=parts) if engine else None
+    made = dpsql.Context(engine=attached)
+    made._session.sampling_key = KEY
+    if not engine:
+        made.connection.execute("CREATE TABLE t AS FROM frame")
+    return made
+
+
+def release(frame: pl.DataFrame, function: str, *, engine: bool, **arguments: Any) -> Release:
+    """Release from the rows of a frame, on Polars or as a table of DuckDB."""
+    with same_keys(), context(frame, engine=engine) as made:
+        found: Release = getattr(made, function)("t", **arguments)
+        return found
