@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -49,16 +49,6 @@ def nested() -> ParameterError:
         "a private table function must not stand in a correlated subquery or lateral join: it would be a release per "
         "outer row. Name it once, WITH r AS MATERIALIZED (SELECT * FROM ...), and use r.",
     )
-
-
-def add(parts: Iterable[Integers], count: int) -> Integers:
-    """Add integers of any size: int64 where the total is sure to fit, Python ints beyond."""
-    low, high = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=object)
-    for part in parts:
-        low += part & 0xFFFFFFFF
-        high += part >> 32
-    total = high * 2**32 + low
-    return total.astype(np.int64) if max(map(abs, total), default=0) < 2**63 else total
 
 
 def integers(row: pa.Array, count: int) -> Integers:

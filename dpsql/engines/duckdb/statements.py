@@ -31,6 +31,7 @@ from dpsql.engines.duckdb.filtering import NAMED, absent_columns, kept
 from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps, key_types, key_witnesses
 from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place, text_bytes
 from dpsql.engines.duckdb.result_rows import view_texts
+from dpsql.engines.port import PART
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
@@ -65,6 +66,11 @@ def part_sql(plan: Plan, function: str, number: int) -> str:
     """
     statement = Statement(plan, function, only=number)
     return f"{statement.definitions()}\nSELECT {statement.statistic} AS statistic"
+
+
+def split_sql(plan: Plan, function: str, parts: int) -> str:
+    """Return the query of the part that each row of some rows belongs to, in their order; NULL for rows of nobody."""
+    return Statement(plan, function, only=1).split(parts)
 
 
 def types_sql(plan: Plan, function: str) -> str:
@@ -203,6 +209,18 @@ class Statement:
         probe = self._types()
         spelled = [f"{kind} AS spelled" for kind in key_types(self.plan, probe)] or ["NULL AS spelled"]
         return f"SELECT {probe} AS probe, {', '.join(spelled)}"
+
+    def split(self, parts: int) -> str:
+        """Return the query of the part of each row: all rows of a unit are in one part, and all rows of a block."""
+        layout = self.plan.layout
+        owner = "dpsql_row_id" if layout.privacy_unit is None else "dpsql_unit"
+        key = block_hash(identity(owner)) if layout.kind == "long" else self._block_key()
+        if self.plan.block_by_block is not None:
+            key = call("%", key, f"{self.plan.block_by_block}::UBIGINT")
+        part = cast(call("%", key, f"{parts}::UBIGINT"), "BIGINT")
+        if layout.privacy_unit is not None or layout.kind == "long":
+            part = f"CASE WHEN {owner} IS NOT NULL THEN {part} END"
+        return f"WITH {self._gate()}\nSELECT {part} AS {PART} FROM {self._probe()}"
 
     def _types(self) -> str:
         return f"(SELECT {struct({part: part for part in self._parts})} FROM {self._probe()} LIMIT 0)"
