@@ -41,14 +41,16 @@ class Batch:
     def part(self, rows: slice) -> Batch:
         """Return the data of some of the rows."""
         keys, sizes = self.keys, self.sizes
-        return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows])
+        return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows], self.secret)
 
 
 class Collector(ABC):
     """A collector of rows, batch by batch and one thread at a time."""
 
-    # Whether it needs whole blocks of rows (`Batch.sizes`), so that no block is split between batches.
-    whole_blocks = False
+    @property
+    def whole_blocks(self) -> int:
+        """Number of blocks that it takes in as wholes, each in one batch (`Batch.sizes`); 0 if there are none."""
+        return 0
 
     @abstractmethod
     def zero(self) -> Self:
@@ -147,6 +149,11 @@ class Pass(Collector, Generic[Inner]):
     def merge(self, other: Self) -> None:
         """Merge another pass of the same kind into this one."""
         self.inner.merge(other.inner)
+
+    @property
+    def whole_blocks(self) -> int:
+        """Number of blocks that the inner collector takes in as wholes."""
+        return self.inner.whole_blocks
 
     @property
     def size(self) -> int:

@@ -159,10 +159,9 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
     call = _with_keys(session, call)
     session.sources.refuse_stale(plan.placement)
     session.check(plan)
-    columns, parts = read_columns(plan, schema), parts_of(plan, attached.parts)
     ticket = session.open_call(call, plan.function)
-    nothing = pa.schema([schema.field(name) for name in columns]).empty_table()
-    run = _Run(attached, call, nothing, parts, secrets.token_bytes(16), session.running(ticket).key)
+    nothing = pa.schema([schema.field(name) for name in read_columns(plan, schema)]).empty_table()
+    run = _Run(attached, call, nothing, secrets.token_bytes(16), session.running(ticket).key)
     try:
         run.rehearse(session.running(ticket))
     except BaseException:
@@ -188,21 +187,18 @@ class _Run:
     call : Call
     nothing : pyarrow.Table
         No rows of the source, with the columns that the call reads.
-    parts : int
-        Number of parts of the rows; 0 if they need not be grouped.
     key, secret : bytes
         As of `Task`.
-    seen : tuple or None
-        What two readings of the rows have in common; it is as secret as the rows.
+    seen : dict
+        Numbers of rows by part, for each way in which passes divided the rows; they are as secret as the rows.
     """
 
     attached: Attached
     call: Call
     nothing: pa.Table
-    parts: int
     key: bytes
     secret: bytes
-    seen: dict[int, int] | None = None
+    seen: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
@@ -211,7 +207,8 @@ class _Run:
         plan = replace(running.call.plan, placement=None)
         call = replace(running.call, plan=plan)
         zero = running.collecting.first
-        return Task(call, plan.function, zero, number, self.key, self.secret, self.parts)
+        parts = parts_of(plan, zero, self.attached.parts)
+        return Task(call, plan.function, zero, number, self.key, self.secret, parts)
 
     def rehearse(self, running: RunningCall) -> None:
         """Run the first pass over no rows, here and in a worker; nothing that arguments or types cause comes later."""
@@ -225,7 +222,7 @@ class _Run:
         if number > self.call.plan.passes:
             return task.alone(self.nothing)
         engine, source = self.attached.engine, self.attached.source(self.call.plan.source)
-        verb = engine.fold_parts if self.parts else engine.fold
+        verb = engine.fold_parts if task.parts else engine.fold
         collector = task.zero.zero()
         self._merge(task, collector, verb(source, self.nothing.column_names, task))
         return collector
@@ -238,15 +235,15 @@ class _Run:
                 part, rows = record["part"], record["rows"]
                 if record["version"] != __version__ or record["pass"] != task.digest:
                     raise ValueError("a worker returned the record of another call")
-                if self.parts and rows and part in seen:
+                if task.parts and rows and part in seen:
                     raise ValueError("the engine divided a part of the rows")
                 seen[part] = seen.get(part, 0) + rows
                 with pa.ipc.open_stream(record["state"]) as reader:
                     fold_of(collector).absorb(reader.read_next_batch())
         counted = {part: rows for part, rows in seen.items() if rows}
-        if self.seen is not None and self.seen != counted:
+        agree = self.seen.setdefault((task.parts, task.blocks), counted) == counted
+        if not agree or len({sum(rows.values()) for rows in self.seen.values()}) > 1:
             raise ValueError("the source yields other rows at every reading")
-        self.seen = counted
 
 
 def _with_keys(session: Session, call: Call) -> Call:

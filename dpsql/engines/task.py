@@ -94,6 +94,11 @@ class Task:
         """The type of a record."""
         return RECORD
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that are never divided; 0 if there are none."""
+        return self.zero.whole_blocks
+
     @cached_property
     def digest(self) -> bytes:
         """What the records of one pass have in common, and no others."""
@@ -207,10 +212,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def parts_of(plan: Plan, parts: int) -> int:
-    """Return the number of parts that the rows of a call are grouped into; 0 if they need not be grouped."""
+def parts_of(plan: Plan, zero: Collector, parts: int) -> int:
+    """Return the number of parts that the rows of a pass are grouped into; 0 if they need not be grouped."""
     layout = plan.layout
-    needed = layout.privacy_unit is not None or layout.kind == "long" or plan.block_by_block is not None
+    needed = layout.privacy_unit is not None or layout.kind == "long" or zero.whole_blocks
     return parts if needed else 0
 
 

@@ -201,6 +201,7 @@ class PipelinePlan(Plan):
             "neighbours": self.neighbours,
             "max_rows_per_unit": self.max_rows_per_unit if layout.privacy_unit is not None else None,
             "dataset": self.dataset,
+            "engine": self.engine,
         }
 
     @cached_property

@@ -82,7 +82,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
             for side, one in zip(MAPS, (0.0, 1.0), strict=True)
         )
     ),
-    "block scores": lambda: BlockScores(WIDTH + 1),
+    "block scores": lambda: BlockScores(WIDTH + 1, 5),
 }
 SPARSE = {"sparse feature counts", "name counts"}
 
@@ -258,4 +258,4 @@ def test_half_of_a_block_is_refused() -> None:
     target, features, keys, sizes = table(1)
     here = np.flatnonzero(keys == keys[0])[:-1]
     with pytest.raises(ValueError, match="not complete"):
-        BlockScores(WIDTH + 1).add(target[here], features[:, here], Batch(keys[here], sizes[here]))
+        BlockScores(WIDTH + 1, 5).add(target[here], features[:, here], Batch(keys[here], sizes[here]))
