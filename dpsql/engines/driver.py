@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpsql import __version__
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.parameters import show
 from dpsql.contract.placement import Placement
@@ -217,7 +217,9 @@ class _Run:
         self.attached.engine.check(task)
 
     def fold(self, number: int, running: RunningCall) -> Collector:
-        """Return the collector of a pass, with every row in it."""
+        """Return the collector of a pass, with every row in it; a pass that ignores the rows reads none."""
+        if running.collecting is not None and isinstance(running.collecting.first, Ignoring):
+            return running.collecting.first
         task = self.task(running, number)
         if number > self.call.plan.passes:
             return task.alone(self.nothing)

@@ -235,8 +235,8 @@ class PipelinePlan(Plan):
 
     @property
     def keeps_rows(self) -> str:
-        """What to ask for on an engine, of either part."""
-        return self.regression.keeps_rows or ("" if self.selection is None else self.selection.keeps_rows)
+        """What to ask for on an engine; fits are folds."""
+        return "" if self.selection is None else self.selection.keeps_rows
 
     @property
     def passes(self) -> int:

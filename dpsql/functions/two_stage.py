@@ -217,7 +217,7 @@ class TwoStageCall(Call):
         plan, width = self.plan, len(self.features)
         if plan.engine is None:
             return KeyedRows(width)
-        return Counted(plan, width) if plan.blocks is None else BlockVotes(width, plan.blocks, plan.rule)
+        return CountedRows(plan, width) if plan.blocks is None else BlockVotes(width, plan.blocks, plan.rule)
 
     def prepare(self, statistic: KeyedRows | BlockVotes, progress: Progress) -> Callable[[], Json]:
         """Fit every block and count the votes, if no worker has; return the draw of the selection."""
@@ -232,7 +232,7 @@ class TwoStageCall(Call):
         )
 
 
-class Counted(Pass[RowCount]):
+class CountedRows(Pass[RowCount]):
     """The number of rows, on an engine: its workers must know the number of blocks."""
 
     def __init__(self, plan: TwoStagePlan, width: int) -> None:

@@ -14,17 +14,20 @@ from dpsql.engines import driver
 from dpsql.engines.driver import Attached
 from dpsql.engines.duckdb import running
 from dpsql.engines.polars import PolarsEngine
+from dpsql.noise.entropy import OperatingSystemEntropy
 from dpsql.released.release import Release
+from dpsql.testing.bits import SeededBits
 from support.broken.planting import planted
 
 KEY = b"k" * 16
 
 
 @contextmanager
-def same_keys() -> Iterator[None]:
-    """Give every call the same keys; `release` does so for sessions."""
-    fixed = SimpleNamespace(token_bytes=lambda size: KEY[:size])
-    with planted((driver, "secrets", fixed), (running, "secrets", fixed)):
+def same_draws() -> Iterator[None]:
+    """Give every call the same keys and the same entropy; `context` gives sessions the same key."""
+    fixed, bits = SimpleNamespace(token_bytes=lambda size: KEY[:size]), SeededBits(1)
+    words = (OperatingSystemEntropy, "words", lambda self, size, /: bits.words(size))
+    with planted((driver, "secrets", fixed), (running, "secrets", fixed), words):
         yield
 
 
@@ -40,6 +43,6 @@ def context(frame: pl.DataFrame, *, engine: bool, parts: int = 7) -> dpsql.Conte
 
 def release(frame: pl.DataFrame, function: str, *, engine: bool, **arguments: Any) -> Release:
     """Release from the rows of a frame, on Polars or as a table of DuckDB."""
-    with same_keys(), context(frame, engine=engine) as made:
+    with same_draws(), context(frame, engine=engine) as made:
         found: Release = getattr(made, function)("t", **arguments)
         return found
