@@ -275,7 +275,8 @@ def features(calls: Calls) -> Callable[..., pa.Array]:
         for ticket in tickets:
             call = calls.running(ticket.as_py()).call
             arrays = [np.arange(1, len(call.features) + 1), call.features, call.absent]
-            out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)))
+            typed = [pa.array(part, type=field.type) for part, field in zip(arrays, kind, strict=True)]
+            out.append(pa.StructArray.from_arrays(typed, fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
 

@@ -75,7 +75,9 @@ def _bounded(call: RegressionCall, features: Sequence[Interval | None], target: 
     if call.plan.method == "boosted_ada_ssp":
         if call.plan.engine is None:
             return Boosted(columns)
-        return Scaling(columns) if call.plan.scales_first else _first_round(columns, columns.mapped, columns.scales)
+        return (
+            BoostingScales(columns) if call.plan.scales_first else _first_round(columns, columns.mapped, columns.scales)
+        )
     if not call.plan.standardizes:
         return Products(columns, columns.mapped)
     if not columns.kept:
@@ -217,7 +219,7 @@ class Boosted(KeptFeatures[StoredRows]):
         return self._columns.result(fit, mapped, scales)
 
 
-class Scaling(KeptFeatures[Several]):
+class BoostingScales(KeptFeatures[Several]):
     """Boosting on an engine, before the first round: the target's histogram, and the moments of the features."""
 
     ending = ("_columns",)
@@ -239,7 +241,7 @@ class Scaling(KeptFeatures[Several]):
         return _first_round(self._columns, mapped, scales)
 
 
-class Round(KeptFeatures[RoundProducts]):
+class BoostingRound(KeptFeatures[RoundProducts]):
     """A round of boosting on an engine: one pass over the rows, with the coefficients that the round before released.
 
     Parameters
@@ -272,7 +274,7 @@ class Round(KeptFeatures[RoundProducts]):
         found, run = self._drawn()
         if isinstance(found, LinearFit):
             raise InternalError("I032", "boosting ended before its last round. Report it.")
-        return Round(self._columns, self._mapped, self._scales, found, run)
+        return BoostingRound(self._columns, self._mapped, self._scales, found, run)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the last round."""
@@ -300,7 +302,7 @@ class Round(KeptFeatures[RoundProducts]):
 
 
 def _first_round(columns: Columns, mapped: RowMap, scales: Scales) -> Collector:
-    return Round(columns, mapped, scales, np.zeros(1 + len(columns.kept)))
+    return BoostingRound(columns, mapped, scales, np.zeros(1 + len(columns.kept)))
 
 
 def draw_scales(columns: Columns, cells: GridCounts) -> Scales:

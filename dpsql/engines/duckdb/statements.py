@@ -449,7 +449,7 @@ class Statement:
         name, features = self._name_of_cell, [self._features()]
         if plan.layout.value is not None:
             name = f"CASE WHEN {call('dpsql_present', self.ticket, 'dpsql_value')} THEN {name} END"
-        if plan.draws_vocabulary:
+        if plan.draws_vocabulary and self.only in (None, 1):  # a pass alone after the first knows which are released
             # Names are numbered in arbitrary order; the numbers only stand for them and decide nothing.
             listed = call("list", f"{struct({'j': 'j', 'name': 'name'})} ORDER BY j ASC NULLS LAST")
             known = call("dpsql_vocabulary", self.ticket, f"(SELECT {listed} FROM {self._name('names')})")
