@@ -61,10 +61,3 @@ def integers(row: pa.Array, count: int) -> Integers:
     if (high == low >> 63).all() and low.min() > np.iinfo(np.int64).min:  # so that abs() fits too
         return low.copy()
     return np.array([int(value) for value in values.to_pylist()], dtype=object)
-
-
-def on_first_row(sums: Integers, rows: int) -> pa.Array:
-    """Return the sums of a batch as a list on its first row; empty lists on the others."""
-    offsets = np.full(rows + 1, len(sums), dtype=np.int32)
-    offsets[0] = 0
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sums))

@@ -169,6 +169,10 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
         raise
 
     def work(running: RunningCall) -> Entry:
+        if plan.passes > 1:  # workers get what was drawn after an earlier pass
+            known = session.hold(running)
+            if known is not None:
+                return known
         last = plan.passes + plan.closing_passes
         for number in range(1, last):
             session.turn(ticket, number, partial(run.fold, number))

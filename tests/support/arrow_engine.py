@@ -53,10 +53,11 @@ class ArrowEngine:
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Run the work over each part."""
         split = [batch for rows in self._cut(source, columns) for batch in work.split(rows)]
-        rows = pa.Table.from_batches(split) if split else None
         records: list[pa.RecordBatch] = []
-        for part in [] if rows is None else rows.column(PART).unique().to_pylist():
-            records += work.run(rows.filter(pc.equal(rows.column(PART), part)).to_batches())
+        if split:
+            rows = pa.Table.from_batches(split)
+            for part in rows.column(PART).unique().to_pylist():
+                records += work.run(rows.filter(pc.equal(rows.column(PART), part)).to_batches())
         yield from self._acted(records)
 
     def _acted(self, records: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
