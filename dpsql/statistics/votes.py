@@ -162,7 +162,7 @@ class BlockVotes(Fold):
     def __init__(self, width: int, blocks: int, rule: VoteRule) -> None:
         self._given = width, blocks, rule
         self.votes = np.zeros(width, dtype=np.int64)
-        self._arithmetic: int | None = None
+        self._arithmetic = 0
 
     def zero(self) -> BlockVotes:
         """Return no votes."""
@@ -198,18 +198,17 @@ class BlockVotes(Fold):
 
     def _agree(self, arithmetic: int) -> None:
         """Raise if blocks were fitted on processors that round differently: other rows could then change a vote."""
-        if self._arithmetic not in (None, arithmetic):
+        if 0 not in (self._arithmetic, arithmetic) and self._arithmetic != arithmetic:
             raise ValueError("workers with different processors or versions of NumPy cannot vote together")
-        self._arithmetic = arithmetic
+        self._arithmetic = self._arithmetic or arithmetic
 
     def state(self) -> pa.RecordBatch:
-        """Return the votes, and what they were computed with if there are any."""
-        return record({"votes": self.votes, "arithmetic": [] if self._arithmetic is None else [self._arithmetic]})
+        """Return the votes, and what they were computed with; 0 for nothing."""
+        return record({"votes": self.votes, "arithmetic": [self._arithmetic]})
 
     def absorb(self, state: pa.RecordBatch) -> None:
         """Add the votes of other blocks."""
-        for arithmetic in numbers(state, "arithmetic").tolist():
-            self._agree(arithmetic)
+        self._agree(int(numbers(state, "arithmetic")[0]))
         self.votes += numbers(state, "votes")
 
 
