@@ -14,7 +14,7 @@ from dpsql.mechanisms.choices import PrivateNames
 from dpsql.statistics import presence
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 from support.broken.planting import planted
-from support.twins import context, release
+from support.twins import context, release, spent
 
 LONG = {"target": "y", "features": "word", "row_id": "id", "vocabulary": "private", "delta": 1e-5}
 CALL = {**LONG, "epsilon": 5, "score": "total_count", "k": 4, "max_features_per_row": 3}
@@ -68,10 +68,9 @@ def test_names_and_counts_are_those_of_duckdb(asked: dict[str, Any]) -> None:
 def test_release() -> None:
     with context(frame(), engine=True) as made:
         found = made.dp_score_filter("t", **{**CALL, "epsilon": 50})
-        [charge] = [row for row in made.dp_ledger().to_pylist() if row["kind"] == "release"]
+        assert spent(made) == 50.0
     assert set(found.features) <= {"a", "A", "ä", "", "b", " b", "c", "d", "e"}
     assert len(found.features) == 4
-    assert charge["epsilon"] == 50.0
 
 
 def test_rows_without_names() -> None:
@@ -106,4 +105,4 @@ def test_too_many_names_are_charged(monkeypatch: pytest.MonkeyPatch, limit: dict
     with context(frame(), engine=True) as made:
         with pytest.raises(dpsql.InternalError, match="I001"):
             made.dp_score_filter("t", **CALL)
-        assert [row["epsilon"] for row in made.dp_ledger().to_pylist() if row["kind"] == "release"] == [5.0]
+        assert spent(made) == 5.0
