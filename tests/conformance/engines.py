@@ -18,7 +18,7 @@ from tables import SOURCES
 
 import dpsql
 from dpsql.contract.plan import Plan
-from dpsql.engines.driver import Attached
+from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
