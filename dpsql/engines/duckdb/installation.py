@@ -8,6 +8,7 @@ reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis``
 
 from __future__ import annotations
 
+import atexit
 import re
 import secrets
 import threading
@@ -361,6 +362,11 @@ def _comments(catalog: str) -> tuple[duckdb.Statement, ...]:
             if name in texts
         )
     )
+
+
+# DuckDB 2.0 complains on stderr of objects that outlive the interpreter.
+atexit.register(_macros.cache_clear)
+atexit.register(_comments.cache_clear)
 
 
 def _parsed(sql: str) -> tuple[duckdb.Statement, ...]:
