@@ -501,7 +501,7 @@ class Session(Calls):
             "lineage": plan.lineage,
             "also": plan.charged[1:],
             "traced": plan.traced,
-            "older": self._older(plan),
+            "older": None if plan.release is None else self._older(plan),
             **protection(plan),
         }
 
