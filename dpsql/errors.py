@@ -56,6 +56,8 @@ class LedgerError(DpsqlError):
 
 # The codes of a ledger that can be read and not be written.
 UNWRITABLE = ("DPSQL-L003", "DPSQL-L048")
+# Of a server that may answer in a while.
+PASSING = ("DPSQL-L006", "DPSQL-L044", "DPSQL-L046", "DPSQL-L047")
 
 
 class InternalError(DpsqlError):

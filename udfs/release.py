@@ -130,33 +130,41 @@ def target(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def collect(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, pass, row, key, rows of the block) → on the batch's first row its number, NULL on the others."""
+    """Bind (ticket, pass, row[, key[, rows of the block]]) → the batch's number on its first row, else NULL."""
 
-    def run(tickets: pa.Array, passes: pa.Array, rows: pa.Array, keys: pa.Array, sizes: pa.Array) -> pa.Array:
+    def run(tickets: pa.Array, passes: pa.Array, rows: pa.Array, *more: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
-        hashes, counts = _numbers(keys, np.uint64), _numbers(sizes, np.int64)
+        keys = _numbers(more[0], np.uint64) if more else None
+        sizes = _numbers(more[1], np.int64) if len(more) > 1 else None
 
         def add(running: RunningCall) -> int:
             if running.collecting is None or running.passed != passes[0].as_py() - 1:
                 raise InternalError(
                     "I004", "an internal function was given a part of another call. Use the dp_ functions."
                 )
-            running.collecting.add(running.call, batch, Batch(hashes, counts, running.key))
+            running.collecting.add(running.call, batch, Batch(keys, sizes, running.key))
             with running.lock:
                 running.batches += 1
                 running.touched = time.monotonic()
                 return running.batches
 
-        number = calls.guarded(one_ticket(tickets), add)
-        return pa.array([number] + [None] * (len(batch) - 1), type=pa.int64())
+        return _on_first_row(calls.guarded(one_ticket(tickets), add), len(batch))
 
     return run
 
 
-def _numbers(column: pa.Array, kind: type[Number]) -> NDArray[Number] | None:
-    """Return a column of integers; None for a column of NULL. With some NULLs, NumPy would return doubles."""
-    array = single_chunk(column)
-    return None if array.null_count == len(array) else array.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
+def _on_first_row(number: int, rows: int) -> pa.Array:
+    """Return a column that holds a number in its first row, and NULL in the others."""
+    values = np.zeros(rows, dtype=np.int64)
+    values[0] = number
+    valid = np.zeros(-(-rows // 8), dtype=np.uint8)
+    valid[0] = 1
+    return pa.Array.from_buffers(pa.int64(), rows, [pa.py_buffer(valid), pa.py_buffer(values)])
+
+
+def _numbers(column: pa.Array, kind: type[Number]) -> NDArray[Number]:
+    """Return a column of integers; 0 for NULL. With NULLs, NumPy would return doubles."""
+    return np.asarray(single_chunk(column).fill_null(0).to_numpy(zero_copy_only=False), dtype=kind)
 
 
 def complete(running: RunningCall, numbers: pa.Array) -> Collector:

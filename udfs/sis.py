@@ -1,8 +1,9 @@
-"""dp_sis: partial sums, the private centre, and the exact statistic."""
+"""dp_sis: the private centre and the products of long rows, and the exact statistic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -11,36 +12,10 @@ from dpsql.engines.duckdb.running import RunningCall
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions.sis import SisCall, draw_center
 from dpsql.kernels.columns import single_chunk, to_doubles
-from dpsql.statistics.xty import centre
+from dpsql.statistics.xty import CrossProducts, centre
+from dpsql.udfs.release import complete
 from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import integers, on_first_row, one_ticket
-
-
-def xty(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, centre, row) → the batch's partial sums on its first row, NULL on the others."""
-
-    def run(tickets: pa.Array, centers: pa.Array, rows: pa.Array) -> pa.Array:
-        batch = single_chunk(rows)
-        center = int(centers[0].as_py())
-        return on_first_row(
-            session.guarded(one_ticket(tickets), lambda running: running.call_as(SisCall).partial(batch, center)),
-            len(batch),
-        )
-
-    return run
-
-
-def target_sums(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, row) → the batch's sums of S + t and S - t on its first row."""
-
-    def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
-        batch = single_chunk(rows)
-        sums = session.guarded(
-            one_ticket(tickets), lambda running: running.call_as(SisCall).target_sums(batch), private=True
-        )
-        return on_first_row(sums, len(batch))
-
-    return run
+from dpsql.udfs.values import integers, one_ticket
 
 
 def center(session: Session) -> Callable[..., pa.Array]:
@@ -94,8 +69,15 @@ def exact(session: Session) -> Callable[..., pa.Array]:
     def run(tickets: pa.Array, statistics: pa.Array) -> pa.Array:
         out = []
         for ticket, row in zip(tickets, statistics, strict=True):
-            features = session.running(ticket.as_py(), private=False).call.features
-            sums = integers(row, len(features)).tolist()
+            running = session.running(ticket.as_py(), private=False)
+            features = running.call.features
+            if running.collecting is None:
+                sums = integers(row, len(features)).tolist()
+            else:
+                collector = session.guarded(ticket.as_py(), partial(complete, numbers=row))
+                if not isinstance(collector, CrossProducts):
+                    raise TypeError("the sums are of another function")
+                sums = collector.total().tolist()
             out.append([{"feature": name, "xty": value} for name, value in zip(features, sums, strict=True)])
         kind = pa.struct([("feature", pa.string()), ("xty", pa.decimal128(38, 0))])
         return pa.array(out, type=pa.list_(kind))
@@ -104,8 +86,6 @@ def exact(session: Session) -> Callable[..., pa.Array]:
 
 
 SPECS = (
-    UdfSpec("dpsql_xty", xty, "BIGINT[]"),
-    UdfSpec("dpsql_target_sums", target_sums, "BIGINT[]"),
     UdfSpec("dpsql_center", center, "BIGINT"),
     UdfSpec("dpsql_centred", centred, "BIGINT"),
     UdfSpec("dpsql_product", product, "BIGINT"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -51,16 +51,6 @@ def nested() -> ParameterError:
     )
 
 
-def add(parts: Iterable[Integers], count: int) -> Integers:
-    """Add integers of any size: int64 where the total is sure to fit, Python ints beyond."""
-    low, high = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=object)
-    for part in parts:
-        low += part & 0xFFFFFFFF
-        high += part >> 32
-    total = high * 2**32 + low
-    return total.astype(np.int64) if max(map(abs, total), default=0) < 2**63 else total
-
-
 def integers(row: pa.Array, count: int) -> Integers:
     """Return a HUGEINT list as integers: int64 where they fit, Python ints beyond; NULL, no rows at all, as zeros."""
     values = row.values
@@ -71,10 +61,3 @@ def integers(row: pa.Array, count: int) -> Integers:
     if (high == low >> 63).all() and low.min() > np.iinfo(np.int64).min:  # so that abs() fits too
         return low.copy()
     return np.array([int(value) for value in values.to_pylist()], dtype=object)
-
-
-def on_first_row(sums: Integers, rows: int) -> pa.Array:
-    """Return the sums of a batch as a list on its first row; empty lists on the others."""
-    offsets = np.full(rows + 1, len(sums), dtype=np.int32)
-    offsets[0] = 0
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sums))

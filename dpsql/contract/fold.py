@@ -44,6 +44,13 @@ class Batch:
         return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows])
 
 
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return the data of the rows of several batches of one pass, in their order: all have keys, or none has."""
+    keys = [batch.keys for batch in batches if batch.keys is not None]
+    sizes = [batch.sizes for batch in batches if batch.sizes is not None]
+    return Batch(np.concatenate(keys) if keys else None, np.concatenate(sizes) if sizes else None, batches[0].secret)
+
+
 class Collector(ABC):
     """A collector of rows, batch by batch and one thread at a time."""
 

@@ -139,7 +139,8 @@ class Permit:
 
     A call gets its permit at the gate. Passes over the rows may sample before the ledger's transaction, because a later
     pass needs their draws. Any failure from then on is charged for the whole measurement. All other draws are made
-    while the charge is written. So nothing is sampled without being charged.
+    while the charge is written. So nothing is sampled without being charged. Where draws leave the process before that
+    transaction, the ledger charges the whole measurement first (`hold`).
 
     Parameters
     ----------
@@ -149,13 +150,20 @@ class Permit:
 
     def __init__(self, measurement: Measurement) -> None:
         self._measurement = measurement
+        self._held: Event | None = None
         self._taken: Counter[tuple[Part, str]] = Counter()
         self._lock = threading.Lock()
 
     @property
     def event(self) -> Event:
         """The event that is charged."""
-        return self._measurement.event
+        return self._measurement.event if self._held is None else self._held
+
+    def hold(self) -> Event:
+        """Return the event of the whole measurement, which stays what is charged however the call ends."""
+        with self._lock:
+            self._held = self.event
+        return self._held
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -177,6 +185,8 @@ class Permit:
 
     def settle(self, measurement: Measurement) -> None:
         """Charge less: for some parts only, or for cheaper parts. The rest can no longer be sampled.
+
+        A held measurement was charged already, so that nothing becomes cheaper.
 
         Raises
         ------

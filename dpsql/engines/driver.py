@@ -7,7 +7,7 @@ budget are checked before a row is read, states are merged, and the charge and t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpsql import __version__
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
@@ -86,6 +86,10 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
         raise
 
     def work(running: RunningCall) -> Entry:
+        if plan.passes > 1:  # workers get what was drawn after an earlier pass
+            known = session.hold(running)
+            if known is not None:
+                return known
         for number in range(1, plan.passes):
             session.turn(ticket, number, partial(run.fold, number))
         return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, plan.passes)))
@@ -103,7 +107,7 @@ class _Run:
     parts: int
     key: bytes
     secret: bytes
-    seen: tuple[int, int] | None = None
+    seen: dict[int, int] | None = None
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
@@ -121,8 +125,10 @@ class _Run:
         self.attached.engine.check(task)
 
     def fold(self, number: int, running: RunningCall) -> Collector:
-        """Return the collector of a pass, with every row in it."""
+        """Return the collector of a pass, with every row in it; no row is read if it ignores them."""
         task = self.task(running, number)
+        if isinstance(task.zero, Ignoring):
+            return task.zero
         engine, source = self.attached.engine, self.attached.source(self.call.plan)
         verb = engine.fold_parts if self.parts else engine.fold
         collector = task.zero.zero()
@@ -130,31 +136,22 @@ class _Run:
         return collector
 
     def _merge(self, task: Task, collector: Collector, records: Iterable[pa.RecordBatch]) -> None:
-        """Merge all records of a pass; their numbers are as secret as rows."""
-        parts: set[int] = set()
-        rows = total = 0
+        """Merge all records of a pass. What is raised here is as secret as rows: `Session.guarded` hides it."""
+        seen: dict[int, int] = {}
         for batch in records:
             for record in batch.to_pylist():
-                _refuse_strange(record, task, parts)
-                rows += record["rows"]
-                total += record["sum"]
+                part, rows = record["part"], record["rows"]
+                if record["version"] != __version__ or record["pass"] != task.digest:
+                    raise ValueError("a worker returned the record of another call")
+                if self.parts and rows and part in seen:
+                    raise ValueError("the engine divided a part of the rows")
+                seen[part] = seen.get(part, 0) + rows
                 with pa.ipc.open_stream(record["state"]) as reader:
                     fold_of(collector).absorb(reader.read_next_batch())
-        seen = rows, total % 2**64
-        if self.seen is not None and self.seen != seen:
+        counted = {part: rows for part, rows in seen.items() if rows}
+        if self.seen is not None and self.seen != counted:
             raise ValueError("the source yields other rows at every reading")
-        self.seen = seen
-
-
-def _refuse_strange(record: Mapping[str, object], task: Task, parts: set[int]) -> None:
-    """Raise if a record is not of this pass, or if its part came before; `Session.guarded` hides the reason."""
-    if record["version"] != __version__ or record["pass"] != task.digest:
-        raise ValueError("a worker returned the record of another call")
-    part = record["part"]
-    if task.parts and record["rows"]:
-        if not isinstance(part, int) or part in parts:
-            raise ValueError("the engine divided a part of the rows")
-        parts.add(part)
+        self.seen = counted
 
 
 def _with_keys(session: Session, call: Call) -> Call:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
-from dpsql.engines.port import PART, Mapped, Work
+from dpsql.engines.port import PART, Mapped, Work, one_part_each
 from dpsql.errors import SourceError
 
 if TYPE_CHECKING:
@@ -86,7 +85,8 @@ class PolarsEngine:
         batches = (
             batch
             for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=True, engine="streaming")
-            for batch in _cut(_arrow(part))
+            for whole in _arrow(part).to_batches()
+            for batch in one_part_each(whole)
         )
         for _, part in groupby(batches, key=lambda batch: batch.column(PART)[0].as_py()):
             yield from work.run(part)
@@ -120,11 +120,3 @@ def _arrow(frame: polars.DataFrame) -> pa.Table:
     import polars
 
     return frame.to_arrow(compat_level=polars.CompatLevel.oldest())
-
-
-def _cut(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield sorted rows as batches of one part each."""
-    for batch in rows.combine_chunks().to_batches():
-        parts = batch.column(PART).to_numpy(zero_copy_only=False)
-        starts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
-        yield from (batch.slice(start, stop - start) for start, stop in pairwise(starts) if stop > start)

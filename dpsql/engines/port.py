@@ -40,9 +40,11 @@ passes into that statement.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # The column that `Work.split` adds: the part that a row belongs to.
 PART = "dpsql_part"
@@ -55,6 +57,9 @@ class Work(Protocol):
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one record for some of the rows; no record for no batches at all is as good as one of none."""
+
+    def part_of(self, rows: pa.Table) -> pa.Array:
+        """Return the part of every row; NULL for rows that belong to nobody, which count nowhere."""
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the integer column `PART`. Rows that belong to nobody are left out."""
@@ -153,3 +158,9 @@ class Engine(Protocol):
         added : pyarrow.Schema
             The added columns. Those of the source keep their types.
         """
+
+
+def one_part_each(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield sorted rows as batches of one part each."""
+    runs = pc.run_end_encode(rows.column(PART)).run_ends.to_pylist()
+    yield from (rows.slice(start, stop - start) for start, stop in pairwise([0, *runs]))

@@ -14,9 +14,12 @@ of a row follows from the hash that decides its block, so a block is never divid
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,18 +32,19 @@ from dpsql.contract.parameters import fold
 from dpsql.contract.plan import COLLECTED, Plan
 from dpsql.engines.port import PART
 from dpsql.errors import InternalError
-from dpsql.kernels.identity import contents_places, places, row_contents
 
 # Rows that are added at once, and rows that one statement reads where the engine does not cut them.
 _BATCH_ROWS = 1 << 16
 _STATEMENT_ROWS = 1 << 20
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+FAILED = "[DPSQL-I001] a worker of dpsql failed; its rows are not named here."
 RECORD = pa.schema(
     [
         ("version", pa.string()),
         ("pass", pa.binary()),
         ("part", pa.int64()),
         ("rows", pa.int64()),
-        ("sum", pa.int64()),
         ("state", pa.binary()),
     ]
 )
@@ -109,18 +113,18 @@ class Task:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the record of some rows: of one part, or of any rows if there are no parts."""
-        try:
-            collector, rows, total, part = self.zero.zero(), 0, 0, -1
-            for table in self._tables(batches):
-                if self.parts:
-                    part = int(table.column(PART)[0].as_py())
-                    total += int(self._hashes(table).sum(dtype=np.uint64))
-                    table = table.drop_columns([PART])
-                rows += table.num_rows
-                self._add(collector, table)
-            yield self._record(collector, rows, total, part)
-        except Exception:
-            raise RuntimeError("[DPSQL-I001] a worker of dpsql failed.") from None
+        yield _silenced(self._folded, batches)
+
+    def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        collector, rows, part = self.zero.zero(), 0, -1
+        most = sys.maxsize if self.parts else _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
+        for table in _tables(batches, most):
+            if self.parts:
+                [part] = table.column(PART).unique().to_pylist()
+                table = table.drop_columns([PART])
+            rows += table.num_rows
+            self._add(collector, table)
+        return self._record(collector, rows, part)
 
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
@@ -143,73 +147,58 @@ class Task:
             rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
             self.call.collect(collector, rows, Batch(secret=self.secret))
 
-    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Yield the rows as tables of a good size: all rows at once if they are of one part."""
-        most = _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
-        held: list[pa.RecordBatch] = []
-        count = 0
-        for batch in batches:
-            held.append(batch)
-            count += batch.num_rows
-            if count >= most and not self.parts:
-                yield _table(held)
-                held, count = [], 0
-        if count:
-            yield _table(held)
-
-    def _record(self, collector: Collector, rows: int, total: int, part: int) -> pa.RecordBatch:
+    def _record(self, collector: Collector, rows: int, part: int) -> pa.RecordBatch:
         state = fold_of(collector).state()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, state.schema) as writer:
             writer.write_batch(state)
-        signed = total % 2**64 - (2**64 if total % 2**64 >= 2**63 else 0)
-        values = [__version__, self.digest, part, rows, signed, sink.getvalue().to_pybytes()]
+        values = [__version__, self.digest, part, rows, sink.getvalue().to_pybytes()]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], type=field.type) for value, field in zip(values, RECORD, strict=True)], schema=RECORD
         )
 
-    # Parts.
+    def part_of(self, rows: pa.Table) -> pa.Array:
+        """Return the part of every row; NULL for rows of no unit, and for cells of no row."""
+        from dpsql.engines.duckdb.part import parts_of_rows
+
+        return _silenced(partial(parts_of_rows, self), _plain_table(rows))
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
-        try:
-            for batch in batches:
-                owner = _column(batch, self._owner)
-                needed = self.call.plan.layout.privacy_unit is not None or self.call.plan.layout.kind == "long"
-                if needed and owner.null_count:
-                    batch = batch.filter(owner.is_valid())
-                part = (self._hashes(batch) % np.uint64(self.parts)).astype(np.int64)
-                yield batch.append_column(PART, pa.array(part))
-        except Exception:
-            raise RuntimeError("[DPSQL-I001] a worker of dpsql failed.") from None
-
-    @property
-    def _owner(self) -> str:
-        """Name of the column that decides the part of a row."""
-        layout = self.call.plan.layout
-        return str(layout.privacy_unit if layout.privacy_unit is not None else layout.row_id)
-
-    def _hashes(self, rows: pa.RecordBatch | pa.Table) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        """Return the hash that decides the block and the part of every row."""
-        plan = self.call.plan
-        column = _column(rows, self._owner)
-        hashes = places(column, self.key)
-        if column.null_count:  # a row without an id is in the block of its contents
-            chosen = plan.row_columns
-            table = pa.table({name: _column(rows, source) for name, source in (chosen or {}).items()})
-            if chosen is None:
-                table = pa.table(rows)
-            struct = table.to_struct_array().combine_chunks()
-            parts = self.call.read_parts(struct, Batch())
-            contents = pa.concat_arrays([row_contents(part[0], part[1], self.key) for part in parts])
-            absent = column.is_null().to_numpy(zero_copy_only=False)
-            hashes[absent] = contents_places(contents, self.key)[absent]
-        return hashes % np.uint64(plan.block_by_block) if plan.block_by_block is not None else hashes
+        for table in _tables(batches, _STATEMENT_ROWS):
+            part = self.part_of(table)
+            rows = table.append_column(PART, part)
+            yield from (rows.filter(part.is_valid()) if part.null_count else rows).to_batches()
 
 
-def _table(batches: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(batches)
-    return table.cast(plain(table.schema))
+def _silenced(work: Callable[[Given], Result], given: Given) -> Result:
+    """Return what the work gives. What it raises is replaced, and not chained: it may contain a value.
+
+    Raises
+    ------
+    RuntimeError
+    """
+    with np.errstate(all="ignore"), suppress(Exception):  # NumPy's warnings would tell of values, too
+        return work(given)
+    raise RuntimeError(FAILED)
+
+
+def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
+    """Yield rows as tables of about so many rows."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= most:
+            yield _plain_table(pa.Table.from_batches(held))
+            held, count = [], 0
+    if count:
+        yield _plain_table(pa.Table.from_batches(held))
+
+
+def _plain_table(rows: pa.Table) -> pa.Table:
+    return rows.cast(plain(rows.schema))
 
 
 def plain(schema: pa.Schema) -> pa.Schema:

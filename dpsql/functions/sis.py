@@ -42,7 +42,6 @@ from dpsql.statistics.xty import (
     absent_values,
     cell_products,
     mean_from_sums,
-    target_sums,
     target_sums_sensitivity,
     utility_range,
 )
@@ -131,7 +130,8 @@ class SisPlan(SelectionPlan):
     @property
     def statistic(self) -> str:
         """Name of the statement that computes the statistic."""
-        return XTY if self.is_summed_in_sql and not self.by_rank else COLLECTED
+        is_long = self.layout.kind == "long"
+        return XTY if is_long and self.is_summed_in_sql and not self.by_rank else COLLECTED
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -315,16 +315,6 @@ class SisCall(BoundedCall):
     def turn(self, collector: TargetSums, progress: Progress) -> Collector:
         """Draw the private centre of the target."""
         return CrossProducts(self.maps, draw_center(self.plan, *collector.sums))
-
-    def target_sums(self, rows: pa.StructArray) -> NDArray[np.int64]:
-        """Return ``[sum(S + t), sum(S - t)]`` over a batch of rows, exactly."""
-        return target_sums(self.coded_target(rows))
-
-    def partial(self, rows: pa.StructArray, center: int = 0) -> NDArray[np.int64]:
-        """Return the cross products of a batch of rows, exactly; shape (d,), in units of ``S**2``."""
-        products = CrossProducts(self.maps, center)
-        self._add_products(products, rows)
-        return products.short_total()
 
     def _add_products(self, products: CrossProducts, rows: pa.StructArray) -> None:
         target = self.coded_target(rows)

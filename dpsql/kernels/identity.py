@@ -24,7 +24,7 @@ without a tag): equal in that form exactly when they are equal in this one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -92,47 +92,6 @@ def identity_bytes(array: pa.Array) -> pa.Array:
     distinct = array.dictionary_encode()
     encoded = [encode(value) for value in distinct.dictionary.to_pylist()]
     return pa.array(encoded, type=pa.binary()).take(distinct.indices)
-
-
-def places(array: pa.Array, key: bytes) -> NDArray[np.uint64]:
-    """Return 64 bits of a keyed hash of every identity, shape (rows,); of NULL, 0.
-
-    It is the upper half of the 128-bit hash by which DuckDB's statements sort the rows of units into blocks
-    (`dpsql.engines.duckdb.keys.place`): MD5 of the key and of the identity in DuckDB's form. Integers and booleans are
-    a number there, texts their UTF-8 bytes, and everything else the bytes of this module.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of a type that `has_identity`.
-    key : bytes
-        Secret.
-    """
-    distinct = array.dictionary_encode() if not pa.types.is_dictionary(array.type) else array
-    hashes = np.zeros(len(distinct.dictionary) + 1, dtype=np.uint64)  # the last is that of NULL
-    for position, digest in enumerate(_digests(distinct.dictionary, key)):
-        hashes[position] = digest
-    indices = distinct.indices.fill_null(len(hashes) - 1).to_numpy(zero_copy_only=False)
-    return np.asarray(hashes[indices], dtype=np.uint64)
-
-
-def contents_places(contents: pa.Array, key: bytes) -> NDArray[np.uint64]:
-    """Return 64 bits of a keyed hash of hashed contents (`row_contents`), shape (rows,), as `places` of an identity."""
-    return np.array([_upper_half(key + content) for content in contents.to_pylist()], dtype=np.uint64)
-
-
-def _upper_half(text: bytes) -> int:
-    return int.from_bytes(hashlib.md5(text, usedforsecurity=False).digest()[8:], "little")
-
-
-def _digests(values: pa.Array, key: bytes) -> Iterator[int]:
-    kind = values.type
-    if (pa.types.is_integer(kind) and kind != pa.uint64()) or pa.types.is_boolean(kind):
-        prefixes = [b"%d:0:" % value for value in values.cast(pa.int64()).to_pylist()]
-    else:
-        parts = values.cast(pa.string()).cast(pa.binary()) if _is_text(kind) else identity_bytes(values)
-        prefixes = [b"0:%d:%b" % (len(part), part) for part in parts.to_pylist()]
-    return (_upper_half(key + text) for text in prefixes)
 
 
 def row_contents(target: NDArray[np.float64], features: NDArray[np.float64], key: bytes) -> pa.Array:

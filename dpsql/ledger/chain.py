@@ -14,7 +14,9 @@ from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.composition import Composition
 
-NEW_COLUMNS = ("composition", "lineage")  # of version 2
+MISSING_COLUMNS = {"1": ("composition", "lineage", "hold"), "2": ("hold",)}  # what earlier versions do not have
+NEW_COLUMNS = MISSING_COLUMNS["1"]
+HELD = "held, charged before the first draw"
 CHAIN, DECLARED = "chain", "declared"
 Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
 
@@ -37,6 +39,7 @@ class Draft(TypedDict):
     result: str | None
     status: str
     lineage: str | None
+    hold: int | None
 
 
 class Row(Draft):
@@ -74,7 +77,7 @@ def canonical(value: object) -> str:
 def row_hash(previous: str, row: Row) -> str:
     """Return ``sha256(previous || canonical JSON of every column but the hash)``.
 
-    The columns that version 1 did not have are left out where they are NULL, so that its hashes stand.
+    The columns that earlier versions did not have are left out where they are NULL, so that their hashes stand.
     """
     fields = {
         name: value for name, value in row.items() if name != "hash" and (value is not None or name not in NEW_COLUMNS)
@@ -174,9 +177,10 @@ def verify(
     previous, count = genesis(ledger_id), 0
     seen = remembered is None or remembered == previous
     totals: dict[str, tuple[Spent, int | None]] = {}
+    holds: dict[int, Row] = {}
     lasts: dict[str, Last] = {}
     for row in rows:
-        problem = _problem(previous, count + 1, row, totals)
+        problem = _problem(previous, count + 1, row, totals) or _problem_of_hold(row, holds)
         if problem:
             return VerifyReport(False, count, previous, count + 1, problem)
         previous, count = row["hash"], count + 1
@@ -205,7 +209,7 @@ def _problem(previous: str, sequence: int, row: Row, totals: dict[str, tuple[Spe
         if row["kind"] == "protect":
             policy = sequence
         composition = _composition(row, spent)
-        if row["kind"] == "release":
+        if charges(row):
             spent = Spent(
                 _added(spent.epsilon, row["epsilon"]),
                 spent.delta + int(row["delta"]),
@@ -223,15 +227,39 @@ def _problem(previous: str, sequence: int, row: Row, totals: dict[str, tuple[Spe
     return None
 
 
+def _problem_of_hold(row: Row, holds: dict[int, Row]) -> str | None:
+    """Return what is wrong with what a row says about a hold, or None; updates `holds`, which are not completed."""
+    if row["status"] == HELD:
+        holds[row["sequence"]] = row
+    hold = row["hold"]
+    if hold is None or completes(row, holds.pop(hold, None)):
+        return None
+    return f"row {row['sequence']} completes entry {hold}, which is no hold of the same call, or is completed already"
+
+
 def _composition(row: Row, before: Spent) -> Composition | None:
     """Return the state that the accountant must have after a row; only the order of a new phase is taken from it."""
     if row["kind"] == "protect":
         text = row.get("composition")
         order = None if text is None else Composition.from_json(text).order
         return before.under(Budget.from_json(row["budget"] or ""), order).composition
-    if row["kind"] != "release" or before.composition is None:
+    if not charges(row) or before.composition is None:
         return before.composition
     return before.composition.plus(cost_of(json.loads(row["event"] or "")))
+
+
+def charges(row: Row) -> bool:
+    """Whether a row is a release that is charged by itself, and not by an earlier hold."""
+    return row["kind"] == "release" and row["hold"] is None
+
+
+def completes(row: Draft, held: Row | None) -> bool:
+    """Whether a row may complete a hold: both are the same call, at the same cost."""
+    return held is not None and held["status"] == HELD and _call_of(held) == _call_of(row)
+
+
+def _call_of(row: Draft) -> tuple[str | None, ...]:
+    return row["kind"], row["dataset"], row["name"], row["fingerprint"], row["event"]
 
 
 def _added(total: int | None, amount: str | None) -> int | None:

@@ -86,6 +86,12 @@ _meanings = {
         "did not answer within the connection timeout; nothing was released. Check the network, or raise "
         "connect_timeout in the URL.",
     ),
+    "in doubt": (
+        "L049",
+        "was lost while an entry was written, and does not say whether the entry stands; nothing was released. Look at "
+        "dpsql ledger once the server answers: what stands there is charged. Then ask again: a name that has its "
+        "result there costs nothing more.",
+    ),
     "read only": (
         "L048",
         "is on a server, or belongs to a user, that only reads; nothing was released. Give the URL of the primary "

@@ -1,7 +1,8 @@
 """The durable record of every release: budgets, charges with their results, and a hash chain over them.
 
-A charge and its result are one row in one transaction, on disk before the result is returned. SQLite by default,
-PostgreSQL by URL; the same code and the same table on both. SQLAlchemy loads on first use.
+A charge and its result are one row in one transaction, on disk before the result is returned. A call that must draw
+earlier is held: a row of its own charges it, and the row of its result refers to that. SQLite by default, PostgreSQL by
+URL; the same code and the same table on both. SQLAlchemy loads on first use.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
-from dpsql.ledger.chain import Draft, VerifyReport, canonical
+from dpsql.ledger.chain import HELD, Draft, VerifyReport, canonical
 from dpsql.ledger.opening import OpenLedger
 from dpsql.ledger.recording import (
     DECLARED,
     NO_RESULT,
+    NOTHING_RELEASED,
     PROTECTED,
     RELEASED,
     append_charges,
+    append_end,
     as_recorded,
     entry_row,
     fingerprint_of,
@@ -247,6 +250,7 @@ class Ledger(OpenLedger):
         also: Sequence[str] = (),
         traced: bool = False,
         older: str | None = None,
+        hold: int | None = None,
     ) -> Entry:
         """Charge a release, draw its noise and store both, in one durable transaction.
 
@@ -281,6 +285,9 @@ class Ledger(OpenLedger):
             As in `check`.
         older : str, optional
             As in `replay`.
+        hold : int, optional
+            Sequence of the entry by which `hold` has charged this very call: this entry refers to it, and charges
+            nothing.
 
         Returns
         -------
@@ -295,6 +302,7 @@ class Ledger(OpenLedger):
             The name holds another call's result, or an argument cannot be recorded; nothing was charged or drawn.
         InternalError
             I001: `draw` failed. The charge stands; an interrupt is raised again, also with the charge standing.
+            I035: the hold is of another call, or has ended; nothing was released.
         LedgerError
             The database failed; nothing is returned.
         """
@@ -305,21 +313,22 @@ class Ledger(OpenLedger):
         if remark:
             record["guarantee"] += f"; {remark}"
         record["lineage"] = json_text(lineage)
-        key = record["dataset"]
-
-        keys = [key, *(folded_dataset(other) for other in also)]
+        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
         def work(transaction: Transaction) -> tuple[Entry, BaseException | None]:
-            if name is not None:
-                stored = transaction.stored_release(key, name, record["fingerprint"], older)
-                if stored is not None:
-                    return stored, None
-            for one in keys:
-                state = transaction.state(one)
-                refuse_contradiction(one, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
-                refuse_overspend(one, state.budget, state.spent, cost, strict=strict)
+            stored = _stored(transaction, record, older)
+            if stored is not None:
+                if hold is not None:
+                    append_end(transaction, record, keys, hold, f"replay of entry {stored.sequence}")
+                return stored, None
+            if hold is None:
+                _refuse(transaction, keys, cost, neighbours, privacy_unit, strict=strict, traced=traced)
             result, failure = _drawn(event, draw)
-            done: Draft = {**record, "status": RELEASED if failure is None else NO_RESULT, "result": result}
+            done: Draft = {**record, "result": result}
+            if hold is not None:
+                outcome = RELEASED if failure is None else NOTHING_RELEASED
+                return append_end(transaction, done, keys, hold, outcome), failure
+            done["status"] = RELEASED if failure is None else NO_RESULT
             return append_charges(transaction, done, keys, cost), failure
 
         entry, failure = self._write(work)
@@ -332,6 +341,68 @@ class Ledger(OpenLedger):
                 "this says nothing about the data. Try again, and report it if it stays.",
             )
         raise failure
+
+    def hold(
+        self,
+        dataset: str,
+        *,
+        event: Permit | Event | Mapping[str, object],
+        function: str,
+        arguments: Mapping[str, object],
+        name: str | None = None,
+        strict: bool = False,
+        neighbours: str = "add_remove",
+        privacy_unit: str | None = None,
+        max_rows_per_unit: int | None = None,
+        row: str = "one row",
+        lineage: Mapping[str, object] | None = None,
+        also: Sequence[str] = (),
+        traced: bool = False,
+        older: str | None = None,
+    ) -> Entry:
+        """Charge a call in full before its first draw, because its draws leave this process before its release.
+
+        `charge` and `charge_failure` take the entry's sequence as `hold`, and charge nothing more. If neither is
+        called, as when the driver is killed, the charge stands, and the name of the release is free. What the call
+        turns out not to need is not given back.
+
+        Parameters
+        ----------
+        dataset, event, function, arguments, name, strict, neighbours, privacy_unit, max_rows_per_unit, row, lineage
+            As in `charge`, which must be given the same. A permit's whole measurement is charged.
+        also, traced, older
+            As in `charge`.
+
+        Returns
+        -------
+        entry : Entry
+            Only once the row is on disk. If it is `replayed`, the name's result is stored: nothing was charged, and
+            it is the answer.
+
+        Raises
+        ------
+        BudgetError
+            Nothing was charged.
+        ParameterError
+            As in `charge`.
+        LedgerError
+            The database failed. The call must not go on.
+        """
+        spent = event.hold() if isinstance(event, Permit) else event
+        record, cost = release_row(
+            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+        )
+        record["lineage"] = json_text(lineage)
+        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
+
+        def work(transaction: Transaction) -> Entry:
+            stored = _stored(transaction, record, older)
+            if stored is not None:
+                return stored
+            _refuse(transaction, keys, cost, neighbours, privacy_unit, strict=strict, traced=traced)
+            return append_charges(transaction, {**record, "status": HELD}, keys, cost)
+
+        return self._write(work)
 
     def charge_failure(
         self,
@@ -347,10 +418,12 @@ class Ledger(OpenLedger):
         row: str = "one row",
         lineage: Mapping[str, object] | None = None,
         also: Sequence[str] = (),
+        hold: int | None = None,
     ) -> int:
         """Charge a release that failed after the table was read; return its sequence.
 
-        It is recorded even beyond the budget: what was looked at stays charged.
+        It is recorded even beyond the budget: what was looked at stays charged. A call that was held is charged
+        already; the entry then says that it failed.
         """
         record, cost = release_row(
             dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
@@ -360,7 +433,9 @@ class Ledger(OpenLedger):
         keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
         def work(transaction: Transaction) -> int:
-            return append_charges(transaction, record | {"status": NO_RESULT}, keys, cost).sequence
+            if hold is None:
+                return append_charges(transaction, record, keys, cost).sequence
+            return append_end(transaction, record, keys, hold, NOTHING_RELEASED).sequence
 
         return self._write(work)
 
@@ -427,6 +502,30 @@ class Ledger(OpenLedger):
         """
         ledger_id = source.id
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
+
+
+def _stored(transaction: Transaction, record: Draft, older: str | None) -> Entry | None:
+    """Return the result that is stored under a call's name, if it has one."""
+    if record["name"] is None:
+        return None
+    return transaction.stored_release(record["dataset"], record["name"], record["fingerprint"], older)
+
+
+def _refuse(
+    transaction: Transaction,
+    keys: Sequence[str],
+    cost: Cost,
+    neighbours: str,
+    privacy_unit: str | None,
+    *,
+    strict: bool,
+    traced: bool,
+) -> None:
+    """Raise unless the budgets of all datasets allow a release."""
+    for key in keys:
+        state = transaction.state(key)
+        refuse_contradiction(key, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
+        refuse_overspend(key, state.budget, state.spent, cost, strict=strict)
 
 
 def _drawn(

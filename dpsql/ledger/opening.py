@@ -86,12 +86,22 @@ class OpenLedger:
         return self._opened().ledger_id
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
-        return self._run(self._opened().read, work)
+        result, self._seen = self._opened().read(self._inside(work))
+        return result
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
-        return self._run(self._opened().write, work)
+        from dpsql.ledger.transaction import Transaction
 
-    def _run(self, run: Callable[..., tuple[T, tuple[int, str]]], work: Callable[[Transaction], T]) -> T:
+        store = self._opened()
+
+        def stands(connection: Connection, result: tuple[T, tuple[int, str]]) -> bool:
+            return Transaction(store, connection, (0, "")).stands(result[1])
+
+        result, self._seen = store.write(self._inside(work), stands)
+        return result
+
+    def _inside(self, work: Callable[[Transaction], T]) -> Callable[[Connection], tuple[T, tuple[int, str]]]:
+        """Return `work` on a connection; it returns the chain's last row, too."""
         from dpsql.ledger.transaction import Transaction
 
         store, seen = self._opened(), self._seen  # read first: the snapshot is at least as recent
@@ -100,8 +110,7 @@ class OpenLedger:
             transaction = Transaction(store, connection, seen)
             return work(transaction), transaction.head
 
-        result, self._seen = run(inside)
-        return result
+        return inside
 
     def _opened(self) -> Store:
         if self._closed:

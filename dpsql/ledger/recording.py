@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction
 
 RELEASED = "released"
-NO_RESULT = "charged, no result"
+NOTHING_RELEASED = "no result"
+NO_RESULT = f"charged, {NOTHING_RELEASED}"
 PROTECTED = "protected"
 DECLARED = "declared"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
@@ -91,6 +92,14 @@ def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], co
     return entry
 
 
+def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], hold: int, outcome: str) -> Entry:
+    """Append the row that ends a hold, whose entries have charged every budget of the call."""
+    transaction.refuse_other_hold(hold, row, keys)
+    end: Draft = {**row, "status": f"{outcome}, charged in entry {hold}", "hold": hold}
+    end["epsilon"] = end["delta"] = end["rho"] = "0"
+    return transaction.append(end, transaction.state(end["dataset"]))
+
+
 def guarantee_text(
     cost: Cost, neighbours: str, privacy_unit: str | None, max_rows_per_unit: int | None, row: str
 ) -> str:
@@ -153,6 +162,7 @@ def entry_row(
         "result": None,
         "status": status,
         "lineage": None,
+        "hold": None,
     }
 
 

@@ -30,10 +30,10 @@ from sqlalchemy import (
     update,
 )
 
-from dpsql.ledger.chain import CHAIN, NEW_COLUMNS, Row, dataset_key, named
+from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, Row, dataset_key, named
 
-SCHEMA_VERSION = "2"
-UPGRADED_VERSION = "1"  # read as it is, and upgraded when it is opened for writing
+SCHEMA_VERSION = "3"
+UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
 
 metadata = MetaData()
 
@@ -70,9 +70,10 @@ entry = Table(
     Column("result", Text),  # JSON; NULL when charged without a result
     Column("status", Text, nullable=False),
     Column("hash", Text, nullable=False),
-    # New in version 2. The hash covers them where they are not NULL, so the hashes of older rows stand.
+    # New since version 1. The hash covers them where they are not NULL, so the hashes of older rows stand.
     Column("composition", Text),  # JSON of the accountant's state after this row; NULL where the totals say it
     Column("lineage", Text),  # JSON; what was read, and which budgets were charged for it
+    Column("hold", Integer),  # the entry that charged this release before its first draw; NULL where this one charges
 )
 COLUMNS = tuple(column.name for column in entry.columns)
 
@@ -86,6 +87,14 @@ Index(
     unique=True,
     sqlite_where=_has_result,
     postgresql_where=_has_result,
+)
+# The database itself refuses to complete a hold twice.
+holds_index = Index(
+    "dpsql_ledger_one_end_per_hold",
+    entry.c.hold,
+    unique=True,
+    sqlite_where=entry.c.hold.is_not(None),
+    postgresql_where=entry.c.hold.is_not(None),
 )
 # A replay declares nothing.
 _NO_DECLARATIONS = ("release", "replay")
@@ -179,6 +188,8 @@ class Statements:
         One row: the last row of the chain, the row `:seen`, the last row of `:dataset` and the row of its budget.
     named : Select
         One row: what is noted under `:key`, the row under `:name` of `:dataset`, and the hash of the row before it.
+    end_of_hold : Select
+        The number of the row that ends the hold `:hold`.
     lasts : Select
         `dpsql_ledger_last`.
     datasets : Select
@@ -188,7 +199,7 @@ class Statements:
     """
 
     def __init__(self, version: str) -> None:
-        self.has_lasts = version != UPGRADED_VERSION
+        self.has_lasts = version != "1"
         row, before, policy, before_policy, tail, seen = (
             _table(version, name) for name in ("row", "before", "policy", "before_policy", "tail", "seen")
         )
@@ -197,6 +208,7 @@ class Statements:
         one = select(*columns, before.c.hash).select_from(with_before)
         self.rows = select(*columns).order_by(row.c.sequence)
         self.one = one.where(row.c.sequence == bindparam("sequence"))
+        self.end_of_hold = select(row.c.sequence).where(row.c.hold == bindparam("hold"))
         self.declarations = one.where(row.c.kind.not_in(_NO_DECLARATIONS)).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
@@ -241,11 +253,12 @@ class Statements:
 
 
 def _table(version: str, name: str) -> FromClause:
-    """Return the table of rows under another name, with what version 1 does not have as NULL."""
-    if version == UPGRADED_VERSION:
-        columns = [null().label(column.name) if column.name in NEW_COLUMNS else column for column in entry.columns]
-        return select(*columns).subquery(name)
-    return entry.alias(name)
+    """Return the table of rows under another name, with what an earlier version does not have as NULL."""
+    missing = MISSING_COLUMNS.get(version)
+    if missing is None:
+        return entry.alias(name)
+    columns = [null().label(column.name) if column.name in missing else column for column in entry.columns]
+    return select(*columns).subquery(name)
 
 
 @cache

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 
-from dpsql.errors import UNWRITABLE, DpsqlError, LedgerError
+from dpsql.errors import PASSING, UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
 from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of
 from dpsql.ledger.file import LedgerFile, create, refuse_empty, settle
@@ -38,6 +38,8 @@ _postgresql_lock = (
     f"SELECT pg_advisory_xact_lock({_advisory_key}), CASE current_setting('synchronous_commit') "
     "WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
 )
+
+_PAUSE_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -109,45 +111,72 @@ class Store:
             return self._file.read(lambda: self._run(self._reader, work))
         return self._run(self._reader, work)
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T], stands: Callable[[Connection, T], bool] | None = None) -> T:
         """Run `work` as the ledger's only writer, and return once its rows are on disk.
+
+        Parameters
+        ----------
+        work : callable
+        stands : callable, optional
+            Whether the rows that `work` appended are there. It is asked when a commit fails: the connection may have
+            been lost after the server committed.
 
         Raises
         ------
         LedgerError
-            The database refused; nothing was recorded.
+            The database refused, and nothing was recorded; or L049: it is not known whether it was.
         """
         self.refuse_read_only()
-        return self._run(self._writer, work)
+        return self._run(self._writer, work, stands)
 
     def refuse_read_only(self) -> None:
         """Raise where nothing can be written."""
         if self.is_read_only:
             raise failure_of("forbidden", self.description)
 
-    def _run(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+    def _run(
+        self,
+        engine: Engine,
+        work: Callable[[Connection], T],
+        stands: Callable[[Connection, T], bool] | None = None,
+    ) -> T:
         if self.in_memory and self._pid != os.getpid():
             # The child's copy would grant the same budget a second time.
             raise LedgerError(
                 "L009", "a ledger in memory cannot be used after a fork. Give ledger= a file, which processes share."
             )
+        done: list[T] = []
         try:
             alone = self.lock if self.in_memory or engine is self._writer else contextlib.nullcontext()
             with alone, self._connect(engine) as connection:
                 with connection.begin():
                     if engine is self._writer:
                         self._refuse_moved(connection)  # before anything is charged
-                    result = work(connection)
+                    done.append(work(connection))
                 self._refuse_moved(connection)  # before anybody sees the result
-                return result
+                return done[0]
         except DBAPIError as error:
             failure = explain(error, self.description)
         except UnicodeDecodeError:  # SQLite quotes its damaged schema
             failure = failure_of("damaged", self.description)
         except PoolTimeout:
             failure = failure_of("locked", self.description)
+        if done and stands is not None and self._committed(lambda connection: stands(connection, done[0])):
+            return done[0]
         # Raised here so that no row and no undelivered result is the context of the error.
         raise failure
+
+    def _committed(self, stands: Callable[[Connection], bool]) -> bool:
+        """Whether a transaction whose commit failed stands; it is over once its lock is ours."""
+        deadline = time.monotonic() + LOCK_WAIT_SECONDS
+        while True:
+            try:
+                return self._run(self._writer, stands)
+            except LedgerError as error:
+                if error.code not in PASSING or time.monotonic() > deadline:
+                    break
+            time.sleep(_PAUSE_SECONDS)
+        raise failure_of("in doubt", self.description)
 
     def _refuse_moved(self, connection: Connection) -> None:
         if self._file is not None:
@@ -212,8 +241,8 @@ class Store:
         ledger_id, version = facts.get("ledger_id", ""), facts.get("schema_version", "")
         if not version or not _is_id(ledger_id):
             raise failure_of("damaged", self.description)
-        if version == schema.UPGRADED_VERSION:
-            version = self._upgrade(ledger_id)
+        if version in schema.UPGRADED_VERSIONS:
+            version = self._upgrade(ledger_id, version)
         elif version != schema.SCHEMA_VERSION:
             raise LedgerError(
                 "L007",
@@ -238,8 +267,8 @@ class Store:
                 raise failure_of(meaning, self.description) from None
         refuse_empty(path)
 
-    def _upgrade(self, ledger_id: str) -> str:
-        """Upgrade a ledger of version 1, or read it as it is where it may not be written; return its version."""
+    def _upgrade(self, ledger_id: str, version: str) -> str:
+        """Upgrade an earlier ledger, or read it as it is where it may not be written; return its version."""
         if not self.is_read_only:
             try:
                 self.write(lambda connection: upgrade(connection, ledger_id, self.description))
@@ -247,7 +276,7 @@ class Store:
                 if error.code not in UNWRITABLE:
                     raise
                 self.is_read_only = True
-        return schema.UPGRADED_VERSION if self.is_read_only else schema.SCHEMA_VERSION
+        return version if self.is_read_only else schema.SCHEMA_VERSION
 
     def _facts(self) -> dict[str, str]:
         return self.read(lambda connection: {row.key: row.value for row in connection.execute(schema.read_meta)})

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from dpsql.errors import LedgerError, ParameterError
+from dpsql.errors import InternalError, LedgerError, ParameterError
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import (
     CHAIN,
@@ -19,6 +19,7 @@ from dpsql.ledger.chain import (
     Row,
     VerifyReport,
     amount_text,
+    completes,
     damaged,
     dataset_key,
     followed,
@@ -172,6 +173,21 @@ class Transaction:
             result = json.loads(row["result"] or "")
             return Entry(row["sequence"], result, True, row["guarantee"], row["hash"], row["recorded_at"], lineage)
 
+    def refuse_other_hold(self, hold: int, draft: Draft, datasets: Sequence[str]) -> None:
+        """Raise unless an entry, and those that follow it for further datasets, hold this very call, not yet ended."""
+        rows = [self._at(hold + offset) for offset in range(len(datasets))]
+        if not completes(draft, rows[0]) or [row and row["dataset"] for row in rows] != list(datasets):
+            raise InternalError("I035", f"entry {hold} does not hold this call. Nothing was released. Report it.")
+        if self._connection.execute(self._statements.end_of_hold, {"hold": hold}).first() is not None:
+            raise InternalError("I035", f"the hold in entry {hold} has ended. Nothing was released. Report it.")
+
+    def stands(self, head: tuple[int, str]) -> bool:
+        """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
+        if not head[0]:
+            return True
+        row = self._at(head[0])
+        return row is not None and row["hash"] == head[1]
+
     def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
         """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
         if isinstance(key, int):
@@ -260,6 +276,7 @@ class Transaction:
             return False
         while batch := list(islice(rows, 500)):
             self._connection.execute(self._schema.append, batch)
+            self._tail = (batch[-1]["sequence"], batch[-1]["hash"])
         return True
 
     def _rows(self) -> Generator[Row]:

@@ -1,29 +1,40 @@
-"""Upgrade a ledger of version 1 to the present version, in one transaction."""
+"""Upgrade a ledger of an earlier version to the present one, in one transaction."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, text
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from dpsql.ledger import schema
-from dpsql.ledger.chain import NEW_COLUMNS, Last, followed, note
+from dpsql.ledger.chain import MISSING_COLUMNS, Last, followed, note
 
 
 def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
-    """Add what version 1 does not have; its rows keep their hashes. The caller is the only writer.
+    """Add what an earlier version does not have; its rows keep their hashes. The caller is the only writer.
 
     Raises
     ------
     LedgerError
         L030: a row is not what was written. Nothing is changed.
     """
-    if connection.execute(schema.read_version).scalar() != schema.UPGRADED_VERSION:
+    version = connection.execute(schema.read_version).scalar_one()
+    if version not in schema.UPGRADED_VERSIONS:
         return  # another process was first while this one waited for the lock
     lasts: dict[str, Last] = {}
-    for row in followed(place, ledger_id, schema.stream(connection, schema.UPGRADED_VERSION)):
-        note(lasts, row)
-    for column in NEW_COLUMNS:
-        connection.execute(text(f"ALTER TABLE dpsql_ledger ADD COLUMN {column} TEXT"))
+    if version == "1":
+        for row in followed(place, ledger_id, schema.stream(connection, version)):
+            note(lasts, row)
+    for name in MISSING_COLUMNS[version]:
+        column = CreateColumn(schema.entry.c[name]).compile(dialect=connection.dialect)
+        connection.execute(text(f"ALTER TABLE dpsql_ledger ADD COLUMN {column}"))
+    if version == "1":
+        _note_lasts(connection, lasts)
+    connection.execute(CreateIndex(schema.holds_index))
+    connection.execute(schema.set_version)
+
+
+def _note_lasts(connection: Connection, lasts: dict[str, Last]) -> None:
+    """Make the second place for the end of the chain."""
     connection.execute(CreateTable(schema.last))
     connection.execute(CreateIndex(schema.declarations_index))
     if lasts:
@@ -33,4 +44,3 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         )
     for statement in schema.note_triggers[connection.dialect.name]:
         connection.exec_driver_sql(statement)
-    connection.execute(schema.set_version)

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_fleet_worker import APPROXIMATE, GAUSSIAN, PURE
 
 from dpsql.errors import BudgetError, LedgerError
+from dpsql.ledger.chain import HELD
 from dpsql.ledger.ledger import Budget, Ledger
 
 CALL: dict[str, Any] = {
@@ -23,12 +26,12 @@ CALL: dict[str, Any] = {
 }
 
 
-def start_worker(location: str, count: int) -> subprocess.Popen[str]:
+def start_worker(location: str, *arguments: int, script: str = "ledger_worker.py") -> subprocess.Popen[str]:
     import dpsql
 
     root = str(Path(dpsql.__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(Path(__file__).with_name("ledger_worker.py")), location, str(count)]
+    command = [sys.executable, str(Path(__file__).with_name(script)), location, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
 
 
@@ -181,4 +184,46 @@ def test_a_ledger_in_memory_does_not_grant_its_budget_twice_after_a_fork() -> No
 
     assert in_child(work) == 0
     ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.close()
+
+
+BUDGETS = {
+    "patients": Budget.of(epsilon=0.5),
+    "visits": Budget.of(rho=0.02),
+    "trials": Budget.of(epsilon=1, delta=1.5e-7),
+    "cohorts": Budget.of(epsilon=1, delta=1e-6, accountant="rdp"),
+}
+
+
+# What each was asked for until nothing more of it fits.
+LAST_CALLS = {"patients": PURE, "visits": GAUSSIAN, "trials": APPROXIMATE, "cohorts": GAUSSIAN}
+
+
+def test_a_fleet_of_drivers_spends_what_the_budgets_allow_and_no_more(durable_location: str) -> None:
+    ledger = Ledger.open(durable_location)
+    for dataset, budget in BUDGETS.items():
+        ledger.protect(dataset, budget)
+    workers = [start_worker(durable_location, each, 4, 40, script="ledger_fleet_worker.py") for each in range(4)]
+    lines = [line for worker in workers for line in worker.communicate(timeout=300)[0].splitlines()]
+    assert [worker.returncode for worker in workers] == [0] * 4
+    assert len(lines) == 4 * 4 * 40
+    report = ledger.verify()
+    assert report.ok, report
+    rows = {row.sequence: row for row in ledger.entries()}
+    acknowledged = [line.split() for line in lines if line != "refused"]
+    assert all(rows[int(sequence)].hash == digest for sequence, digest, _ in acknowledged)
+    ends = [row for row in rows.values() if "charged in entry" in row.status]
+    holds = [row for row in rows.values() if row.status == HELD]
+    assert ends
+    assert all(row.status.startswith("released") for row in ends)
+    charged = Counter(row.dataset for row in rows.values() if row.kind == "release" and row not in ends)
+    assert charged == Counter(name for *_, datasets in acknowledged for name in datasets.split(","))
+    assert len(holds) < sum(charged.values())
+    found = {row.dataset: row for row in ledger.budgets()}
+    assert {dataset: row.releases for dataset, row in found.items()} == charged
+    for dataset, budget in BUDGETS.items():
+        spent = ledger._read(lambda transaction, of=dataset: transaction.state(of)).spent
+        assert all(0 < (spent.charged(name) or 0) <= limit for name, limit in budget.limits.items() if limit)
+        with pytest.raises(BudgetError):  # and what is left is less than one more call
+            ledger.charge(dataset, draw=lambda: 1, **CALL | {"event": LAST_CALLS[dataset]})
     ledger.close()

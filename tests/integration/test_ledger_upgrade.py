@@ -1,4 +1,4 @@
-"""Ledgers that version 1 wrote: read, upgraded, and safe from a crash meanwhile."""
+"""Ledgers that earlier versions wrote: read, upgraded, and safe from a crash meanwhile."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
-from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, insert
+from sqlalchemy import Column, Connection, Engine, MetaData, Table, create_engine, event, insert, inspect, text
+from sqlalchemy.schema import DropIndex
 
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.ledger.budget import Spent
 from dpsql.ledger.chain import NEW_COLUMNS, row_hash
+from dpsql.ledger.copies import restore
 from dpsql.ledger.ledger import Budget, Ledger
-from dpsql.ledger.schema import entry, meta
+from dpsql.ledger.schema import entry, holds_index, meta
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = ("protected", "varied")
@@ -84,7 +86,7 @@ def version(ledger: Ledger) -> str:
 def test_an_upgraded_ledger_keeps_its_rows_and_goes_on(place: Callable[[str], str], name: str) -> None:
     old = rows_of(FIXTURES / f"version_1_{name}.sqlite")
     ledger = Ledger.open(place(name))
-    assert version(ledger) == "2"
+    assert version(ledger) == "3"
     assert [(row.sequence, row.hash) for row in ledger.entries()] == [(row["sequence"], row["hash"]) for row in old]
     assert ledger.verify(old[2]["hash"]).ok
     ledger.charge("patients", draw=lambda: 1, **CALL)
@@ -252,3 +254,79 @@ def test_the_accountant_s_state_is_carried_past_rows_that_charge_nothing(ledger:
     ledger.protect("patients", Budget.of(epsilon=9, delta=1e-6, accountant="rdp"), replace=True)
     assert spent() == after
     assert ledger.verify().ok
+
+
+def as_version_2(location: str) -> None:
+    """Make a ledger as version 2 had it; where nothing was held its rows are the same."""
+    ledger = Ledger.open(location)
+
+    def work(connection: Connection) -> None:
+        connection.execute(DropIndex(holds_index))
+        connection.execute(text("ALTER TABLE dpsql_ledger DROP COLUMN hold"))
+        connection.execute(text("UPDATE dpsql_ledger_meta SET value = '2' WHERE key = 'schema_version'"))
+
+    ledger._opened().write(work)
+    ledger.close()
+
+
+def described(ledger: Ledger) -> list[str]:
+    """Return the table's columns and indexes, as the database describes them."""
+
+    def work(connection: Connection) -> list[str]:
+        found = inspect(connection)
+        indexes = [
+            f"{each['name']} {each['column_names']} {each['unique']} {[*map(str, each['dialect_options'].values())]}"
+            for each in found.get_indexes("dpsql_ledger")
+        ]
+        columns = [f"{each['name']} {each['type']} {each['nullable']}" for each in found.get_columns("dpsql_ledger")]
+        return columns + sorted(indexes)
+
+    return ledger._opened().read(work)
+
+
+def test_a_ledger_of_version_2_is_upgraded(durable_location: str) -> None:
+    first = Ledger.open(durable_location)
+    first.protect("patients", Budget.of(epsilon=1, delta=1e-6, accountant="rdp"))
+    entry = first.charge("patients", draw=lambda: 1, name="weekly", lineage={"views": ""}, **CALL)
+    new = described(first)
+    first.close()
+    as_version_2(durable_location)
+    old = Ledger.open(durable_location, read_only=True)
+    assert old.verify(entry.hash).ok
+    assert [row.releases for row in old.budgets()] == [1]
+    assert version(old) == "2"
+    old.close()
+    ledger = Ledger.open(durable_location)
+    assert (version(ledger), described(ledger)) == ("3", new)
+    held = ledger.hold("patients", **CALL)
+    ledger.charge("patients", draw=lambda: 2, hold=held.sequence, **CALL)
+    assert ledger.verify(entry.hash).entries == 4
+    ledger.close()
+
+
+def test_a_backup_of_version_2_is_restored(tmp_path: Path) -> None:
+    place = str(tmp_path / "old")
+    first = Ledger.open(place)
+    entry = first.charge("patients", draw=lambda: 1, **CALL)
+    first.close()
+    as_version_2(place)
+    assert restore(place, str(tmp_path / "new")) == (1, None)
+    ledger = Ledger.open(tmp_path / "new")
+    held = ledger.hold("patients", **CALL)
+    ledger.charge_failure("patients", hold=held.sequence, **CALL)
+    assert ledger.verify(entry.hash).entries == 3
+    ledger.close()
+
+
+def test_a_process_of_version_2_that_still_runs_charges_nothing_beside_a_hold(durable_location: str) -> None:
+    ledger, old = Ledger.open(durable_location), Ledger.open(durable_location)
+    old._opened().version = "2"  # it reads the columns that it knows
+    held = ledger.hold("patients", **CALL)
+    assert old.verify().entries == 1
+    assert old.charge("patients", draw=lambda: 1, **CALL).sequence == 2
+    ledger.charge("patients", draw=lambda: 2, hold=held.sequence, **CALL)
+    with pytest.raises(LedgerError, match=r"DPSQL-L030.*entry 3"):
+        old.charge("patients", draw=lambda: 3, **CALL)
+    assert ledger.verify().entries == 3
+    ledger.close()
+    old.close()

@@ -75,16 +75,6 @@ def test_batches_add_up(con: Any, utilities: list[list[int]], monkeypatch: pytes
     assert utilities == [[abs(value) for value in exact(con, "t", target="y", features=["a", "b"], lower=0, upper=1)]]
 
 
-def test_sums_beyond_64_bits_stay_exact() -> None:
-    part = np.array([2**62 + 5, -(2**62) - 3, 7, -(2**63)])
-    total = values.add([part] * 5, 4)
-    assert [int(value) for value in total] == [5 * int(value) for value in part]
-    small = values.add([np.array([1, -2])] * 3, 2)
-    assert small.dtype == np.int64
-    assert small.tolist() == [3, -6]
-    assert values.add([], 2).tolist() == [0, 0]
-
-
 def test_huge_sums_from_sql_stay_exact() -> None:
     con = duckdb.connect()
     seen: list[Any] = []

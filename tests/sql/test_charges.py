@@ -15,7 +15,7 @@ import dpsql
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import sis as sis_selector
 from dpsql.functions.sis import SisCall
-from dpsql.udfs import release, sis
+from dpsql.udfs import release
 
 ARGUMENTS = "target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1"
 CALL = f"dp_sis('t', {ARGUMENTS})"
@@ -218,7 +218,7 @@ def test_a_failed_draw_is_charged_without_a_result(
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr(sis if name == "draw_center" else sis_selector, name, fail)
+    monkeypatch.setattr(sis_selector, name, fail)
     if form == "table":
         statement = f"SELECT * FROM dp_sis('t', {ARGUMENTS}{more})"
     else:
@@ -232,7 +232,7 @@ def test_a_failed_draw_is_charged_without_a_result(
     assert charges(con) == 2
 
 
-@pytest.mark.parametrize("part", ["partial", "target_sums", "coded_target"])
+@pytest.mark.parametrize("part", ["CrossProducts.add_columns", "target_sums", "SisCall.coded_target"])
 def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     con.execute("CREATE TABLE many AS SELECT a, b, y FROM t, range(500)")
     con.execute("CREATE TABLE long AS SELECT rowid AS d, 'a' AS token, y FROM many")
@@ -240,8 +240,10 @@ def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr("dpsql.functions.sis.SisCall." + part, fail)
-    source = "'long', features := 'token', row_id := 'd', names := ['a']" if part == "coded_target" else "'many'"
+    monkeypatch.setattr(f"dpsql.{'functions.sis' if 'Sis' in part else 'statistics.xty'}.{part}", fail)
+    source = (
+        "'long', features := 'token', row_id := 'd', names := ['a']" if part == "SisCall.coded_target" else "'many'"
+    )
     for center in ("public", "target"):
         if part == "target_sums" and center == "public":
             continue
@@ -256,7 +258,7 @@ def test_a_failing_exact_statistic_charges_nothing(con: Any, monkeypatch: pytest
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
-    monkeypatch.setattr("dpsql.functions.sis.SisCall.partial", fail)
+    monkeypatch.setattr("dpsql.statistics.xty.CrossProducts.add_columns", fail)
     with pytest.raises(duckdb.Error, match="DPSQL-I001") as failure:
         con.execute("SELECT * FROM exact_xty('t', target := 'y', lower := 0, upper := 1)").fetchall()
     assert "31337" not in str(failure.value)
@@ -284,7 +286,7 @@ def test_a_correlated_subquery_never_sums_a_row_twice(
         return list(features[: plan.k])
 
     monkeypatch.setattr(sis_selector, "draw_selection", draw)
-    monkeypatch.setattr(sis, "draw_center", lambda *_: 0)
+    monkeypatch.setattr(sis_selector, "draw_center", lambda *_: 0)
     con.execute("CREATE TABLE big AS SELECT a, b, y FROM t, range(60)")
     b = "target := 'y', features := ['a', 'b'], lower := 0, upper := 1"
     expected = [abs(row[1]) for row in con.execute(f"FROM exact_xty('big', {b})").fetchall()]
@@ -324,7 +326,7 @@ def test_an_interrupted_kernel_is_charged(con: Any, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpsql.functions.sis.SisCall.partial", fail)
+    monkeypatch.setattr("dpsql.statistics.xty.CrossProducts.add_columns", fail)
     with pytest.raises((duckdb.Error, KeyboardInterrupt)):
         con.execute(f"SELECT * FROM {CALL}").fetchall()
     assert charges(con) == 1
@@ -470,7 +472,6 @@ def test_functions_behind_the_macros_refuse_what_is_not_theirs(con: Any) -> None
     for call in (
         f"dpsql_release_ranked({exact_ticket}, [1::HUGEINT])",
         f"dpsql_center({exact_ticket}, [1::HUGEINT, 2::HUGEINT])",
-        f"dpsql_target_sums({exact_ticket}, {{'y': true, 'a': 1.0}})",
         f"dpsql_exact_xty({released}, [1::HUGEINT, 2::HUGEINT])",
         f"dpsql_center({released}, [1::HUGEINT, 2::HUGEINT])",
         "dpsql_release_ranked('made up', [1::HUGEINT])",
@@ -490,11 +491,11 @@ def test_a_batch_of_two_calls_is_refused(con: Any) -> None:
     plan = session.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
     call = SisCall.resolve(plan, rows.type, {})
     one, two = (session.open_call(call, "dp_sis") for _ in range(2))
-    for bind, more in ((sis.xty, (pa.array([0, 0]),)), (sis.target_sums, ()), (release.target, ())):
-        assert len(bind(session)(pa.array([one, one]), *more, rows)) == 2  # type: ignore[operator]
+    for bind, more in ((release.collect, (pa.array([1, 1]),)), (release.target, ())):
+        assert len(bind(session)(pa.array([one, one]), *more, rows)) == 2
         for tickets in ([one, two], [one, None], [None, one]):
             with pytest.raises(dpsql.DpsqlError, match=r"P019|I002"):
-                bind(session)(pa.array(tickets), *more, rows)  # type: ignore[operator]
+                bind(session)(pa.array(tickets), *more, rows)
 
 
 def test_two_threads_that_fail_charge_once(con: Any) -> None:

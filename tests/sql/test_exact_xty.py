@@ -387,7 +387,7 @@ def test_macros_of_the_same_names_do_not_stand_in(con: Any) -> None:
             "hash",
             "list",
             "dpsql_gate",
-            "dpsql_xty",
+            "dpsql_collect",
             "dpsql_exact",
             "dpsql_sampling_key",
             "exact_fixed_point",

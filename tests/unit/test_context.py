@@ -247,6 +247,8 @@ release : optional
     Name of this release. The same call with the same name returns the stored result and costs nothing.
 condition : optional
     {CONDITION}
+engine : default DuckDB itself
+    Name of the attached engine that holds the source, see `dpsql.attach_engine`.
 
 Returns
 -------

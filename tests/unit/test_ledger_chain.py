@@ -10,7 +10,12 @@ from dpsql.ledger.chain import Last, canonical, genesis, note, row_hash
 from dpsql.ledger.ledger import Budget, Ledger
 from dpsql.ledger.schema import COLUMNS, add_last
 
-_other = {"sequence": "7", "releases": "17", "budget_sequence": "17"}  # the integer columns; text elsewhere
+_other = {
+    "sequence": "7",
+    "releases": "17",
+    "budget_sequence": "17",
+    "hold": "7",
+}  # the integer columns; text elsewhere
 
 
 def filled(ledger: Ledger) -> Ledger:

@@ -257,6 +257,11 @@ ENTRIES = (
         "The ledger's server, or the user there, only reads.",
         "Give the URL of the primary server, or a user without default_transaction_read_only.",
     ),
+    Code(
+        "L049",
+        "The ledger's server was lost while an entry was written, and does not say whether it stands.",
+        "Look at `dpsql ledger` once the server answers, and ask again: a name that has its result costs nothing more.",
+    ),
     # What failed inside.
     Code(
         "I001",
@@ -279,4 +284,5 @@ ENTRIES = (
     Code("I032", "A value that the method needs is missing.", "Report it."),
     Code("I033", "More rows were counted than `n_max` allows.", "Report it."),
     Code("I034", "Noise was asked for that is not charged, or was drawn already.", "Report it."),
+    Code("I035", "An entry of the ledger does not hold the call that is to be released.", "Report it."),
 )

@@ -2,6 +2,8 @@
 
 DuckDB calls a function from as many threads as it likes, so this is the one place where the collecting of rows knows
 of threads. Where a fold is large its copies are limited, and a thread waits for one.
+
+DuckDB hands over 2,048 rows at a time. A fold gets them when there are enough to be worth its while.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Batch, Collector
+from dpsql.contract.fold import Batch, Collector, joined
 from dpsql.kernels.staging import StagedColumns
 
 Doubles: TypeAlias = NDArray[np.float64]
 # Bytes that all copies of a fold may take together, beside the first.
 _COPIES = 1 << 28
+# Bytes of rows that a fold gets at once.
+_ENOUGH = 1 << 21
 
 
 @runtime_checkable
@@ -30,6 +34,31 @@ class Learning(Protocol):
 
     def learn(self, names: Sequence[bytes], key: bytes) -> None:
         """Take note of the names; the key of the call decides which of a row count."""
+
+
+class _Lane:
+    """A collector, and the rows that wait for it."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+        self._rows: list[pa.StructArray] = []
+        self._batches: list[Batch] = []
+        self._bytes = 0
+
+    def add(self, call: Call, rows: pa.StructArray, batch: Batch) -> None:
+        """Take in a batch of rows."""
+        self._rows.append(rows)
+        self._batches.append(batch)
+        self._bytes += rows.nbytes
+        if self._bytes >= _ENOUGH:
+            self.flush(call)
+
+    def flush(self, call: Call) -> None:
+        """Hand the waiting rows to the collector."""
+        rows, batches = self._rows, self._batches
+        self._rows, self._batches, self._bytes = [], [], 0
+        if rows:
+            call.collect(self.collector, pa.concat_arrays(rows), joined(batches))
 
 
 class Collecting:
@@ -42,62 +71,67 @@ class Collecting:
     """
 
     def __init__(self, collector: Collector) -> None:
-        self._first = collector
-        self._idle = [collector]
+        self._first = _Lane(collector)
+        self._idle = [self._first]
         self._made = 1
         self._most = 1 + _COPIES // collector.size if collector.size else None
         self._free = threading.Condition()
         self._blocks = _Blocks()
+        self._call: Call | None = None
 
     @property
     def first(self) -> Collector:
         """The collector that all others merge into."""
-        return self._first
+        return self._first.collector
 
     def add(self, call: Call, rows: pa.StructArray, batch: Batch) -> None:
         """Take in a batch of rows of a call; several threads may."""
-        if not self._first.whole_blocks:
-            with self._borrowed() as collector:
-                call.collect(collector, rows, batch)
+        self._call = call
+        if not self.first.whole_blocks:
+            with self._borrowed() as lane:
+                lane.add(call, rows, batch)
             return
         for target, features, part in call.read_parts(rows, batch):
             for whole in self._blocks.add(target, features, part):
-                with self._borrowed() as collector:
-                    collector.add(*whole)
+                with self._borrowed() as lane:
+                    lane.collector.add(*whole)
 
     @contextmanager
-    def _borrowed(self) -> Iterator[Collector]:
+    def _borrowed(self) -> Iterator[_Lane]:
         with self._free:
             while not self._idle and self._made == self._most:
                 self._free.wait()
-            collector = self._idle.pop() if self._idle else None
-            self._made += collector is None
-        if collector is None:
-            collector = self._first.zero()
+            lane = self._idle.pop() if self._idle else None
+            self._made += lane is None
+        if lane is None:
+            lane = _Lane(self.first.zero())
         try:
-            yield collector
+            yield lane
         finally:
             with self._free:
-                self._idle.append(collector)
+                self._idle.append(lane)
                 self._free.notify()
 
     def learn(self, names: list[bytes], key: bytes) -> None:
         """Tell the collector every name in the rows, before they come."""
         with self._free:  # DuckDB evaluates a function again where it likes
-            if not isinstance(self._first, Learning):
+            if not isinstance(self.first, Learning):
                 raise TypeError("this collector takes no names")
-            self._first.learn(names, key)
+            self.first.learn(names, key)
 
     def whole(self) -> Collector:
         """Return the collector with every row in it; no more rows may come."""
         with self._free:
             self._blocks.check_empty()
-            for other in self._idle:
-                if other is not self._first:
-                    self._first.merge(other)
+            for lane in self._idle:
+                if self._call is not None:
+                    lane.flush(self._call)
+            for lane in self._idle:
+                if lane is not self._first:
+                    self.first.merge(lane.collector)
             self._idle = [self._first]
             self._made = 1
-            return self._first
+            return self.first
 
 
 class _Blocks:

@@ -487,8 +487,7 @@ class GroupedSteps:
 
     def _collected(self, number: int, fields: dict[str, str], rows: str, ticket: str) -> Iterator[str]:
         """Return the step that hands rows to the collector of a pass, and returns the numbers of its batches."""
-        row, none = struct(fields), ("NULL::UBIGINT", "NULL::BIGINT")
-        collect = call("dpsql_collect", ticket, str(number), row, *none)
+        collect = call("dpsql_collect", ticket, str(number), struct(fields))
         yield self.frame.step(
             f"parts{number}", f"SELECT s FROM (SELECT {collect} AS s FROM {rows}) WHERE s IS NOT NULL"
         )

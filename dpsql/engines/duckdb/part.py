@@ -20,7 +20,8 @@ from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.running import Calls, Result, RunningCall
-from dpsql.engines.duckdb.statements import part_sql, types_sql
+from dpsql.engines.duckdb.statements import part_sql, split_sql, types_sql
+from dpsql.kernels.columns import single_chunk
 
 if TYPE_CHECKING:
     from dpsql.engines.task import Task
@@ -37,9 +38,8 @@ class _Part(Calls):
 
     def __init__(self, task: Task) -> None:
         self.sampling_key = task.key
-        self._running = RunningCall(task.call, task.function, 1, Collecting(task.zero.zero()))
+        self._running = RunningCall(task.call, task.function, 1, Collecting(task.zero.zero()), key=task.secret)
         self._running.passed = task.number - 1
-        self._running.key = task.secret
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
         """Return the call."""
@@ -81,20 +81,15 @@ class _Worker:
 
         return call_without if spec.nullary else call
 
-    def fold(self, task: Task, rows: pa.Table) -> Collector:
-        """Return the collector of a task with some rows in it."""
-        from dpsql.udfs.release import complete
-
-        part = self.part = _Part(task)
+    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.ChunkedArray:
+        """Return the one column that a statement of a part over some rows yields."""
+        self.part = part
         self.connection.register(ROWS, rows)
         try:
-            plan = replace(task.call.plan, source=ROWS, placement=None)
-            found = self.connection.sql(part_sql(plan, task.function, task.number)).to_arrow_table()
+            return self.connection.sql(statement).to_arrow_table().column(0)
         finally:
             self.connection.unregister(ROWS)
             self.part = None
-        collector: Collector = complete(part.running(_TICKET), found.column(0)[0])
-        return collector
 
 
 class _Workers:
@@ -105,15 +100,15 @@ class _Workers:
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def fold(self, task: Task, rows: pa.Table) -> Collector:
-        """Return the collector of a task with some rows in it."""
+    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.ChunkedArray:
+        """Return the one column that a statement of a part over some rows yields."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         worker = worker or _Worker()
-        collector = worker.fold(task, rows)  # a worker that failed is not used again
+        found = worker.run(part, statement, rows)  # a worker that failed is not used again
         with self._lock:
             self._idle.append(worker)
-        return collector
+        return found
 
     def close(self) -> None:
         """Close the workers that are idle."""
@@ -124,7 +119,25 @@ class _Workers:
 
 
 _workers = _Workers()
-fold_table = _workers.fold
+
+
+def fold_table(task: Task, rows: pa.Table) -> Collector:
+    """Return the collector of a task with some rows in it."""
+    from dpsql.udfs.release import complete
+
+    part = _Part(task)
+    numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number), rows)
+    collector: Collector = complete(part.running(_TICKET), numbers[0])
+    return collector
+
+
+def parts_of_rows(task: Task, rows: pa.Table) -> pa.Array:
+    """Return the part that each row belongs to; NULL for rows of nobody."""
+    return single_chunk(_workers.run(_Part(task), split_sql(_of_part(task), task.function, task.parts), rows))
+
+
+def _of_part(task: Task) -> Plan:
+    return replace(task.call.plan, source=ROWS, placement=None)
 
 
 def column_types(plan: Plan, schema: pa.Schema) -> tuple[pa.StructType, tuple[str, ...]]:

@@ -31,7 +31,7 @@ from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
-from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
+from dpsql.engines.duckdb.running import Calls, Charged, Result, RunningCall, Statistic, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
@@ -458,26 +458,52 @@ class Session(Calls):
 
     def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
-        plan, function = running.call.plan, running.function
         entry = self.ledger.charge(
-            plan.dataset,
+            running.call.plan.dataset,
             event=running.permit,
-            function=function,
-            arguments=plan.public_arguments,
             draw=draw,
-            name=plan.release,
-            strict=self.strict,
-            row=row_text(plan),
             remark=running.call.left_out,
-            lineage=plan.lineage,
-            also=plan.charged[1:],
-            traced=plan.traced,
-            older=self._older(plan),
-            **protection(plan),
+            hold=running.hold,
+            **self._charged(running),
         )
-        if function in MODELS:
+        if running.function in MODELS:
             self.past.forget_models()
         return entry
+
+    def hold(self, running: RunningCall) -> Entry | None:
+        """Charge a call in full before its first draw, because its draws leave this process before its release.
+
+        Returns
+        -------
+        entry : Entry or None
+            The result of the same named release, if another driver has it by now; nothing was charged then.
+
+        Raises
+        ------
+        BudgetError
+            The budgets do not allow the call.
+        """
+        entry = self.ledger.hold(running.call.plan.dataset, event=running.permit, **self._charged(running))
+        if entry.replayed:
+            return entry
+        running.hold = entry.sequence
+        return None
+
+    def _charged(self, running: RunningCall) -> Charged:
+        """Return what the ledger records of a call, whether it is released or held."""
+        plan = running.call.plan
+        return {
+            "function": running.function,
+            "arguments": plan.public_arguments,
+            "name": plan.release,
+            "strict": self.strict,
+            "row": row_text(plan),
+            "lineage": plan.lineage,
+            "also": plan.charged[1:],
+            "traced": plan.traced,
+            "older": self._older(plan),
+            **protection(plan),
+        }
 
     def _charge_failure(self, running: RunningCall) -> None:
         with self._lock:  # several threads read rows of one call; it is charged once
@@ -493,6 +519,7 @@ class Session(Calls):
                 row=row_text(plan),
                 lineage=plan.lineage,
                 also=plan.charged[1:],
+                hold=running.hold,
                 **protection(plan),
             )
 

@@ -31,12 +31,16 @@ from dpsql.engines.duckdb.filtering import NAMED, absent_columns, kept
 from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps, key_types, key_witnesses
 from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place, text_bytes
 from dpsql.engines.duckdb.result_rows import view_texts
+from dpsql.engines.port import PART
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.rendering import call, cast, coalesce, element, field, identifier, plus, struct, text
+from dpsql.rendering import call, cast, coalesce, field, identifier, plus, struct, text
+
+# The key of rows that no block or sample depends on.
+_NO_KEY = "NULL::UBIGINT"
 
 
 def release_sql(plan: Plan, function: str) -> str:
@@ -65,6 +69,11 @@ def part_sql(plan: Plan, function: str, number: int) -> str:
     """
     statement = Statement(plan, function, only=number)
     return f"{statement.definitions()}\nSELECT {statement.statistic} AS statistic"
+
+
+def split_sql(plan: Plan, function: str, parts: int) -> str:
+    """Return the query of the part that each row of some rows belongs to, in their order; NULL for rows of nobody."""
+    return Statement(plan, function, only=1).split(parts)
 
 
 def types_sql(plan: Plan, function: str) -> str:
@@ -204,6 +213,18 @@ class Statement:
         spelled = [f"{kind} AS spelled" for kind in key_types(self.plan, probe)] or ["NULL AS spelled"]
         return f"SELECT {probe} AS probe, {', '.join(spelled)}"
 
+    def split(self, parts: int) -> str:
+        """Return the query of the part of each row: all rows of a unit are in one part, and all rows of a block."""
+        layout = self.plan.layout
+        owner = "dpsql_row_id" if layout.privacy_unit is None else "dpsql_unit"
+        key = block_hash(identity(owner)) if layout.kind == "long" else self._block_key()
+        if self.plan.block_by_block is not None:
+            key = call("%", key, f"{self.plan.block_by_block}::UBIGINT")
+        part = cast(call("%", key, f"{parts}::UBIGINT"), "BIGINT")
+        if layout.privacy_unit is not None or layout.kind == "long":
+            part = f"CASE WHEN {owner} IS NOT NULL THEN {part} END"
+        return f"WITH {self._gate()}\nSELECT {part} AS {PART} FROM {self._probe()}"
+
     def _types(self) -> str:
         return f"(SELECT {struct({part: part for part in self._parts})} FROM {self._probe()} LIMIT 0)"
 
@@ -253,7 +274,7 @@ class Statement:
         if layout.row_id is not None:
             key = block_hash(self._owner("row"))
             return coalesce(key, contents) if layout.kind != "long" else key  # a row may lack an id
-        return contents if self.plan.in_blocks else "NULL::UBIGINT"
+        return contents if self.plan.in_blocks else _NO_KEY
 
     def _owner(self, part: str) -> tuple[str, str]:
         """Return the identity of the privacy unit or row; for long rows it was computed with the cells."""
@@ -318,19 +339,8 @@ class Statement:
     # One kind of statistic each.
 
     def _xty(self) -> list[str]:
-        """Sum the features' products with the target."""
-        if self.plan.layout.kind == "long":
-            return [*self._documents(), *self._center(), *self._long_products()]
-        mean = f"(SELECT mean FROM {self._name('center')})"
-        part = call("dpsql_xty", self.ticket, mean, "dpsql_row")
-        positions = call("range", "1", plus(call("len", "part"), "1"))
-        parts, cells = self._name("parts"), self._name("cells")
-        return [
-            *self._center(),
-            self._step("parts", f"SELECT {part} AS part FROM {self._rows()}"),
-            self._step("cells", f"SELECT {call('unnest', 'part')} AS s, {call('unnest', positions)} AS j FROM {parts}"),
-            self._step("statistic", f"SELECT j, {call('sum', 's')} AS s FROM {cells} GROUP BY j"),
-        ]
+        """Sum the products of the features of long rows with the target."""
+        return [*self._documents(), *self._center(), *self._long_products()]
 
     def _center(self) -> list[str]:
         """Name the centre of the target: 0, or the private mean that is drawn here from the first scan."""
@@ -338,17 +348,12 @@ class Statement:
             raise TypeError("the statistic is of another plan")
         if self.plan.center == "public":
             return [self._step("center", "SELECT 0::BIGINT AS mean", kept=True)]
-        one = str(FIXED_POINT_ONE)
-        if self.plan.layout.kind == "long":
-            target, rows = cast("target", "BIGINT"), self._name("documents")
-            terms = [plus(one, target), call("-", one, target)]
-        else:
-            sums = call("dpsql_target_sums", self.ticket, "dpsql_row")
-            terms, rows = [element("part", 1), element("part", 2)], f"(SELECT {sums} AS part FROM {self._rows()})"
+        one, target = str(FIXED_POINT_ONE), cast("target", "BIGINT")
+        terms = [plus(one, target), call("-", one, target)]
         totals = call("list_value", *(coalesce(call("sum", term), "0::HUGEINT") for term in terms))
         drawn = call("dpsql_center", self.ticket, f"(SELECT sums FROM {self._name('target_sums')})")
         return [
-            self._step("target_sums", f"SELECT {totals} AS sums FROM {rows}"),
+            self._step("target_sums", f"SELECT {totals} AS sums FROM {self._name('documents')}"),
             self._step("center", f"SELECT {drawn} AS mean", kept=True),
         ]
 
@@ -499,6 +504,7 @@ class Statement:
     def _pass(self, ticket: str, number: int) -> list[str]:
         """Return the numbers of the batches of one pass over the rows, which waits for its ticket."""
         plan, key = self.plan, self._block_key()
+        is_keyed = key != _NO_KEY
         if plan.layout.kind == "long":
             parts = {LONG_TARGET: "target", LONG_POSITIONS: "js"}
             if plan.statistic == COLLECTED:
@@ -508,14 +514,15 @@ class Statement:
         else:
             columns = [name for name in ("dpsql_unit", "dpsql_row_id") if name in key]
             rows = f"(SELECT dpsql_row, {key} AS key FROM {self._rows(*columns, ticket=ticket)})"
-        size = "NULL::BIGINT"
+        given = ["dpsql_row", "key"] if is_keyed else ["dpsql_row"]
         if plan.block_by_block is not None:
             block = call("%", "key", f"{plan.block_by_block}::UBIGINT")
             rows = f"(SELECT dpsql_row, {block} AS key FROM {rows})"
-            size = f"{call('count_star')} OVER (PARTITION BY key)"
+            rows = f"(SELECT *, {call('count_star')} OVER (PARTITION BY key) AS size FROM {rows})"
+            given.append("size")
         keyed = self._name(f"keyed{number}")
-        collect = call("dpsql_collect", self.ticket, str(number), "dpsql_row", "key", "size")
+        collect = call("dpsql_collect", self.ticket, str(number), *given)
         return [
-            self._step(f"keyed{number}", f"SELECT dpsql_row, key, {size} AS size FROM {rows}"),
+            self._step(f"keyed{number}", f"SELECT {', '.join(given)} FROM {rows}"),
             self._step(f"parts{number}", f"SELECT s FROM (SELECT {collect} AS s FROM {keyed}) WHERE s IS NOT NULL"),
         ]

@@ -12,7 +12,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from dpsql.contract.fold import Batch
 from dpsql.functions.sis import SisCall, SisPlan
 from dpsql.kernels import fixed_point
 from dpsql.statistics import xty
@@ -23,6 +25,13 @@ Outcome = tuple[str, ...]
 
 # Noise this many scales away has a chance below 1e-13.
 _TAIL_SCALES = 32
+
+
+def products(call: SisCall, rows: pa.StructArray, center: int = 0) -> list[int]:
+    """Return the products of all features with the centred target."""
+    collector = xty.CrossProducts(call.maps, center)
+    call.collect(collector, rows, Batch())
+    return [int(total) for total in collector.total()]
 
 
 class SisLaw:
@@ -58,11 +67,11 @@ class SisLaw:
 
     def statistic(self, table: Table, center: int = 0) -> tuple[int, ...]:
         """Return ``|s_j|`` for every feature, in units of ``S**2``."""
-        return tuple(abs(int(total)) for total in self.call.partial(self._rows(table), center))
+        return tuple(abs(int(total)) for total in products(self.call, self._rows(table), center))
 
     def target_sums(self, table: Table) -> tuple[int, int]:
         """Return the sums ``(P, Q)`` from which the target's mean is released, in units of S."""
-        high, low = self.call.target_sums(self._rows(table)).tolist()
+        high, low = xty.target_sums(self.call.coded_target(self._rows(table))).tolist()
         return high, low
 
     def selection_law(self, utility: Sequence[int]) -> dict[Outcome, float]:

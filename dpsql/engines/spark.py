@@ -1,0 +1,257 @@
+"""Spark as an engine: Apache Spark or Sail over Spark Connect, or Apache Spark in the driver's own JVM.
+
+Rows stay with Spark's workers. The driver asks for column types, for a plan's text, and for the records of tasks, which
+are the result of one job: Spark takes one attempt of each task into a result, however many it makes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from dpsql import __version__
+from dpsql.contract.parameters import fold, show
+from dpsql.engines.port import PART, Mapped, Work
+from dpsql.errors import InternalError, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# What makes another attempt read other rows, as plans of Spark and Sail spell it.
+_RANDOM = re.compile(r"\b(rand|randn|random|randstr|shuffle|uniform|uuid)\(|\bSample \d")
+_Result = TypeVar("_Result")
+
+
+class SparkEngine:
+    """Tables, views and frames of a Spark session.
+
+    Parameters
+    ----------
+    session : pyspark.sql.SparkSession
+        Of Spark Connect, or of the driver's own JVM.
+
+    Raises
+    ------
+    SourceError
+        S030: the server does not answer.
+    """
+
+    name = "spark"
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self.version: str = _asked(lambda: session.version)
+
+    def table(self, source: str) -> tuple[str, ...] | None:
+        """Return catalog, namespace and name of a table, in lower case as Spark compares names; None for a view."""
+        found = _asked(lambda: self._session.catalog.getTable(source), source)
+        if found.isTemporary or found.tableType == "VIEW":
+            return None
+        return tuple(fold(part) for part in (found.catalog, *(found.namespace or ()), found.name) if part)
+
+    def schema(self, source: object) -> pa.Schema:
+        """Return the column types that the server resolves.
+
+        A column whose type Arrow does not have is left out.
+
+        Raises
+        ------
+        SourceError
+            S024: there is no such source. S030: the server does not answer. S031: it reads other rows at every attempt,
+            as far as the text of its plan shows. S032: two columns have one name.
+        """
+        frame = self._frame(source)
+        fields = _asked(lambda: frame.schema.fields, source)
+        names = [fold(field.name) for field in fields]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SourceError("S032", f"source {_shown(source)} has two columns {show(twice)}. Rename one.")
+        found = _RANDOM.search(_asked(lambda: _plan_text(frame), source))
+        if found is not None:
+            raise SourceError(
+                "S031",
+                f"source {_shown(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a "
+                "task would read other rows. Write it to a table, and give that.",
+            )
+        kinds = [(field.name, _arrow_type(field.dataType)) for field in fields]
+        return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
+
+    def check(self, work: Work) -> None:
+        """Run the work in a worker, over no rows.
+
+        Raises
+        ------
+        SourceError
+            S026: the workers lack dpsql, have another version, or run another Python.
+        """
+
+        def rehearse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in batches:
+                pass
+            yield from work.run(())
+
+        try:
+            [version] = set(self._made(rehearse, work.record).column("version").to_pylist())
+        except InternalError:
+            version = None
+        if version != __version__:
+            raise SourceError(
+                "S026",
+                f"the workers of engine spark {self._lack()}. Install dpsql {__version__} where Spark runs Python, "
+                "restart the workers, and let PYSPARK_PYTHON name that Python.",
+            )
+
+    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Run the work over each of Spark's partitions, in one job without a shuffle."""
+
+        def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return work.run(_renamed(rows, columns))
+
+        states = self._rows(source, columns).mapInArrow(run, _spark_schema(work.record))
+        yield from _collected(states, work.record).to_batches()
+
+    def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Group the rows by part with a shuffle, and run the work over each group."""
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        rows = self._rows(source, columns)
+        kinds = StructType([*rows.schema.fields, StructField(PART, LongType())])
+        names = kinds.names
+
+        def split(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return _renamed(work.split(_renamed(rows, columns)), names)
+
+        def run(part: pa.Table) -> pa.Table:
+            return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
+
+        states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
+        yield from _collected(states, work.record).to_batches()
+
+    def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
+        """Return a lazy frame of the rows with more columns, which workers add."""
+        from pyspark.sql.types import StructType
+
+        frame = self._frame(source)
+        kinds = StructType([*frame.schema.fields, *_spark_schema(added).fields])
+        return frame.mapInArrow(function, kinds)
+
+    def _frame(self, source: object) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        if isinstance(source, DataFrame):
+            return source
+        if not isinstance(source, str | tuple):
+            raise SourceError(
+                "S024",
+                f"engine spark has no source {_shown(source)}. Give the name of a table or view, or a DataFrame.",
+            )
+        name = source if isinstance(source, str) else ".".join(map(_quoted, source))
+        return _asked(lambda: self._session.table(name), source)
+
+    def _rows(self, source: object, columns: Sequence[str]) -> DataFrame:
+        """Return the columns to read, under plain names: a point in a name is a path to Spark, and lost on Sail."""
+        return (
+            self._frame(source).select([*map(_quoted, columns)]).toDF(*[f"c{number}" for number in range(len(columns))])
+        )
+
+    def _made(self, function: Mapped, kind: pa.Schema) -> pa.Table:
+        """Return what a worker makes from one row that is nobody's."""
+        return _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
+
+    def _lack(self) -> str:
+        """Return what keeps the workers from running dpsql, in words."""
+        kind = pa.schema([("found", pa.string())])
+
+        def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # needs nothing but PyArrow
+            for _ in batches:
+                pass
+            try:
+                import dpsql
+
+                found = f"have dpsql {dpsql.__version__}"
+            except ImportError as missing:
+                found = f"lack the package {missing.name}"
+            yield pa.RecordBatch.from_arrays([pa.array([found])], names=["found"])
+
+        try:
+            return str(self._made(probe, kind).column("found")[0])
+        except InternalError:
+            return "cannot run Python functions of this session"
+
+
+def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
+    """Return what the server answers before any row is read; its own texts may quote literals of a query.
+
+    Raises
+    ------
+    SourceError
+        S024: it cannot resolve the source. S030: it does not answer.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        return question()
+    except AnalysisException:
+        failure = SourceError(
+            "S024",
+            f"engine spark cannot resolve source {_shown(source)}. Check its name in the catalog, or the DataFrame's "
+            "tables and columns.",
+        )
+    except Exception as error:
+        failure = SourceError(
+            "S030",
+            f"engine spark does not answer ({type(error).__name__}). Nothing was charged. Check that the server "
+            "runs and that the session is open.",
+        )
+    raise failure
+
+
+def _collected(frame: DataFrame, kind: pa.Schema) -> pa.Table:
+    """Run a job, and return the records of its tasks.
+
+    Raises
+    ------
+    InternalError
+        I001, in place of what Spark raises and not chained to it: that may quote a value that a view casts.
+    """
+    try:
+        return frame.toArrow().cast(kind)
+    except Exception:
+        failure = InternalError("I001", "a job of engine spark failed.")
+    raise failure
+
+
+def _renamed(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return (batch.rename_columns(list(names)) for batch in batches)
+
+
+def _shown(source: object) -> str:
+    return show(source if isinstance(source, str) else type(source).__name__)
+
+
+def _plan_text(frame: DataFrame) -> str:
+    java = vars(frame).get("_jdf")  # of a session in the driver's own JVM
+    return str(frame._explain_string(extended=True) if java is None else java.queryExecution().toString())
+
+
+def _arrow_type(kind: Any) -> pa.DataType | None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        return to_arrow_type(kind)
+    except PySparkException:
+        return None
+
+
+def _quoted(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))
+
+
+def _spark_schema(kind: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(kind)

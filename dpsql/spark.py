@@ -1,0 +1,51 @@
+"""Private releases over tables, views and DataFrames of Spark: Apache Spark or Sail, over Spark Connect or in a JVM.
+
+>>> import dpsql.spark
+>>> from pyspark.sql import SparkSession
+>>> session = SparkSession.builder.remote("sc://localhost:15002").getOrCreate()
+>>> dp = dpsql.spark.context(session, ledger="postgresql://ledger.example.org/dpsql")
+>>> release = dp.dp_avg("hospital.visits", target="age", lower=0, upper=100, epsilon=1)
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from dpsql.context import Context
+from dpsql.engines.attached import PARTS, Attached
+from dpsql.engines.spark import SparkEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def engine(session: SparkSession) -> SparkEngine:
+    """Return the engine of a session, for `dpsql.attach_engine`."""
+    return SparkEngine(session)
+
+
+def context(
+    session: SparkSession,
+    *,
+    ledger: str | PathLike[str] | None = None,
+    strict: bool = False,
+    name: str = "spark",
+    parts: int = PARTS,
+) -> Context:
+    """Return a context whose sources are tables and views of a session by name, or its DataFrames.
+
+    Parameters
+    ----------
+    session : pyspark.sql.SparkSession
+        The workers need the driver's version of dpsql.
+    ledger : path or URL, optional
+        As for `dpsql.connect`.
+    strict : bool
+        As for `dpsql.connect`.
+    name : str
+        Of the engine: the first part of the full names of its tables.
+    parts : int
+        Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
+    """
+    return Context(ledger=ledger, strict=strict, engine=Attached(name, engine(session), parts))

@@ -1,0 +1,3 @@
+from support.spark_servers import jvm_server, jvm_session, sail_server, sail_session, spark_session
+
+__all__ = ["jvm_server", "jvm_session", "sail_server", "sail_session", "spark_session"]

@@ -1,0 +1,79 @@
+"""An engine over tables in memory, of which a test decides how rows are cut, and what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpsql.engines.port import PART, Work
+from dpsql.errors import SourceError
+
+
+class ArrowEngine:
+    """Tables by name, in a catalog of one schema.
+
+    Parameters
+    ----------
+    tables : mapping of str to pyarrow.Table
+    partitions : int
+        Number of partitions that a table is cut into; some may be empty.
+    """
+
+    name = "arrow"
+    version = pa.__version__
+
+    def __init__(self, tables: Mapping[str, pa.Table], partitions: int = 3) -> None:
+        self.tables = dict(tables)
+        self.partitions = partitions
+        self.actions = 0
+        # What a test may put in between, with the number of the action.
+        self.before: Callable[[int], None] = lambda action: None
+        self.records: Callable[[int, list[pa.RecordBatch]], list[pa.RecordBatch]] = lambda action, found: found
+        self.checked: Callable[[], None] = lambda: None
+
+    def table(self, source: str) -> tuple[str, ...] | None:
+        """Return the name of a table in schema main."""
+        return ("main", source) if source in self.tables else None
+
+    def schema(self, source: object) -> pa.Schema:
+        """Return the types of a table's columns."""
+        return self._table(source).schema
+
+    def check(self, work: Work) -> None:
+        """Do what the test says."""
+        self.checked()
+
+    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Run the work over each partition."""
+        yield from self._acted([record for rows in self._cut(source, columns) for record in work.run(rows)])
+
+    def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Run the work over each part."""
+        split = [batch for rows in self._cut(source, columns) for batch in work.split(rows)]
+        records: list[pa.RecordBatch] = []
+        if split:
+            rows = pa.Table.from_batches(split)
+            for part in rows.column(PART).unique().to_pylist():
+                records += work.run(rows.filter(pc.equal(rows.column(PART), part)).to_batches())
+        yield from self._acted(records)
+
+    def _acted(self, records: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        self.actions += 1
+        return self.records(self.actions, records)
+
+    def _cut(self, source: object, columns: Sequence[str]) -> Iterator[list[pa.RecordBatch]]:
+        self.before(self.actions + 1)
+        table = self._table(source).select(list(columns))
+        step = -(-max(1, len(table)) // self.partitions)
+        for number in range(self.partitions):
+            yield table.slice(number * step, step).to_batches(max_chunksize=100)
+
+    def _table(self, source: object) -> pa.Table:
+        name = source[-1] if isinstance(source, tuple) else source
+        found: Any = self.tables.get(name) if isinstance(name, str) else name
+        if not isinstance(found, pa.Table):
+            raise SourceError("S024", "no such table")
+        return found

@@ -1,0 +1,154 @@
+"""Spark Connect servers for tests: Sail, and Apache Spark on a JVM where there is one. Each is a process of its own.
+
+A folder of tests takes the fixtures by importing them into its `conftest.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Seconds until a server must listen: a JVM on a busy machine takes most of a minute.
+_PATIENCE = 240
+
+
+class SparkServer:
+    """A server in a process of its own.
+
+    Parameters
+    ----------
+    command : list of str
+        Starts it; ``{port}`` stands for the port.
+    folder : Path
+        Where it runs and writes its log.
+    environment : str
+        Variables of its environment, beside those of this process.
+
+    Attributes
+    ----------
+    pid : int
+    """
+
+    def __init__(self, command: list[str], folder: Path, **environment: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self._log = folder / "server.log"
+        here = {**os.environ, "PYSPARK_PYTHON": sys.executable, **environment}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [part.format(port=self._port) for part in command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=here,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self._await()
+
+    def _await(self) -> None:
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end and self._process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            time.sleep(0.1)
+        self.stop()
+        raise RuntimeError(f"the server does not listen: {self.log[-2000:]}")
+
+    @property
+    def log(self) -> str:
+        """What the server and its workers have written."""
+        return self._log.read_text(errors="replace")
+
+    def session(self) -> SparkSession:
+        """Return a new session, whose client gives up soon if the server does not answer."""
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession
+
+        session = SparkSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
+        return session  # type: ignore[return-value]
+
+    def stop(self) -> None:
+        """End the server and all of its workers."""
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def sail(folder: Path, **environment: str) -> SparkServer:
+    """Start Sail, or skip the test where it is absent."""
+    if find_spec("pysail") is None or find_spec("pyspark") is None:
+        pytest.skip("no Sail: pip install 'dpsql[sail]'")
+    command = [sys.executable, "-m", "pysail", "spark", "server", "--port", "{port}"]
+    return SparkServer(command, folder, **environment)
+
+
+def jvm(folder: Path) -> SparkServer:
+    """Start Apache Spark with two workers and three attempts for each task, or skip the test where it is absent."""
+    found = find_spec("pyspark")
+    home = Path(str(found.origin)).parent if found else folder
+    if not (home / "jars").exists():
+        pytest.skip("no Apache Spark: pip install 'pyspark[connect]'")
+    if shutil.which("java") is None:
+        pytest.skip("no Java")
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "{port}",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]"]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    return SparkServer(command, folder, SPARK_HOME=str(home))
+
+
+@pytest.fixture(scope="session")
+def sail_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    server = sail(tmp_path_factory.mktemp("sail"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def sail_session(sail_server: SparkServer) -> SparkSession:
+    return sail_server.session()
+
+
+@pytest.fixture(scope="session")
+def jvm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    server = jvm(tmp_path_factory.mktemp("jvm"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def jvm_session(jvm_server: SparkServer) -> SparkSession:
+    return jvm_server.session()  # one for all tests: Spark starts workers anew for every session
+
+
+@pytest.fixture(params=["sail", pytest.param("jvm", marks=pytest.mark.jvm)])
+def spark_session(request: pytest.FixtureRequest) -> SparkSession:
+    """A session of Sail, and one of Apache Spark where that is installed."""
+    session: SparkSession = request.getfixturevalue(f"{request.param}_session")
+    return session

@@ -1,0 +1,244 @@
+"""A call that draws before its release is charged first: once, however it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from dpsql.contract.measurement import Permit, measurement_of
+from dpsql.errors import BudgetError, InternalError, ParameterError
+from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.chain import Row, row_hash, verify
+from dpsql.ledger.copies import backup
+from dpsql.ledger.ledger import Entry, Ledger
+from dpsql.ledger.schema import append
+from dpsql.mechanisms.parts import LaplaceNoise
+
+CALL: dict[str, Any] = {
+    "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
+    "function": "dp_linear_regression",
+    "arguments": {"rounds": 3},
+}
+
+
+def spent(ledger: Ledger, dataset: str = "patients") -> Spent:
+    return ledger._read(lambda transaction: transaction.state(dataset)).spent
+
+
+def released(ledger: Ledger, hold: int, **changes: Any) -> Entry:
+    return ledger.charge("patients", **(CALL | {"draw": lambda: "theta", "hold": hold} | changes))
+
+
+def statuses(ledger: Ledger) -> list[tuple[str, str, float | None]]:
+    return [(row.dataset, row.status, row.epsilon) for row in ledger.entries() if row.kind == "release"]
+
+
+def test_a_held_call_is_charged_at_once_and_not_again(ledger: Ledger) -> None:
+    ledger.protect("patients", Budget.of(epsilon=0.1))
+    held = ledger.hold("patients", **CALL)
+    charged = spent(ledger)
+    assert (charged.epsilon, charged.releases, held.result, held.replayed) == (10**17, 1, None, False)
+    with pytest.raises(BudgetError, match="DPSQL-B001"):
+        ledger.hold("patients", **CALL)
+    entry = released(ledger, held.sequence, remark="no x")
+    assert (entry.result, entry.guarantee) == ("theta", f"{held.guarantee}; no x")
+    assert spent(ledger) == charged
+    assert ledger.event(entry.sequence) == ledger.event(held.sequence) == CALL["event"]
+    assert [row.result for row in ledger.releases(["dp_linear_regression"])] == ["theta"]
+    assert statuses(ledger) == [
+        ("patients", "held, charged before the first draw", 0.1),
+        ("patients", "released, charged in entry 2", 0.0),
+    ]
+    assert ledger.verify(held.hash).head == entry.hash
+
+
+def test_a_held_call_that_fails_is_not_charged_again(ledger: Ledger) -> None:
+    held = ledger.hold("patients", name="weekly", **CALL)
+    end = ledger.charge_failure("patients", name="weekly", hold=held.sequence, **CALL)
+    assert statuses(ledger)[end - 1] == ("patients", "no result, charged in entry 1", 0.0)
+    assert spent(ledger).releases == 1
+    with pytest.raises(InternalError, match=r"DPSQL-I035.*has ended"):
+        released(ledger, held.sequence, name="weekly")
+    assert ledger.verify().entries == 2
+
+
+def test_a_last_draw_that_fails_ends_the_hold(ledger: Ledger) -> None:
+    held = ledger.hold("patients", **CALL)
+    with pytest.raises(InternalError, match="DPSQL-I001"):
+        released(ledger, held.sequence, draw=lambda: 1 / 0)
+    assert statuses(ledger)[-1] == ("patients", "no result, charged in entry 1", 0.0)
+    assert spent(ledger).releases == 1
+    assert ledger.verify().ok
+
+
+def test_a_killed_driver_leaves_the_charge_and_frees_the_name(durable_location: str) -> None:
+    killed = Ledger.open(durable_location)
+    killed.protect("patients", Budget.of(epsilon=0.2))
+    killed.hold("patients", name="weekly", **CALL)
+    killed._opened().close()
+    ledger = Ledger.open(durable_location)
+    fingerprint = Ledger.fingerprint("patients", CALL["function"], CALL["arguments"])
+    assert ledger.replay("patients", "weekly", fingerprint) is None
+    again = ledger.hold("patients", name="weekly", **CALL)
+    assert released(ledger, again.sequence, name="weekly").result == "theta"
+    assert ledger.budgets()[0].epsilon_spent == 0.2
+    replayed = ledger.hold("patients", name="weekly", **CALL)
+    assert (replayed.replayed, replayed.result, replayed.sequence) == (True, "theta", again.sequence + 1)
+    with pytest.raises(ParameterError, match="DPSQL-P014"):
+        ledger.hold("patients", name="weekly", **CALL | {"arguments": {"rounds": 4}})
+    assert ledger.verify().entries == 4
+    ledger.close()
+
+
+def test_two_drivers_with_one_name_get_one_result(ledger: Ledger) -> None:
+    first = ledger.hold("patients", name="weekly", **CALL)
+    second = ledger.hold("patients", name="weekly", **CALL)
+    a = released(ledger, second.sequence, name="weekly")
+    b = released(ledger, first.sequence, name="weekly", draw=lambda: pytest.fail("drawn twice"))
+    assert (a.replayed, b.replayed, b.result, b.sequence) == (False, True, "theta", a.sequence)
+    assert [status for _, status, _ in statuses(ledger)[2:]] == [
+        "released, charged in entry 2",
+        "replay of entry 3, charged in entry 1",
+    ]
+    assert spent(ledger).releases == 2  # both have drawn between their passes
+    assert ledger.verify().ok
+
+
+def test_all_datasets_of_a_call_are_held_or_none(ledger: Ledger) -> None:
+    ledger.protect("patients", Budget.of(epsilon=1))
+    ledger.protect("visits", Budget.of(rho=0.006))
+    held = ledger.hold("Patients", also=["Visits"], **CALL)
+    assert [row.status for row in ledger.entries("visits")][1:] == ["held, charged before the first draw"]
+    with pytest.raises(InternalError, match=r"DPSQL-I035.*does not hold"):
+        released(ledger, held.sequence, also=["airports"])
+    released(ledger, held.sequence, also=["visits"])
+    assert {row.dataset: row.releases for row in ledger.budgets()} == {"patients": 1, "visits": 1}
+    with pytest.raises(BudgetError, match=r"DPSQL-B001.*visits"):
+        ledger.hold("patients", also=["visits"], **CALL)
+    assert spent(ledger).releases == 1
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("accountant", ["basic", "rdp"])
+def test_every_accountant_counts_a_held_call_once(ledger: Ledger, accountant: str) -> None:
+    budget = Budget.of(epsilon=1, delta=1e-6, accountant=accountant)
+    for dataset in ("patients", "other"):
+        ledger.protect(dataset, budget)
+    events = [{"mechanism": "discrete_gaussian", "rho": "0.001"}, CALL["event"]]
+    for event in events * (accountant == "rdp") or [CALL["event"]]:
+        call = CALL | {"event": event}
+        ledger.charge("other", draw=lambda: 1, **call)
+        held = ledger.hold("patients", **call)
+        if event is CALL["event"]:  # a policy that is restated meanwhile changes nothing about what was charged
+            ledger.protect("patients", Budget.of(epsilon=2, delta=1e-6, accountant=accountant), replace=True)
+        released(ledger, held.sequence, event=event)
+    assert spent(ledger) == spent(ledger, "other")
+    assert ledger.verify().ok
+
+
+OTHER_CALLS: list[dict[str, Any]] = [
+    {"event": {"mechanism": "exponential_noise", "epsilon": "0.01"}},
+    {"function": "dp_sis"},
+    {"arguments": {"rounds": 4}},
+    {"name": "weekly"},
+    {"hold": 1},
+    {"hold": 3},
+    {"hold": 4},
+]
+
+
+@pytest.mark.parametrize("change", OTHER_CALLS)
+def test_only_the_call_that_was_held_may_use_a_hold(ledger: Ledger, change: dict[str, Any]) -> None:
+    ledger.charge("patients", draw=lambda: 1, **CALL)  # an entry of the same call that is no hold
+    held = ledger.hold("patients", **CALL)
+    ledger.hold("other", **CALL)
+    with pytest.raises(InternalError, match="DPSQL-I035"):
+        released(ledger, **({"hold": held.sequence} | change))
+    assert released(ledger, held.sequence).sequence == 4  # and nothing was recorded before
+    assert ledger.verify().ok
+
+
+def test_drivers_that_race_to_complete_one_hold_get_one_result(ledger: Ledger) -> None:
+    held = ledger.hold("patients", **CALL)
+    start = threading.Barrier(4)
+
+    def work(_: int) -> int:
+        start.wait()
+        try:
+            released(ledger, held.sequence)
+        except InternalError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) == 1
+    assert ledger.verify().entries == 2
+
+
+FORGERIES: list[Callable[[Row], Any]] = [
+    lambda row: row | {"hold": 1},
+    lambda row: row | {"hold": 2},
+    lambda row: row | {"hold": 4},
+    lambda row: row | {"fingerprint": "of another call"},
+]
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+def test_verify_sees_a_chained_release_that_no_hold_has_charged(ledger: Ledger, forge: Callable[[Row], Any]) -> None:
+    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.charge("other", draw=lambda: 1, **CALL)
+    held = ledger.hold("patients", **CALL)
+    released(ledger, held.sequence)
+    rows = ledger._read(lambda transaction: list(transaction.walk()))
+    forged: Any = forge(rows[3] | {"hold": 3})
+    forged["hash"] = row_hash(rows[2]["hash"], forged)
+    assert ledger.verify().ok
+    found = verify(ledger.id, [*rows[:3], forged], None, None)
+    assert (found.ok, found.first_bad) == (False, 4)
+    assert "which is no hold" in (found.problem or "")
+
+
+def test_the_database_refuses_to_complete_a_hold_twice(ledger: Ledger) -> None:
+    held = ledger.hold("patients", **CALL)
+    released(ledger, held.sequence)
+    row: Any = ledger._read(lambda transaction: list(transaction.walk()))[1]
+
+    def work(connection: Any) -> None:
+        with pytest.raises(IntegrityError), connection.begin_nested():
+            connection.execute(append, row | {"sequence": 3, "result": None})
+
+    ledger._opened().write(work)
+    assert ledger.verify().entries == 2
+
+
+def test_a_backup_holds_what_was_held(ledger: Ledger, tmp_path: Path) -> None:
+    held = ledger.hold("patients", **CALL)
+    assert backup(ledger, str(tmp_path / "copy")) == 1
+    released(ledger, held.sequence)
+    assert backup(ledger, str(tmp_path / "copy")) == 2
+    copy = Ledger.open(tmp_path / "copy")
+    assert copy.entries() == ledger.entries()
+    with pytest.raises(InternalError, match=r"DPSQL-I035.*has ended"):
+        released(copy, held.sequence)
+    copy.close()
+
+
+def test_a_held_permit_is_charged_as_a_whole(ledger: Ledger) -> None:
+    parts = [LaplaceNoise(name, Fraction(1, 10), 1) for name in ("bounds", "sums")]
+    permit = Permit(measurement_of(*parts))
+    whole = permit.event
+    held = ledger.hold("patients", **CALL | {"event": permit})
+    with permit.drawing():
+        parts[0].draw([3])
+    permit.settle(measurement_of(parts[0]))
+    assert permit.event == whole
+    released(ledger, held.sequence, event=permit)
+    assert spent(ledger).epsilon == 2 * 10**17
+    assert ledger.verify().ok
