@@ -61,7 +61,7 @@ class Attached:
     frames: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(self.name)) is None:
+        if not isinstance(self.name, str) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name) is None:
             raise ParameterError(
                 "P079",
                 f"an engine's name is one word of letters, digits and underscores; got {show(self.name)}. "

@@ -6,8 +6,8 @@
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
-  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true, engine := NULL,
-  replace := false
+  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true,
+  replace := false, engine := NULL
 ) AS
   system.main.dpsql_protect(
     dataset,
@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       epsilon := epsilon, delta := delta, rho := rho, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
-      public := public, mark := mark, source := source, engine := engine, replace := replace),
+      public := public, mark := mark, source := source, replace := replace, engine := engine),
     CASE WHEN source AND engine IS NULL THEN dpsql_reads(dataset) END,
     (SELECT system.main.list(sql) FROM system.main.duckdb_views()
      WHERE NOT internal AND system.main.contains(system.main.lower(dataset::VARCHAR), system.main.lower(view_name))),
