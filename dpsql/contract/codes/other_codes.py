@@ -91,6 +91,11 @@ ENTRIES = (
         "The workers of an engine cannot run dpsql.",
         "Install the same version of dpsql where the engine runs Python.",
     ),
+    Code(
+        "S034",
+        "An engine would take values from the minimum and maximum of a file, which leave NaN out.",
+        "Do as the message says: turn the engine's statistics off, or filter with `condition`.",
+    ),
     # The budget.
     Code(
         "B001",
