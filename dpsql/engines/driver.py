@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -76,11 +76,11 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
     call = _with_keys(session, call)
     session.sources.refuse_stale(plan.placement)
     session.check(plan)
-    columns, parts = read_columns(plan, schema), parts_of(plan, attached.parts)
     ticket = session.open_call(call, plan.function)
-    run = _Run(attached, call, columns, parts, secrets.token_bytes(16), session.running(ticket).key)
+    nothing = pa.schema([schema.field(name) for name in read_columns(plan, schema)]).empty_table()
+    run = _Run(attached, call, nothing, secrets.token_bytes(16), session.running(ticket).key)
     try:
-        run.rehearse(session.running(ticket), schema)
+        run.rehearse(session.running(ticket))
     except BaseException:
         session.close_call(ticket)
         raise
@@ -90,24 +90,36 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
             known = session.hold(running)
             if known is not None:
                 return known
-        for number in range(1, plan.passes):
+        last = plan.passes + plan.closing_passes
+        for number in range(1, last):
             session.turn(ticket, number, partial(run.fold, number))
-        return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, plan.passes)))
+        return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, last)))
 
     return session.release_once(ticket, work)
 
 
 @dataclass
 class _Run:
-    """The passes of one call over the rows of its source."""
+    """The passes of one call over the rows of its source.
+
+    Attributes
+    ----------
+    attached : Attached
+    call : Call
+    nothing : pyarrow.Table
+        No rows of the source, with the columns that the call reads.
+    key, secret : bytes
+        As of `Task`.
+    seen : dict
+        Numbers of rows by part, for each way in which passes divided the rows; they are as secret as the rows.
+    """
 
     attached: Attached
     call: Call
-    columns: list[str]
-    parts: int
+    nothing: pa.Table
     key: bytes
     secret: bytes
-    seen: dict[int, int] | None = None
+    seen: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
@@ -116,23 +128,26 @@ class _Run:
         plan = replace(running.call.plan, placement=None)
         call = replace(running.call, plan=plan)
         zero = running.collecting.first
-        return Task(call, plan.function, zero, number, self.key, self.secret, self.parts)
+        parts = parts_of(plan, zero, self.attached.parts)
+        return Task(call, plan.function, zero, number, self.key, self.secret, parts)
 
-    def rehearse(self, running: RunningCall, schema: pa.Schema) -> None:
+    def rehearse(self, running: RunningCall) -> None:
         """Run the first pass over no rows, here and in a worker; nothing that arguments or types cause comes later."""
         task = self.task(running, 1)
-        task.rehearse(pa.schema([schema.field(name) for name in self.columns]).empty_table())
+        task.rehearse(self.nothing)
         self.attached.engine.check(task)
 
     def fold(self, number: int, running: RunningCall) -> Collector:
-        """Return the collector of a pass, with every row in it; no row is read if it ignores them."""
+        """Return the collector of a pass, with every row in it; a pass that ignores the rows reads none."""
+        if running.collecting is not None and isinstance(running.collecting.first, Ignoring):
+            return running.collecting.first
         task = self.task(running, number)
-        if isinstance(task.zero, Ignoring):
-            return task.zero
+        if number > self.call.plan.passes:
+            return task.alone(self.nothing)
         engine, source = self.attached.engine, self.attached.source(self.call.plan)
-        verb = engine.fold_parts if self.parts else engine.fold
+        verb = engine.fold_parts if task.parts else engine.fold
         collector = task.zero.zero()
-        self._merge(task, collector, verb(source, self.columns, task))
+        self._merge(task, collector, verb(source, self.nothing.column_names, task))
         return collector
 
     def _merge(self, task: Task, collector: Collector, records: Iterable[pa.RecordBatch]) -> None:
@@ -143,15 +158,15 @@ class _Run:
                 part, rows = record["part"], record["rows"]
                 if record["version"] != __version__ or record["pass"] != task.digest:
                     raise ValueError("a worker returned the record of another call")
-                if self.parts and rows and part in seen:
+                if task.parts and rows and part in seen:
                     raise ValueError("the engine divided a part of the rows")
                 seen[part] = seen.get(part, 0) + rows
                 with pa.ipc.open_stream(record["state"]) as reader:
                     fold_of(collector).absorb(reader.read_next_batch())
         counted = {part: rows for part, rows in seen.items() if rows}
-        if self.seen is not None and self.seen != counted:
+        agree = self.seen.setdefault((task.parts, task.blocks), counted) == counted
+        if not agree or len({sum(rows.values()) for rows in self.seen.values()}) > 1:
             raise ValueError("the source yields other rows at every reading")
-        self.seen = counted
 
 
 def _with_keys(session: Session, call: Call) -> Call:

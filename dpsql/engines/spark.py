@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -236,8 +236,9 @@ def _shown(source: object) -> str:
 
 
 def _plan_text(frame: DataFrame) -> str:
-    java = vars(frame).get("_jdf")  # of a session in the driver's own JVM
-    return str(frame._explain_string(extended=True) if java is None else java.queryExecution().toString())
+    java: dict[str, Any] = vars(frame)  # with _jdf, if the session is in the driver's own JVM
+    plan = java["_jdf"].queryExecution() if "_jdf" in java else cast(Any, frame)._explain_string(extended=True)
+    return str(plan)
 
 
 def _arrow_type(kind: Any) -> pa.DataType | None:

@@ -99,6 +99,11 @@ class Task:
         """The type of a record."""
         return RECORD
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that are never divided; 0 if there are none."""
+        return self.zero.whole_blocks
+
     @cached_property
     def digest(self) -> bytes:
         """What the records of one pass have in common, and no others."""
@@ -129,16 +134,18 @@ class Task:
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
         if not self.is_direct:
-            from dpsql.engines.duckdb.part import fold_table
-
-            fold_table(self, nothing)
+            self.alone(nothing)
         fold_of(self.zero)
+
+    def alone(self, table: pa.Table) -> Collector:
+        """Return the collector of the pass with these rows in it, by the statement for DuckDB's own tables."""
+        from dpsql.engines.duckdb.part import fold_table
+
+        return fold_table(self, table)
 
     def _add(self, collector: Collector, table: pa.Table) -> None:
         if not self.is_direct:
-            from dpsql.engines.duckdb.part import fold_table
-
-            collector.merge(fold_table(self, table))
+            collector.merge(self.alone(table))
             return
         chosen = self.call.plan.row_columns
         if chosen is not None:
@@ -226,10 +233,10 @@ def is_direct(plan: Plan) -> bool:
     return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
 
 
-def parts_of(plan: Plan, parts: int) -> int:
-    """Return the number of parts that the rows of a call are grouped into; 0 if they need not be grouped."""
+def parts_of(plan: Plan, zero: Collector, parts: int) -> int:
+    """Return the number of parts that the rows of a pass are grouped into; 0 if they need not be grouped."""
     layout = plan.layout
-    needed = layout.privacy_unit is not None or layout.kind == "long" or plan.block_by_block is not None
+    needed = layout.privacy_unit is not None or layout.kind == "long" or zero.whole_blocks
     return parts if needed else 0
 
 

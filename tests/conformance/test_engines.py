@@ -83,9 +83,8 @@ def opened(engine_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield lambda tables, partitions: open_one(tables, partitions, tmp_path_factory.mktemp("tables"))
 
 
-def judge(
-    watch: Watch, opened: Any, tables: Tables, calls: Any, partitions: int, parts: int, *, alone: bool = False
-) -> None:
+def judge(watch: Watch, opened: Any, tables: Tables, calls: list[Call], partitions: int, parts: int) -> None:
+    tables = {name: table for name, table in tables.items() if name in {call.table for call in calls}}
     with Compared(watch, opened(tables, partitions), tables, parts) as compared:
         found = [(call, compared.difference(call, number)) for number, call in enumerate(calls)]
     wrong = [f"{call.name}: {difference}" for call, difference in found if difference is not None]
@@ -131,7 +130,8 @@ def test_every_call_of_every_type(
 def test_a_sample_of_types(types: str, engine_name: str, watch: Watch, opened: Any) -> None:
     columns = [f"'{column}'" for column in TYPES[types]]
     about = [call for call in (*ASKED, *IDS) if any(column in call.sql for column in columns)]
-    judge(watch, opened, _tables(types), random.Random(f"{engine_name} {types}").sample(about, 2), 3, 8)
+    calls = random.Random(f"{engine_name} {types}").sample(about, min(2, len(about)))
+    judge(watch, opened, _tables(types), calls, 3, 8)
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -161,7 +161,7 @@ def _powers() -> Tables:
 def test_the_same_rows_of_a_unit_count(most: int, engine_name: str, watch: Watch, opened: Any) -> None:
     tables = _powers()
     sql = (
-        "SELECT * FROM dp_sum('{source}', target := 'v', lower := 0, upper := 1, epsilon := 1, privacy_unit := 'unit', "
+        "SELECT * FROM dp_sum('{source}', target := 'v', lower := -1, upper := 1, epsilon := 1, privacy_unit := 'unit', "
         f"max_rows_per_unit := {most})"
     )
     call = Call("dp_sum of powers", sql, "wide", "dp_sum")
@@ -175,5 +175,5 @@ def test_the_same_rows_of_a_unit_count(most: int, engine_name: str, watch: Watch
 
 def _kept(seen: Any) -> list[int]:
     [only] = seen.passes
-    total = int(only.integers[1])
+    total = only.integers[-1]
     return [place for place in range(ONES) if total >> (20 - place) & 1]

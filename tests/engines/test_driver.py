@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.engines.driver import Attached
+from dpsql.engines.attached import Attached
 from support.arrow_engine import ArrowEngine
 
 ROWS = 600

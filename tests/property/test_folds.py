@@ -10,20 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpsql.contract.fold import Batch, Fold
+from dpsql.contract.fold import Batch, Fold, Several
 from dpsql.contract.relation import NEIGHBOURS, relation_of
 from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
+from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.error_sums import ErrorSums
 from dpsql.statistics.gram import Gram
 from dpsql.statistics.pairs import BlockScores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
-from dpsql.statistics.regression import RowMap, RowProducts, Scales
+from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scales
 from dpsql.statistics.score_counts import ScoreCounts
+from dpsql.statistics.votes import BlockVotes, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums
 
 S = FIXED_POINT_ONE
@@ -82,9 +84,14 @@ FOLDS: dict[str, Callable[[], Fold]] = {
             for side, one in zip(MAPS, (0.0, 1.0), strict=True)
         )
     ),
-    "block scores": lambda: BlockScores(WIDTH + 1),
+    "block scores": lambda: BlockScores(WIDTH + 1, 12),
+    "votes": lambda: BlockVotes(WIDTH, 12, VoteRule(1, 0.1, True, True)),
+    "first round": lambda: RoundProducts(RowMap(scales(), 3 * S // 2), scales(), np.zeros(1 + WIDTH), first=True),
+    "round": lambda: RoundProducts(RowMap(scales()), scales(), np.array([0.1, -3.0, 7.7, 1e9]), first=False),
+    "several": lambda: Several(RowCount(), GridHistogram(GridCounts(-S, S, 40)), ColumnMoments(RowMap(scales()))),
+    "released names": lambda: FeatureCounts(len(NAMES), 2, names=[name.decode() for name in NAMES]),
 }
-SPARSE = {"sparse feature counts", "name counts"}
+SPARSE = {"sparse feature counts", "name counts", "released names"}
 
 
 def feed(fold: Any, rows: Rows, places: np.ndarray, sparse: bool) -> None:
@@ -258,4 +265,4 @@ def test_half_of_a_block_is_refused() -> None:
     target, features, keys, sizes = table(1)
     here = np.flatnonzero(keys == keys[0])[:-1]
     with pytest.raises(ValueError, match="not complete"):
-        BlockScores(WIDTH + 1).add(target[here], features[:, here], Batch(keys[here], sizes[here]))
+        BlockScores(WIDTH + 1, 12).add(target[here], features[:, here], Batch(keys[here], sizes[here]))

@@ -85,10 +85,11 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
     """Return what a call runs on the engine that holds its source, for people to read; no row is read."""
     attached = session.engine(plan.engine)
     try:
-        _, schema = call_of(attached, plan)
+        call, schema = call_of(attached, plan)
     except DpsqlError as error:
         return f"-- refused now: {error}"
-    parts, columns = parts_of(plan, attached.parts), read_columns(plan, schema)
+    first = call.start()
+    parts, columns = 0 if first is None else parts_of(plan, first, attached.parts), read_columns(plan, schema)
     readings = "1 pass" if plan.passes == 1 else f"{plan.passes} passes"
     grouped = f", grouped into {parts} parts by a keyed hash" if parts else ""
     lines = [

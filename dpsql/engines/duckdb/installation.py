@@ -8,11 +8,13 @@ reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis``
 
 from __future__ import annotations
 
+import atexit
 import re
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
@@ -153,7 +155,7 @@ def install(
                 "Leave ledger out, or close every connection to the database first.",
             )
         session.strict = session.strict or strict
-        _run(connection, (*_EXACT, *_PRIVATE), "TEMP MACRO ", instance.catalog)
+        _run(connection, _macros("TEMP MACRO ", instance.catalog))
         instance.hold(connection)
     return session
 
@@ -263,8 +265,8 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         instance.catalog = _attach(cursor)
         for spec in SPECS:
             spec.register(cursor, instance.function(spec))
-        _run(cursor, (*_EXACT, *_PRIVATE), f"MACRO {instance.catalog}.main.", instance.catalog)
-        _describe(cursor, instance.catalog)
+        _run(cursor, _macros(f"MACRO {instance.catalog}.main.", instance.catalog))
+        _run(cursor, _comments(instance.catalog))
 
         def identify() -> str:
             return instance.identifier
@@ -331,32 +333,56 @@ def _attach(connection: duckdb.DuckDBPyConnection) -> str:
     return name
 
 
-def _run(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], scope: str, catalog: str) -> None:
-    """Create the macros of some SQL files in one scope."""
-    for name in names:
-        sql = files("dpsql.sql").joinpath(name).read_text(encoding="utf-8")
-        sql = re.sub(
-            r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
-            rf"{catalog}.main.\1(",
-            sql,
-        )
-        sql = re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
-        connection.execute(sql)
+def _run(connection: duckdb.DuckDBPyConnection, statements: Iterable[duckdb.Statement]) -> None:
+    for statement in statements:
+        connection.execute(statement)
 
 
-def _describe(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
-    """Let `duckdb_functions` say what each macro of the instance's catalog does."""
+@cache
+def _macros(scope: str, catalog: str) -> tuple[duckdb.Statement, ...]:
+    """Return the statements that create the macros in one scope; every connection of the process can run them."""
+    return _parsed(_macros_sql(scope, catalog))
+
+
+@cache
+def _comments(catalog: str) -> tuple[duckdb.Statement, ...]:
+    """Return the statements that let `duckdb_functions` say what each macro of the instance's catalog does."""
     from dpsql.engines.duckdb.headers import summaries
 
-    texts = summaries()
-    macros = connection.execute(
-        "SELECT DISTINCT function_name, function_type FROM system.main.duckdb_functions() WHERE database_name = ?",
-        [catalog],
-    ).fetchall()
-    for name, kind in macros:
-        if name in texts:
-            table = "TABLE " if kind == "table_macro" else ""
-            connection.execute(f"COMMENT ON MACRO {table}{catalog}.main.{name} IS {text(texts[name])}")
+    texts, scope = summaries(), f"{catalog}.main."
+    defined = re.findall(
+        rf"^CREATE OR REPLACE MACRO {scope}(\w+)\(.*?\) AS\s+(TABLE)?",
+        _macros_sql(f"MACRO {scope}", catalog),
+        re.M | re.S,
+    )
+    return _parsed(
+        ";".join(
+            f"COMMENT ON MACRO {kind} {scope}{name} IS {text(texts[name])}"
+            for name, kind in dict.fromkeys(defined)
+            if name in texts
+        )
+    )
+
+
+# DuckDB 2.0 complains on stderr of objects that outlive the interpreter.
+atexit.register(_macros.cache_clear)
+atexit.register(_comments.cache_clear)
+
+
+def _parsed(sql: str) -> tuple[duckdb.Statement, ...]:
+    # In an instance of its own, so that no setting of a caller's bears on what all callers share.
+    with duckdb.connect() as parser:
+        return tuple(parser.extract_statements(sql))
+
+
+def _macros_sql(scope: str, catalog: str) -> str:
+    sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in (*_EXACT, *_PRIVATE))
+    sql = re.sub(
+        r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
+        rf"{catalog}.main.\1(",
+        sql,
+    )
+    return re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
 
 
 def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:
