@@ -46,11 +46,14 @@ class SparkEngine:
         self.version: str = _asked(lambda: session.version)
 
     def table(self, source: str) -> tuple[str, ...] | None:
-        """Return catalog, namespace and name of a table, in lower case as Spark compares names; None for a view."""
+        """Return catalog, namespace and name of a table, as the catalog spells them; None for a view.
+
+        On Sail names that differ in case are two tables. The ledger ignores case, so they share one budget.
+        """
         found = _asked(lambda: self._session.catalog.getTable(source), source)
-        if found.isTemporary or found.tableType == "VIEW":
+        if found.isTemporary or found.tableType not in ("MANAGED", "EXTERNAL"):
             return None
-        return tuple(fold(part) for part in (found.catalog, *(found.namespace or ()), found.name) if part)
+        return tuple(part for part in (found.catalog, *(found.namespace or ()), found.name) if part)
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types that the server resolves.
