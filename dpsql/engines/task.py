@@ -240,7 +240,8 @@ def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
     if plan.condition is not None:
         named += columns_of(plan.condition)
     wanted = {fold(name) for name in named if name is not None}
-    return [name for name in schema.names if fold(name) in wanted]
+    found = [name for name in schema.names if fold(name) in wanted]
+    return found or list(schema.names[:1])  # a count of rows names none, and rows without columns cannot be counted
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:

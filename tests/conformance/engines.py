@@ -23,6 +23,7 @@ from dpsql.engines.driver import Attached
 from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
+from dpsql.engines.task import plain
 from support.arrow_engine import ArrowEngine
 
 Tables = Mapping[str, pa.Table]
@@ -65,6 +66,12 @@ def _datafusion(tables: Tables, partitions: int, folder: Path) -> Engine:
     return DataFusionEngine(session)
 
 
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Spark has for values of a type: it has no unsigned integers."""
+    wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
+    return wider.get(kind, kind)
+
+
 def _of_spark(session: Any) -> Callable[[Tables, int, Path], Engine]:
     def opened(tables: Tables, partitions: int, folder: Path) -> Engine:
         from dpsql.engines.spark import SparkEngine
@@ -72,7 +79,8 @@ def _of_spark(session: Any) -> Callable[[Tables, int, Path], Engine]:
         for name, table in tables.items():
             place = folder / f"{name}_{partitions}"
             place.mkdir()
-            for number, part in enumerate(_cut(table, partitions)):
+            stored = table.cast(pa.schema([(column.name, _stored(column.type)) for column in plain(table.schema)]))
+            for number, part in enumerate(_cut(stored, partitions)):
                 pq.write_table(part, place / f"{number}.parquet")
             session.read.parquet(str(place)).createOrReplaceTempView(name)
         return SparkEngine(session)

@@ -252,7 +252,9 @@ class Watch:
             return np.arange(len(sums[0].n)), exact
 
         def center(plan: Any, high: int, low: int) -> int:
-            watch._seen.passes = [Pass(integers=(int(high), int(low)))]  # on an engine, instead of the sums it came from
+            watch._seen.passes = [
+                Pass(integers=(int(high), int(low)))
+            ]  # on an engine, instead of the sums it came from
             return 12_345  # what follows is judged for any one centre
 
         collectors = [kind for kind in _subclasses(Collector) if "add" in vars(kind)]

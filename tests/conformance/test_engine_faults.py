@@ -81,7 +81,9 @@ def _each(name: str, kernel: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Rec
 def _tables() -> dict[str, pa.Table]:
     """Return some rows, of which every other one is of a unit that a collation takes for another."""
     rows = typed("wide", "plain", "shuffled").slice(0, 600)
-    units = [TWINS[place // 2 % len(TWINS)] if place % 2 else unit for place, unit in enumerate(rows["unit"].to_pylist())]
+    units = [
+        TWINS[place // 2 % len(TWINS)] if place % 2 else unit for place, unit in enumerate(rows["unit"].to_pylist())
+    ]
     return {"wide": rows.set_column(rows.column_names.index("unit"), "unit", pa.array(units))}
 
 
@@ -130,7 +132,11 @@ CHANGED: dict[str, tuple[Callable[[int, Records], Records], Call, str]] = {
     "a partition twice": (lambda action, found: [*found, found[-1]], WIDE, "integers of field"),
     "a partition is lost": (lambda action, found: found[:-1], WIDE, "integers of field"),
     "a part is lost": (lambda action, found: found[:-1], UNITS, "integers of field"),
-    "a partition twice in the first of two passes": (_one_pass(1, lambda found: [*found, found[-1]]), TWO_PASSES, REFUSED),
+    "a partition twice in the first of two passes": (
+        _one_pass(1, lambda found: [*found, found[-1]]),
+        TWO_PASSES,
+        REFUSED,
+    ),
     "a partition twice in the second of two passes": (
         _one_pass(2, lambda found: [*found, found[-1]]),
         TWO_PASSES,

@@ -28,15 +28,26 @@ ASKED = tuple(
     for call in CALLS
     if call.function in FUNCTIONS and FUNCTIONS[call.function].spends and " aggregate over " not in call.name
 )
-IDS = tuple(
-    Call(
-        f"dp_covariance per {unit} by {row}",
-        f"SELECT * FROM dp_covariance('{{source}}', features := ['b', 's'], lower := -4, upper := 4, epsilon := 1, "
-        f"privacy_unit := '{unit}', row_id := '{row}', max_rows_per_unit := 3)",
-        "wide",
-        "dp_covariance",
-    )
-    for unit, row in (("y", "id"), ("a", "name"), ("k", "day"), ("day", "a"), ("f", "y"), ("far", "far_id"), ("t", "m"))
+MORE = (
+    Call("dp_count of rows", "SELECT * FROM dp_count('{source}', epsilon := 1)", "wide", "dp_count"),
+    *(
+        Call(
+            f"dp_covariance per {unit} by {row}",
+            f"SELECT * FROM dp_covariance('{{source}}', features := ['b', 's'], lower := -4, upper := 4, epsilon := 1, "
+            f"privacy_unit := '{unit}', row_id := '{row}', max_rows_per_unit := 3)",
+            "wide",
+            "dp_covariance",
+        )
+        for unit, row in (
+            ("y", "id"),
+            ("a", "name"),
+            ("k", "day"),
+            ("day", "a"),
+            ("f", "y"),
+            ("far", "far_id"),
+            ("t", "m"),
+        )
+    ),
 )
 UNITS = ("unit", "unit_number", "day", "far")
 
@@ -107,14 +118,14 @@ def test_every_function_is_asked() -> None:
 
 @pytest.mark.parametrize("cut", range(3))
 def test_a_sample_of_calls(cut: int, engine_name: str, watch: Watch, opened: Any) -> None:
-    calls = random.Random(f"{engine_name} {cut}").sample([*ASKED, *IDS], 5)
+    calls = random.Random(f"{engine_name} {cut}").sample([*ASKED, *MORE], 5)
     judge(watch, opened, _tables(), calls, PARTITIONS[cut], PARTS[cut % 3])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("cut", range(4))
 def test_every_call(cut: int, engine_name: str, watch: Watch, opened: Any) -> None:
-    judge(watch, opened, _tables(), [*ASKED, *IDS][cut::4], PARTITIONS[cut], PARTS[cut % 3])
+    judge(watch, opened, _tables(), [*ASKED, *MORE][cut::4], PARTITIONS[cut], PARTS[cut % 3])
 
 
 @pytest.mark.slow
@@ -124,13 +135,13 @@ def test_every_call(cut: int, engine_name: str, watch: Watch, opened: Any) -> No
 def test_every_call_of_every_type(
     types: str, partitions: int, parts: int, engine_name: str, watch: Watch, opened: Any
 ) -> None:
-    judge(watch, opened, _tables(types), [*ASKED, *IDS], partitions, parts)
+    judge(watch, opened, _tables(types), [*ASKED, *MORE], partitions, parts)
 
 
 @pytest.mark.parametrize("types", [types for types in TYPES if types != "plain"])
 def test_a_sample_of_types(types: str, engine_name: str, watch: Watch, opened: Any) -> None:
     columns = [f"'{column}'" for column in TYPES[types]]
-    about = [call for call in (*ASKED, *IDS) if any(column in call.sql for column in columns)]
+    about = [call for call in (*ASKED, *MORE) if any(column in call.sql for column in columns)]
     calls = random.Random(f"{engine_name} {types}").sample(about, min(2, len(about)))
     judge(watch, opened, _tables(types), calls, 3, 8)
 
@@ -145,7 +156,7 @@ def test_a_sample_of_edges(rows: str, engine_name: str, watch: Watch, opened: An
 @pytest.mark.parametrize("partitions", PARTITIONS)
 @pytest.mark.parametrize("rows", ROWS)
 def test_every_edge(rows: str, partitions: int, engine_name: str, watch: Watch, opened: Any) -> None:
-    judge(watch, opened, _tables(change=ROWS[rows]), [*ASKED, *IDS], partitions, 8)
+    judge(watch, opened, _tables(change=ROWS[rows]), [*ASKED, *MORE], partitions, 8)
 
 
 # Rows whose values are powers of two, so that a sum says which of them it has.
