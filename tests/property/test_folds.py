@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +18,12 @@ from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
+from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.error_sums import ErrorSums
+from dpsql.statistics.feature_moments import CompleteProducts
 from dpsql.statistics.gram import Gram
+from dpsql.statistics.grouped_sums import GroupedSums
 from dpsql.statistics.pairs import BlockScores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 from dpsql.statistics.regression import RowMap, RowProducts, Scales
@@ -82,6 +86,10 @@ FOLDS: dict[str, Callable[[], Fold]] = {
             for side, one in zip(MAPS, (0.0, 1.0), strict=True)
         )
     ),
+    "column moments": lambda: ColumnMoments(RowMap(scales())),
+    "complete products": lambda: CompleteProducts(MAPS),
+    "grouped sums": lambda: GroupedSums(1, WIDTH, squares=True),
+    "grouped sums without squares": lambda: GroupedSums(1, WIDTH, squares=False),
     "block scores": lambda: BlockScores(WIDTH + 1),
 }
 SPARSE = {"sparse feature counts", "name counts"}
@@ -91,6 +99,8 @@ def feed(fold: Any, rows: Rows, places: np.ndarray, sparse: bool) -> None:
     """Add some rows as one batch."""
     target, features, keys, sizes = (part[..., places] for part in rows)
     batch = Batch(keys, sizes, b"secret")
+    if isinstance(fold, GroupedSums):  # which takes codes
+        features = np.floor(np.clip(features * S, -S, S))
     if not sparse:
         fold.add(target, features, batch)
         return
@@ -166,6 +176,16 @@ def test_zero_is_neutral_and_a_record_survives(name: str) -> None:
     other = fold.zero()
     other.absorb(travelled)
     assert same(other.state(), expected)
+
+
+def test_every_fold_is_here() -> None:
+    assert {type(make()) for make in FOLDS.values()} == {
+        kind for kind in _below(Fold) if kind.__module__.startswith("dpsql.") and not inspect.isabstract(kind)
+    }
+
+
+def _below(kind: type) -> set[type]:
+    return {found for below in kind.__subclasses__() for found in {below, *_below(below)}}
 
 
 @pytest.mark.parametrize("name", FOLDS)
