@@ -102,10 +102,11 @@ def test_a_filter_that_skips_rows_by_their_minimum_is_refused(dp: dpsql.Context,
     assert counted.value["value"][0].as_py() == pytest.approx(40, abs=1)
 
 
+@pytest.mark.long
 def test_rows_of_parts_survive_a_small_memory_pool() -> None:
-    """A sort that has no room spills: the table is in no one's memory as a whole."""
-    runtime = datafusion.RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(24 << 20)
-    session = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(2), runtime)
+    """A sort of 46 MB in a pool of 32 spills."""
+    runtime = datafusion.RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(32 << 20)
+    session = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1), runtime)
     session.sql(
         "CREATE VIEW many AS SELECT value, value % 50000 AS pid, CAST(value AS VARCHAR) || repeat('x', 80) AS t "
         "FROM range(0, 400000)"
