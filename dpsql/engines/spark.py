@@ -137,7 +137,8 @@ class SparkEngine:
             return source
         if not isinstance(source, str):
             raise SourceError(
-                "S024", f"engine spark has no source {_shown(source)}. Give the name of a table or a view, or a DataFrame."
+                "S024",
+                f"engine spark has no source {_shown(source)}. Give the name of a table or a view, or a DataFrame.",
             )
         return _asked(lambda: self._session.table(source), source)
 
@@ -146,7 +147,9 @@ class SparkEngine:
         quoted = ["`{}`".format(name.replace("`", "``")) for name in columns]
         return self._frame(source).select(quoted).toDF(*[f"c{number}" for number in range(len(columns))])
 
-    def _made(self, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], kind: pa.Schema) -> pa.Table:
+    def _made(
+        self, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], kind: pa.Schema
+    ) -> pa.Table:
         """Return what a worker makes from one row that is nobody's."""
         return _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
 

@@ -28,11 +28,23 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "units": ("dp_quantile", {"target": "y", "lower": -2, "upper": 2, "privacy_unit": "pid", "max_rows_per_unit": 2}),
     "a condition": ("dp_bounds", {"target": "y", "condition": "a > 0 AND site <> 'x'"}),
     "groups": ("dp_avg", {"target": "y", "lower": -2, "upper": 2, "by": ["site"], "keys": ["x", "z", "other"]}),
-    "groups of units": ("dp_count", {"by": ["site"], "keys": ["x", "z"], "privacy_unit": "pid", "max_rows_per_unit": 3}),
+    "groups of units": (
+        "dp_count",
+        {"by": ["site"], "keys": ["x", "z"], "privacy_unit": "pid", "max_rows_per_unit": 3},
+    ),
     "blocks": ("dp_kendall", {**VALUES, "target": "y", "k": 1, "blocks": 7, "row_id": "id"}),
     "long rows": (
         "dp_sis",
-        {**TARGET, "features": "site", "names": ["x", "z"], "row_id": "pid", "value": "a", "k": 1, "lower": -2, "upper": 2},
+        {
+            **TARGET,
+            "features": "site",
+            "names": ["x", "z"],
+            "row_id": "pid",
+            "value": "a",
+            "k": 1,
+            "lower": -2,
+            "upper": 2,
+        },
     ),
     "scores": ("dp_roc", {"label": "label", "target_levels": ["no", "yes"], "score": "a"}),
 }
@@ -87,7 +99,9 @@ def test_releases(spark: dpsql.Context, spark_session: Any, folder: Path) -> Non
     assert average.value["value"][0].as_py() == pytest.approx(np.nanmean(np.clip(chosen, -2, 2)), abs=1e-3)
     again = spark.dp_avg(frame, target="a", lower=-2, upper=2, epsilon=1e6, condition="b > 0", release="mean")
     assert again.replayed
-    quartiles = spark.dp_quantile(frame, target="a", epsilon=1e6, quantiles=[0.25, 0.75])  # bounds in a pass of their own
+    quartiles = spark.dp_quantile(
+        frame, target="a", epsilon=1e6, quantiles=[0.25, 0.75]
+    )  # bounds in a pass of their own
     expected = np.nanquantile(rows()["a"].to_numpy(), [0.25, 0.75])
     assert quartiles.value["value"].to_numpy() == pytest.approx(expected, abs=0.05)
     assert [entry.kind for entry in spark.ledger.entries() if entry.kind == "release"] == ["release"] * 2
@@ -96,7 +110,10 @@ def test_releases(spark: dpsql.Context, spark_session: Any, folder: Path) -> Non
 KINDS = {
     "decimal": (pa.decimal128(12, 3), [Decimal("1.500"), Decimal("-7.250")]),
     "date": (pa.date32(), [datetime.date(2026, 1, 31), datetime.date(1969, 12, 31)]),
-    "zoned": (pa.timestamp("us", tz="UTC"), [datetime.datetime(2026, 1, 1, 12), datetime.datetime(1950, 5, 5, 1, 2, 3)]),
+    "zoned": (
+        pa.timestamp("us", tz="UTC"),
+        [datetime.datetime(2026, 1, 1, 12), datetime.datetime(1950, 5, 5, 1, 2, 3)],
+    ),
     "local": (pa.timestamp("us"), [datetime.datetime(2026, 1, 1, 12), datetime.datetime(1950, 5, 5, 1, 2, 3)]),
     "bytes": (pa.binary(), [b"\x00\xff", b""]),
     "truth": (pa.bool_(), [True, False]),
