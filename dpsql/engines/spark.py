@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -19,10 +19,12 @@ from dpsql.errors import InternalError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 # What makes another attempt read other rows, as plans of Spark and Sail spell it.
 _RANDOM = re.compile(r"\b(rand|randn|random|randstr|shuffle|uniform|uuid)\(|\bSample \d")
 _Result = TypeVar("_Result")
+_Function: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class SparkEngine:
@@ -73,8 +75,8 @@ class SparkEngine:
         if found is not None:
             raise SourceError(
                 "S031",
-                f"source {_shown(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a task "
-                "would read other rows. Write it to a table, and give that.",
+                f"source {_shown(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a "
+                "task would read other rows. Write it to a table, and give that.",
             )
         kinds = [(field.name, _arrow_type(field.dataType)) for field in fields]
         return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
@@ -94,10 +96,10 @@ class SparkEngine:
             yield from work.run(())
 
         try:
-            [version] = set(self._made(rehearse, work.record).column("version").to_pylist())
+            found = self._made(rehearse, work.record, "version")
         except InternalError:
-            version = None
-        if version != __version__:
+            found = []
+        if set(found) != {__version__}:
             raise SourceError(
                 "S026",
                 f"the workers of engine spark {self._lack()}. Install dpsql {__version__} where Spark runs Python, "
@@ -111,7 +113,7 @@ class SparkEngine:
             return work.run(_renamed(rows, columns))
 
         states = self._rows(source, columns).mapInArrow(run, _spark_schema(work.record))
-        return _collected(states, work.record).to_batches()
+        return _collected(states, work.record)
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
@@ -128,7 +130,7 @@ class SparkEngine:
             return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
 
         states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
-        return _collected(states, work.record).to_batches()
+        return _collected(states, work.record)
 
     def _frame(self, source: object) -> DataFrame:
         from pyspark.sql import DataFrame
@@ -147,11 +149,10 @@ class SparkEngine:
         quoted = ["`{}`".format(name.replace("`", "``")) for name in columns]
         return self._frame(source).select(quoted).toDF(*[f"c{number}" for number in range(len(columns))])
 
-    def _made(
-        self, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], kind: pa.Schema
-    ) -> pa.Table:
-        """Return what a worker makes from one row that is nobody's."""
-        return _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
+    def _made(self, function: _Function, kind: pa.Schema, column: str) -> list[object]:
+        """Return a column of what a worker makes from one row that is nobody's."""
+        made = _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
+        return [value for batch in made for value in batch.column(column).to_pylist()]
 
     def _lack(self) -> str:
         """Return what keeps the workers from running dpsql, in words."""
@@ -169,7 +170,7 @@ class SparkEngine:
             yield pa.RecordBatch.from_arrays([pa.array([found])], names=["found"])
 
         try:
-            return str(self._made(probe, kind).column("found")[0])
+            return str(self._made(probe, kind, "found")[0])
         except InternalError:
             return "cannot run Python functions of this session"
 
@@ -195,22 +196,23 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
     except Exception as error:
         failure = SourceError(
             "S030",
-            f"engine spark does not answer ({type(error).__name__}). Nothing was charged. Check that the server runs and "
-            "that the session is open.",
+            f"engine spark does not answer ({type(error).__name__}). Nothing was charged. Check that the server runs, "
+            "and that the session is open.",
         )
     raise failure
 
 
-def _collected(frame: DataFrame, kind: pa.Schema) -> pa.Table:
+def _collected(frame: DataFrame, kind: pa.Schema) -> list[pa.RecordBatch]:
     """Run a job, and return the records of its tasks.
 
     Raises
     ------
     InternalError
-        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one that a view casts.
+        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts.
     """
     try:
-        return frame.toArrow().cast(kind)
+        batches: list[pa.RecordBatch] = frame.toArrow().cast(kind).to_batches()
+        return batches
     except Exception:
         failure = InternalError("I001", "a job of engine spark failed.")
     raise failure
@@ -226,10 +228,13 @@ def _shown(source: object) -> str:
 
 def _plan_text(frame: DataFrame) -> str:
     java = getattr(frame, "_jdf", None)
-    return str(frame._explain_string(extended=True) if java is None else java.queryExecution().toString())
+    if java is not None:
+        return str(java.queryExecution().toString())
+    connected: Any = frame
+    return str(connected._explain_string(extended=True))
 
 
-def _arrow_type(kind: object) -> pa.DataType | None:
+def _arrow_type(kind: DataType) -> pa.DataType | None:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -239,7 +244,7 @@ def _arrow_type(kind: object) -> pa.DataType | None:
         return None
 
 
-def _spark_schema(kind: pa.Schema) -> object:
+def _spark_schema(kind: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(kind)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from support.tasks import state_of, state_on, task_of
 
 import dpsql
 import dpsql.spark
 from dpsql.errors import BudgetError, SourceError
+from support.tasks import state_of, state_on, task_of
 
 ROWS = 2400
 VALUES = {"features": ["a", "b"], "lower": -2, "upper": 2}

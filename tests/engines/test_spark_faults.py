@@ -21,8 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.spark_servers import SparkServer, sail
-from support.tasks import merged, state_of
 
 import dpsql
 import dpsql.spark
@@ -30,6 +28,8 @@ from dpsql.engines.driver import Attached
 from dpsql.engines.port import Work
 from dpsql.engines.spark import SparkEngine
 from dpsql.errors import InternalError, SourceError
+from support.spark_servers import SparkServer, sail
+from support.tasks import merged, state_of
 
 ROWS = 900
 SECRET = "planted-4711"
@@ -331,7 +331,7 @@ def test_workers_without_dpsql(folder: Path, tmp_path: Path) -> None:
     try:
         session = server.session()
         context = dpsql.spark.context(session)
-        with pytest.raises(SourceError, match="S026.*lack the package dpsql"):
+        with pytest.raises(SourceError, match=r"S026.*lack the package dpsql"):
             run(context, session, folder, COUNT)
         assert charges(context) == []
     finally:
