@@ -95,11 +95,11 @@ def _polars(option: EngineOption) -> Engine:
 
 
 def _datafusion(option: EngineOption) -> Engine:
-    from datafusion import SessionContext
+    from datafusion import SessionConfig, SessionContext
 
     import dpsql.datafusion
 
-    session = SessionContext()
+    session = SessionContext(SessionConfig().set("datafusion.execution.collect_statistics", "false"))
     session.register_parquet(option.name, option.location)
     return dpsql.datafusion.engine(session)
 
