@@ -14,6 +14,7 @@ if not (_here / "udfs").exists() and (_here.parent / "udfs" / "__init__.py").exi
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
+    from dpsql import datafusion, polars, spark
     from dpsql.context import Context, attach_engine
     from dpsql.engines.duckdb.installation import connect, install
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
@@ -53,7 +54,10 @@ __all__ = [
     "SourceError",
     "attach_engine",
     "connect",
+    "datafusion",
     "install",
+    "polars",
+    "spark",
 ]
 
 

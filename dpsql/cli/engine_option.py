@@ -76,13 +76,12 @@ class EngineOption:
 def _spark(option: EngineOption) -> Engine:
     from pyspark.sql import SparkSession
 
-    import dpsql
+    import dpsql.spark
 
     url = urlsplit(option.location)
     with create_connection((url.hostname, url.port or 15002), timeout=10):  # the client would try for ten minutes
         session = SparkSession.builder.remote(option.location).getOrCreate()
-    engine: Engine = dpsql.spark.engine(session)  # type: ignore[attr-defined]
-    return engine
+    return dpsql.spark.engine(session)
 
 
 def _polars(option: EngineOption) -> Engine:
@@ -98,12 +97,11 @@ def _polars(option: EngineOption) -> Engine:
 def _datafusion(option: EngineOption) -> Engine:
     from datafusion import SessionContext
 
-    import dpsql
+    import dpsql.datafusion
 
     session = SessionContext()
     session.register_parquet(option.name, option.location)
-    engine: Engine = dpsql.datafusion.engine(session)  # type: ignore[attr-defined]
-    return engine
+    return dpsql.datafusion.engine(session)
 
 
 _OPEN: dict[str, Callable[[EngineOption], Engine]] = {"spark": _spark, "polars": _polars, "datafusion": _datafusion}

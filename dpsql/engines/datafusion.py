@@ -6,6 +6,7 @@ and a sort spills to disk only if the session has a memory pool with a limit (`R
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -19,6 +20,9 @@ from dpsql.errors import SourceError
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
+
+# What a plan shows of scans that skip rows by the minimum and maximum of a file, a row group or a page.
+_PRUNED = re.compile("pruning_predicate=|DynamicFilter")
 
 
 class DataFusionEngine:
@@ -46,13 +50,29 @@ class DataFusionEngine:
         if not hasattr(scan, "fqn"):  # the plan of a view is that of its query
             return None
         catalog, schema, name = scan.fqn()
-        catalog, schema = catalog or self._default("catalog"), schema or self._default("schema")
+        catalog = catalog or self._setting("catalog.default_catalog")
+        schema = schema or self._setting("catalog.default_schema")
         found = self._session.catalog(catalog).schema(schema).table(name)
         return (catalog, schema, name) if found.kind == "physical" else None
 
     def schema(self, source: object) -> pa.Schema:
-        """Return the column types, which DataFusion resolves without reading rows."""
-        return self._frame(source).schema()
+        """Return the column types, which DataFusion resolves without reading rows.
+
+        Raises
+        ------
+        SourceError
+            S024: there is no such table. S034: values would depend on the minimum and maximum of a Parquet file, which
+            leave NaN out. DataFusion 55 puts the one value of a column whose minimum and maximum are equal in the place
+            of every NaN, and skips NaN under a filter. So a row would change how others are read.
+        """
+        frame = self._frame(source)
+        plan = frame.execution_plan().display_indent()
+        if "file_type=parquet" in plan:
+            if self._setting("execution.collect_statistics") == "true":
+                raise _believed(source, "SET datafusion.execution.collect_statistics = false")
+            if _PRUNED.search(plan):
+                raise _believed(source, "Filter with condition :=, not in the query")
+        return frame.schema()
 
     def check(self, work: Work) -> None:
         """Do nothing: the work runs in this process."""
@@ -102,19 +122,19 @@ class DataFusionEngine:
         mapped = udf(work, list(kinds.types), pa.struct(list(added)), "immutable", name="dpsql_map")(*columns)
         return frame.select(*columns, *(mapped[name].alias(name) for name in added.names))
 
-    def _default(self, part: str) -> str:
-        """Return the catalog or schema of names that leave it out, also if the session hides its settings."""
+    def _setting(self, name: str) -> str:
+        """Return a setting, also if the session hides its settings."""
         from datafusion import SessionContext
 
         settings = SessionContext(self._session.copied_config().with_information_schema(True))
-        [shown] = settings.sql(f"SHOW datafusion.catalog.default_{part}").collect()
+        [shown] = settings.sql(f"SHOW datafusion.{name}").collect()
         return str(shown.column("value")[0])
 
     def _frame(self, source: object) -> DataFrame:
         from datafusion import DataFrame
 
-        if isinstance(source, DataFrame):
-            return source
+        if isinstance(source, DataFrame):  # which keeps the settings that its session had when it was made
+            return self._session.create_dataframe_from_logical_plan(source.logical_plan())
         name = ".".join(map(_quoted, source)) if isinstance(source, tuple) else str(source)
         try:
             return self._session.table(name)
@@ -123,6 +143,13 @@ class DataFusionEngine:
                 "S024",
                 f"engine datafusion has no table {show(source)}. Register it in the session, or give a DataFrame.",
             ) from None
+
+
+def _believed(source: object, step: str) -> SourceError:
+    shown = show(source) if isinstance(source, str) else "a DataFrame"
+    return SourceError(
+        "S034", f"engine datafusion would believe the minimum and maximum in the files of {shown}, without NaN. {step}."
+    )
 
 
 def _named(columns: Sequence[str]) -> list[Expr]:

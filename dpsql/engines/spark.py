@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from dpsql.errors import InternalError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 # What makes another attempt read other rows, as plans of Spark and Sail spell it.
 _RANDOM = re.compile(r"\b(rand|randn|random|randstr|shuffle|uniform|uuid)\(|\bSample \d")
@@ -46,11 +47,14 @@ class SparkEngine:
         self.version: str = _asked(lambda: session.version)
 
     def table(self, source: str) -> tuple[str, ...] | None:
-        """Return catalog, namespace and name of a table, in lower case as Spark compares names; None for a view."""
+        """Return catalog, namespace and name of a table, as the catalog spells them; None for a view.
+
+        On Sail names that differ in case are two tables. The ledger ignores case, so they share one budget.
+        """
         found = _asked(lambda: self._session.catalog.getTable(source), source)
-        if found.isTemporary or found.tableType == "VIEW":
+        if found.isTemporary or found.tableType not in ("MANAGED", "EXTERNAL"):
             return None
-        return tuple(fold(part) for part in (found.catalog, *(found.namespace or ()), found.name) if part)
+        return tuple(part for part in (found.catalog, *(found.namespace or ()), found.name) if part)
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types that the server resolves.
@@ -94,26 +98,26 @@ class SparkEngine:
             yield from work.run(())
 
         try:
-            [version] = set(self._made(rehearse, work.record).column("version").to_pylist())
+            found = self._made(rehearse, work.record, "version")
         except InternalError:
-            version = None
-        if version != __version__:
+            found = []
+        if set(found) != {__version__}:
             raise SourceError(
                 "S026",
                 f"the workers of engine spark {self._lack()}. Install dpsql {__version__} where Spark runs Python, "
                 "restart the workers, and let PYSPARK_PYTHON name that Python.",
             )
 
-    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+    def fold(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Run the work over each of Spark's partitions, in one job without a shuffle."""
 
         def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return work.run(_renamed(rows, columns))
 
         states = self._rows(source, columns).mapInArrow(run, _spark_schema(work.record))
-        yield from _collected(states, work.record).to_batches()
+        return _collected(states, work.record)
 
-    def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+    def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
         from pyspark.sql.types import LongType, StructField, StructType
 
@@ -128,7 +132,7 @@ class SparkEngine:
             return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
 
         states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
-        yield from _collected(states, work.record).to_batches()
+        return _collected(states, work.record)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which workers add."""
@@ -146,7 +150,7 @@ class SparkEngine:
         if not isinstance(source, str | tuple):
             raise SourceError(
                 "S024",
-                f"engine spark has no source {_shown(source)}. Give the name of a table or view, or a DataFrame.",
+                f"engine spark has no source {_shown(source)}. Give the name of a table or a view, or a DataFrame.",
             )
         name = source if isinstance(source, str) else ".".join(map(_quoted, source))
         return _asked(lambda: self._session.table(name), source)
@@ -157,9 +161,10 @@ class SparkEngine:
             self._frame(source).select([*map(_quoted, columns)]).toDF(*[f"c{number}" for number in range(len(columns))])
         )
 
-    def _made(self, function: Mapped, kind: pa.Schema) -> pa.Table:
-        """Return what a worker makes from one row that is nobody's."""
-        return _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
+    def _made(self, function: Mapped, kind: pa.Schema, column: str) -> list[object]:
+        """Return a column of what a worker makes from one row that is nobody's."""
+        made = _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
+        return [value for batch in made for value in batch.column(column).to_pylist()]
 
     def _lack(self) -> str:
         """Return what keeps the workers from running dpsql, in words."""
@@ -177,7 +182,7 @@ class SparkEngine:
             yield pa.RecordBatch.from_arrays([pa.array([found])], names=["found"])
 
         try:
-            return str(self._made(probe, kind).column("found")[0])
+            return str(self._made(probe, kind, "found")[0])
         except InternalError:
             return "cannot run Python functions of this session"
 
@@ -203,22 +208,23 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
     except Exception as error:
         failure = SourceError(
             "S030",
-            f"engine spark does not answer ({type(error).__name__}). Nothing was charged. Check that the server "
-            "runs and that the session is open.",
+            f"engine spark does not answer ({type(error).__name__}). Nothing was charged. Check that the server runs, "
+            "and that the session is open.",
         )
     raise failure
 
 
-def _collected(frame: DataFrame, kind: pa.Schema) -> pa.Table:
+def _collected(frame: DataFrame, kind: pa.Schema) -> list[pa.RecordBatch]:
     """Run a job, and return the records of its tasks.
 
     Raises
     ------
     InternalError
-        I001, in place of what Spark raises and not chained to it: that may quote a value that a view casts.
+        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts.
     """
     try:
-        return frame.toArrow().cast(kind)
+        batches: list[pa.RecordBatch] = frame.toArrow().cast(kind).to_batches()
+        return batches
     except Exception:
         failure = InternalError("I001", "a job of engine spark failed.")
     raise failure
@@ -233,12 +239,14 @@ def _shown(source: object) -> str:
 
 
 def _plan_text(frame: DataFrame) -> str:
-    java: dict[str, Any] = vars(frame)  # with _jdf, if the session is in the driver's own JVM
-    plan = java["_jdf"].queryExecution() if "_jdf" in java else cast(Any, frame)._explain_string(extended=True)
-    return str(plan)
+    java = getattr(frame, "_jdf", None)
+    if java is not None:
+        return str(java.queryExecution().toString())
+    connected: Any = frame
+    return str(connected._explain_string(extended=True))
 
 
-def _arrow_type(kind: Any) -> pa.DataType | None:
+def _arrow_type(kind: DataType) -> pa.DataType | None:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -252,7 +260,7 @@ def _quoted(name: str) -> str:
     return "`{}`".format(name.replace("`", "``"))
 
 
-def _spark_schema(kind: pa.Schema) -> Any:
+def _spark_schema(kind: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(kind)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
+from dpsql.engines.task import plain
 from support.arrow_engine import ArrowEngine
 
 Tables = Mapping[str, pa.Table]
@@ -64,6 +66,17 @@ def _datafusion(tables: Tables, partitions: int, folder: Path) -> Engine:
     return DataFusionEngine(session)
 
 
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Spark has for values of a type: it has no unsigned integers."""
+    wider = {
+        pa.uint8(): pa.int16(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20, 0),
+    }
+    return wider.get(kind, kind)
+
+
 def _of_spark(session: Any) -> Callable[[Tables, int, Path], Engine]:
     def opened(tables: Tables, partitions: int, folder: Path) -> Engine:
         from dpsql.engines.spark import SparkEngine
@@ -71,7 +84,8 @@ def _of_spark(session: Any) -> Callable[[Tables, int, Path], Engine]:
         for name, table in tables.items():
             place = folder / f"{name}_{partitions}"
             place.mkdir()
-            for number, part in enumerate(_cut(table, partitions)):
+            stored = table.cast(pa.schema([(column.name, _stored(column.type)) for column in plain(table.schema)]))
+            for number, part in enumerate(_cut(stored, partitions)):
                 pq.write_table(part, place / f"{number}.parquet")
             session.read.parquet(str(place)).createOrReplaceTempView(name)
         return SparkEngine(session)
@@ -86,32 +100,36 @@ OPENED: dict[str, Callable[[Tables, int, Path], Engine]] = {
 }
 
 
+@contextmanager
+def hostile() -> Iterator[Any]:
+    """Open a DuckDB whose settings compare texts otherwise."""
+    with dpsql.connect() as connection:
+        for statement in HOSTILE:
+            connection.execute(statement)
+        yield connection
+
+
 class Compared:
     """Tables on an engine, and the same tables in a DuckDB under hostile settings.
 
     Parameters
     ----------
     watch : Watch
+    connection : duckdb.DuckDBPyConnection
+        See `hostile`; it holds the tables of one object at a time.
     engine : Engine
     tables : mapping of str to pyarrow.Table
     parts : int
     """
 
-    def __init__(self, watch: Watch, engine: Engine, tables: Tables, parts: int = 64) -> None:
-        self.watch, self.attached = watch, Attached("other", engine, parts)
-        self.connection = dpsql.connect()
-        install(self.connection).attach(self.attached)
-        for statement in HOSTILE:
-            self.connection.execute(statement)
+    def __init__(self, watch: Watch, connection: Any, engine: Engine, tables: Tables, parts: int = 64) -> None:
+        self.watch, self.connection = watch, connection
+        attached = Attached("other", engine, parts)
+        install(connection).attach(attached)
         for name, table in tables.items():
-            types = self.attached.schema(name)  # such as decimals, where the engine has no unsigned integers
-            SOURCES["table"](self.connection, name, table.cast(types), Path(), 0, "")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
+            types = attached.schema(name)  # such as decimals, where the engine has no unsigned integers
+            connection.execute(f"DROP TABLE IF EXISTS {name}")
+            SOURCES["table"](connection, name, table.cast(types), Path(), 0, "")
 
     def ask(self, call: Call, number: int = 0, *, through: bool = False) -> Seen:
         """Run a call on the engine."""
@@ -175,6 +193,12 @@ def _moved(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], ...])
     return "no difference"
 
 
+# Without these Sail believes the minimum and maximum in a Parquet file, which leave NaN out.
+EXACT_SAIL = dict.fromkeys(
+    ("SAIL_EXECUTION__COLLECT_STATISTICS", "SAIL_PARQUET__PRUNING", "SAIL_PARQUET__ENABLE_PAGE_INDEX"), "false"
+)
+
+
 @contextmanager
 def spark_session(name: str) -> Iterator[Callable[[Tables, int, Path], Engine]]:
     """Start Sail on a free port, or the JVM, and yield what puts tables there."""
@@ -188,6 +212,7 @@ def spark_session(name: str) -> Iterator[Callable[[Tables, int, Path], Engine]]:
         session.stop()
         return
     sail = pytest.importorskip("pysail.spark")
+    os.environ.update(EXACT_SAIL)
     server = sail.SparkConnectServer("127.0.0.1", 0)
     server.start(background=True)
     host, port = server.listening_address

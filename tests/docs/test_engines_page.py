@@ -1,15 +1,17 @@
-"""What docs/engines.md shows runs as it stands there; what needs a server is compiled."""
+"""What docs/engines.md shows runs as it stands there, on Sail in place of Spark."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
 
+import dpsql
 from dpsql.cli.commands import main
 from dpsql.cli.engine_option import EngineOption
 from dpsql.contract.codes import CODES
@@ -51,10 +53,22 @@ def test_blocks_for_polars_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "-- engine files: polars" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("engine", ["spark", "datafusion"])
-def test_blocks_for_other_engines_compile(engine: str) -> None:
-    (block,) = blocks(f"python {engine}")
-    compile(block, engine, "exec")
+@pytest.mark.usefixtures("folder")
+def test_the_block_for_datafusion_runs() -> None:
+    (block,) = blocks("python datafusion")
+    scope: dict[str, object] = {"dpsql": dpsql}
+    exec(block, scope)
+    assert isinstance(scope["ctx"], dpsql.Context)
+    assert [row["dataset"] for row in scope["ctx"].dp_budget().to_pylist()] == ["datafusion.datafusion.public.visits"]
+
+
+def test_the_block_for_spark_runs(sail_session: Any, folder: Path) -> None:
+    (block,) = blocks("python spark")
+    sail_session.sql("CREATE DATABASE IF NOT EXISTS clinic")
+    sail_session.sql("DROP TABLE IF EXISTS clinic.visits")
+    sail_session.sql(f"CREATE TABLE clinic.visits USING parquet LOCATION '{folder / 'visits'}'")
+    _, rest = block.split(".getOrCreate()\n")
+    exec(rest.replace("postgresql://dpsql@host/ledger", "kept"), {"dpsql": dpsql, "session": sail_session})
 
 
 @pytest.mark.usefixtures("folder")

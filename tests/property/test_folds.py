@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +21,9 @@ from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.error_sums import ErrorSums
+from dpsql.statistics.feature_moments import CompleteProducts
 from dpsql.statistics.gram import Gram
+from dpsql.statistics.grouped_sums import GroupedSums
 from dpsql.statistics.pairs import BlockScores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scales
@@ -90,6 +93,10 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "round": lambda: RoundProducts(RowMap(scales()), scales(), np.array([0.1, -3.0, 7.7, 1e9]), first=False),
     "several": lambda: Several(RowCount(), GridHistogram(GridCounts(-S, S, 40)), ColumnMoments(RowMap(scales()))),
     "released names": lambda: FeatureCounts(len(NAMES), 2, names=[name.decode() for name in NAMES]),
+    "column moments": lambda: ColumnMoments(RowMap(scales())),
+    "complete products": lambda: CompleteProducts(MAPS),
+    "grouped sums": lambda: GroupedSums(1, WIDTH, squares=True),
+    "grouped sums without squares": lambda: GroupedSums(1, WIDTH, squares=False),
 }
 SPARSE = {"sparse feature counts", "name counts", "released names"}
 
@@ -98,6 +105,8 @@ def feed(fold: Any, rows: Rows, places: np.ndarray, sparse: bool) -> None:
     """Add some rows as one batch."""
     target, features, keys, sizes = (part[..., places] for part in rows)
     batch = Batch(keys, sizes, b"secret")
+    if isinstance(fold, GroupedSums):  # which takes codes
+        features = np.floor(np.clip(features * S, -S, S))
     if not sparse:
         fold.add(target, features, batch)
         return
@@ -173,6 +182,16 @@ def test_zero_is_neutral_and_a_record_survives(name: str) -> None:
     other = fold.zero()
     other.absorb(travelled)
     assert same(other.state(), expected)
+
+
+def test_every_fold_is_here() -> None:
+    assert {type(make()) for make in FOLDS.values()} == {
+        kind for kind in _below(Fold) if kind.__module__.startswith("dpsql.") and not inspect.isabstract(kind)
+    }
+
+
+def _below(kind: type) -> set[type]:
+    return {found for below in kind.__subclasses__() for found in {below, *_below(below)}}
 
 
 @pytest.mark.parametrize("name", FOLDS)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -79,9 +79,9 @@ class SparkServer:
     def session(self) -> SparkSession:
         """Return a new session, whose client gives up soon if the server does not answer."""
         from pyspark.sql.connect.client.retries import DefaultPolicy
-        from pyspark.sql.connect.session import SparkSession
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-        session = SparkSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
         session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
         return session  # type: ignore[return-value]
 

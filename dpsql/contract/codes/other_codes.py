@@ -92,6 +92,11 @@ ENTRIES = (
         "Install the same version of dpsql where the engine runs Python.",
     ),
     Code(
+        "S034",
+        "An engine would take values from the minimum and maximum of a file, which leave NaN out.",
+        "Do as the message says: turn the engine's statistics off, or filter with `condition`.",
+    ),
+    Code(
         "S037",
         "The source has a column of the name that predictions get.",
         "Rename that column in a view of the engine.",

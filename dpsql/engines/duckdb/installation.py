@@ -155,7 +155,7 @@ def install(
                 "Leave ledger out, or close every connection to the database first.",
             )
         session.strict = session.strict or strict
-        _run(connection, _macros("TEMP MACRO ", instance.catalog))
+        _run(connection, _macros(instance.catalog)[1])
         instance.hold(connection)
     return session
 
@@ -265,8 +265,7 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         instance.catalog = _attach(cursor)
         for spec in SPECS:
             spec.register(cursor, instance.function(spec))
-        _run(cursor, _macros(f"MACRO {instance.catalog}.main.", instance.catalog))
-        _run(cursor, _comments(instance.catalog))
+        _run(cursor, _macros(instance.catalog)[0])
 
         def identify() -> str:
             return instance.identifier
@@ -339,40 +338,19 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: Iterable[duckdb.Stat
 
 
 @cache
-def _macros(scope: str, catalog: str) -> tuple[duckdb.Statement, ...]:
-    """Return the statements that create the macros in one scope; every connection of the process can run them."""
-    return _parsed(_macros_sql(scope, catalog))
-
-
-@cache
-def _comments(catalog: str) -> tuple[duckdb.Statement, ...]:
-    """Return the statements that let `duckdb_functions` say what each macro of the instance's catalog does."""
-    from dpsql.engines.duckdb.headers import summaries
-
-    texts, scope = summaries(), f"{catalog}.main."
-    defined = re.findall(
-        rf"^CREATE OR REPLACE MACRO {scope}(\w+)\(.*?\) AS\s+(TABLE)?",
-        _macros_sql(f"MACRO {scope}", catalog),
-        re.M | re.S,
-    )
-    return _parsed(
-        ";".join(
-            f"COMMENT ON MACRO {kind} {scope}{name} IS {text(texts[name])}"
-            for name, kind in dict.fromkeys(defined)
-            if name in texts
+def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement]]:
+    """Return the statements that create the macros of an instance, and those of a connection; a process parses once."""
+    instance, connection = _macros_sql(f"MACRO {catalog}.main.", catalog), _macros_sql("TEMP MACRO ", catalog)
+    # Parsed in an instance of its own, so that no setting of one caller bears on what all callers share.
+    with duckdb.connect(config={"threads": 1}) as parser:
+        return (
+            parser.extract_statements(instance + _comments_sql(instance)),
+            parser.extract_statements(connection),
         )
-    )
 
 
 # DuckDB 2.0 complains on stderr of objects that outlive the interpreter.
 atexit.register(_macros.cache_clear)
-atexit.register(_comments.cache_clear)
-
-
-def _parsed(sql: str) -> tuple[duckdb.Statement, ...]:
-    # In an instance of its own, so that no setting of a caller's bears on what all callers share.
-    with duckdb.connect() as parser:
-        return tuple(parser.extract_statements(sql))
 
 
 def _macros_sql(scope: str, catalog: str) -> str:
@@ -383,6 +361,19 @@ def _macros_sql(scope: str, catalog: str) -> str:
         sql,
     )
     return re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
+
+
+def _comments_sql(macros: str) -> str:
+    """Return the SQL that lets `duckdb_functions` say what each macro of the instance's catalog does."""
+    from dpsql.engines.duckdb.headers import summaries
+
+    texts = summaries()
+    defined = re.findall(r"^CREATE OR REPLACE MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S)
+    return "".join(
+        f"COMMENT ON MACRO {kind} {path} IS {text(texts[name])};\n"
+        for path, name, kind in dict.fromkeys(defined)
+        if name in texts
+    )
 
 
 def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:

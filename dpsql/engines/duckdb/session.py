@@ -443,8 +443,8 @@ class Session(Calls):
         Raises
         ------
         InternalError
-            Replaces any exception and its text: the gate has refused whatever public values can show, so
-            a failure here may depend on rows.
+            Replaces any exception, its text and its context: the gate has refused whatever public values can
+            show, so a failure here may depend on rows.
         """
         running = self.running(ticket, private=private)
         try:
@@ -454,7 +454,7 @@ class Session(Calls):
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
-            raise InternalError("I001", f"{running.function} {FAILED}") from None
+        raise InternalError("I001", f"{running.function} {FAILED}")
 
     def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
