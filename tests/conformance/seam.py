@@ -20,6 +20,7 @@ import dpsql.functions.feature_counts
 import dpsql.functions.score_filter
 import dpsql.functions.sis
 import dpsql.functions.two_stage
+import dpsql.kernels.lasso_votes
 import dpsql.mechanisms.choices
 import dpsql.statistics.presence
 import dpsql.statistics.votes
@@ -83,6 +84,7 @@ def fixed_entropy(entropy: Repeated) -> list[tuple[Any, str, Any]]:
         (dpsql.engines.driver, "secrets", entropy),
         (OperatingSystemEntropy, "words", lambda self, size, /: entropy.words(size)),
         *((module, "SYSTEM", Zeros()) for module in in_rows),
+        (dpsql.kernels.lasso_votes, "_uniform", lambda size, source: np.arange(size) / size),  # keyed on engines
     ]
 
 
@@ -332,7 +334,7 @@ def _state(statistic: Any) -> tuple[tuple[int, ...], ...] | None:
         statistic = statistic.inner
     if isinstance(statistic, Ignoring):
         return ()
-    if not isinstance(statistic, Fold):
+    if not isinstance(statistic, Fold) or isinstance(statistic, KeyedSums):  # keys are no integers
         return None
     return tuple(tuple(map(int, column.flatten().to_pylist())) for column in statistic.state().columns)
 
