@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,6 +23,7 @@ _needed = (
     ("sqlalchemy", (2, 0, 30)),
 )
 _optional = ("psycopg", "scikit-learn")
+_engines = ("polars", "datafusion", "pyspark", "pyspark-client", "pysail")
 _sql_files = 3
 
 
@@ -71,6 +74,16 @@ def _packages() -> str:
     if wrong:
         raise ImportError("; ".join(wrong))
     return ", ".join(found)
+
+
+def _engines_found() -> str:
+    """Return which engines beside DuckDB are installed; none of them is needed."""
+    found = []
+    for name in _engines:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    java = shutil.which("java")
+    return ", ".join([*found, "no Java, so no Spark of its own" if java is None else f"Java at {java}"])
 
 
 def _sql() -> str:
@@ -130,6 +143,7 @@ def _selection() -> str:
 CHECKS: dict[str, Callable[[], str]] = {
     "python": _python,
     "packages": _packages,
+    "engines": _engines_found,
     "sql files": _sql,
     "entropy": _entropy,
     "ledger": _ledger,
