@@ -48,6 +48,8 @@ MORE = (
         )
     ),
 )
+# Types that are looked at by default.
+QUICK_TYPES = ("decimal", "huge", "timestamp")
 UNITS = ("unit", "unit_number", "day", "far")
 
 
@@ -117,7 +119,7 @@ def test_every_function_is_asked() -> None:
 
 @pytest.mark.parametrize("cut", range(3))
 def test_a_sample_of_calls(cut: int, engine_name: str, opened: Any) -> None:
-    calls = random.Random(f"{engine_name} {cut}").sample([*ASKED, *MORE], 5)
+    calls = random.Random(f"{engine_name} {cut}").sample([*ASKED, *MORE], 3)
     judge(opened, _tables(), calls, PARTITIONS[cut], PARTS[cut % 3])
 
 
@@ -135,7 +137,14 @@ def test_every_call_of_every_type(types: str, partitions: int, parts: int, engin
     judge(opened, _tables(types), [*ASKED, *MORE], partitions, parts)
 
 
-@pytest.mark.parametrize("types", [types for types in TYPES if types != "plain"])
+@pytest.mark.parametrize(
+    "types",
+    [
+        types if types in QUICK_TYPES else pytest.param(types, marks=pytest.mark.long)
+        for types in TYPES
+        if types != "plain"
+    ],
+)
 def test_a_sample_of_types(types: str, engine_name: str, opened: Any) -> None:
     columns = [f"'{column}'" for column in TYPES[types]]
     about = [call for call in (*ASKED, *MORE) if any(column in call.sql for column in columns)]
@@ -145,7 +154,7 @@ def test_a_sample_of_types(types: str, engine_name: str, opened: Any) -> None:
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_a_sample_of_edges(rows: str, engine_name: str, opened: Any) -> None:
-    calls = random.Random(f"{engine_name} {rows}").sample([call for call in ASKED if call.ids], 3)
+    calls = random.Random(f"{engine_name} {rows}").sample([call for call in ASKED if call.ids], 2)
     judge(opened, _tables(change=ROWS[rows]), calls, 3, 8)
 
 
