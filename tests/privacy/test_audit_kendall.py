@@ -144,7 +144,7 @@ def test_long_audit(opened: list[Any], form: Callable[..., str], name: str, case
 def test_the_same_audit_catches_half_the_noise(opened: list[Any], form: Callable[..., str]) -> None:
     """The release is given twice the epsilon that the audit is told."""
     sql = form(["a", "b"], k=1, epsilon=4, mechanism="exponential")
-    report = run(opened, ADDED, sql, epsilon=2.0, runs=1150)
+    report = run(opened, ADDED, sql, epsilon=2.0, runs=1300)
     assert report.verdict == "violates", str(report)
 
 

@@ -109,7 +109,7 @@ def test_long_audit(
 @pytest.mark.parametrize("form", [aggregate_form, pytest.param(table_form, marks=pytest.mark.slow)])
 def test_the_same_audit_catches_half_the_noise(opened: list[Any], form: Callable[..., str]) -> None:
     """The release is given twice the epsilon that the audit is told."""
-    report = run(opened, PAIR, form(mechanism="one_shot", epsilon=4), epsilon=2.0, runs=1600)
+    report = run(opened, PAIR, form(mechanism="one_shot", epsilon=4), epsilon=2.0, runs=2000)
     assert report.verdict == "violates", str(report)
 
 

@@ -128,7 +128,7 @@ def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, number: str, fact
 
 @pytest.mark.long
 @pytest.mark.parametrize("function", ["dp_sis", "dp_kendall"])
-@pytest.mark.parametrize(("given", "runs"), [(2, 700), (8, 700)], ids=["right", "a quarter of the noise"])
+@pytest.mark.parametrize(("given", "runs"), [(2, 1000), (8, 1000)], ids=["right", "a quarter of the noise"])
 def test_audit(opened: list[Any], function: str, given: int, runs: int) -> None:
     """The released score of the one feature; the release is given `given`, and the audit is told 2.
 
