@@ -92,6 +92,17 @@ ENTRIES = (
         "Install the same version of dpsql where the engine runs Python.",
     ),
     Code(
+        "S030",
+        "The server of an engine does not answer.",
+        "Check that it runs, and that the session is open; nothing was charged.",
+    ),
+    Code(
+        "S031",
+        "A source of an engine draws at random, so that every attempt at a task would read other rows.",
+        "Write it to a table, and give that.",
+    ),
+    Code("S032", "A source of an engine has two columns of one name.", "Rename one of them in a view of the engine."),
+    Code(
         "S034",
         "An engine would take values from the minimum and maximum of a file, which leave NaN out.",
         "Do as the message says: turn the engine's statistics off, or filter with `condition`.",
