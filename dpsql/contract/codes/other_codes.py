@@ -91,6 +91,13 @@ ENTRIES = (
         "The workers of an engine cannot run dpsql.",
         "Install the same version of dpsql where the engine runs Python.",
     ),
+    Code("S030", "The server of an engine does not answer; nothing was charged.", "Check that it runs, and try again."),
+    Code(
+        "S031",
+        "A source of an engine draws at random, so another attempt at a task would read other rows.",
+        "Write it to a table, and give that.",
+    ),
+    Code("S032", "Two columns of a source have one name, but for its case.", "Rename one."),
     # The budget.
     Code(
         "B001",
