@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import random
@@ -224,6 +225,7 @@ def test_apache_spark_tries_again(
     assert SECRET not in jvm_server.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_sail_in_one_process_fails(
     sail_session: Any, sail_server: SparkServer, folder: Path, tmp_path: Path, fault: str
@@ -232,10 +234,12 @@ def test_sail_in_one_process_fails(
     assert SECRET not in sail_server.log
 
 
+@pytest.mark.long
 def test_sail_on_a_cluster_tries_again(cluster_session: Any, folder: Path, tmp_path: Path) -> None:
     check_retried(cluster_session, folder, tmp_path, "before")
 
 
+@pytest.mark.long
 def test_sail_on_a_cluster_takes_no_second_output(cluster_session: Any, folder: Path, tmp_path: Path) -> None:
     """Output that was read ends the job; output that was not is thrown away with its attempt."""
     for number, (call, check) in enumerate(((COUNT, check_failed), (UNITS, check_retried))):
@@ -244,6 +248,7 @@ def test_sail_on_a_cluster_takes_no_second_output(cluster_session: Any, folder: 
         check(cluster_session, folder, place, "after", [call])
 
 
+@pytest.mark.long
 def test_a_server_that_dies(folder: Path, tmp_path: Path) -> None:
     """Sail runs tasks in its own process, so a task that kills it takes the connection, too."""
     server = sail(tmp_path)
@@ -260,19 +265,26 @@ def test_a_server_that_dies(folder: Path, tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.long
 def test_an_interrupt(spark_session: Any, folder: Path, tmp_path: Path) -> None:
     context, engine = planted(spark_session, "waits", tmp_path)
 
     def interrupt() -> None:
         while not engine.attempts:
             time.sleep(0.05)
+        time.sleep(1)  # the driver waits for the job
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
+    gc.collect()
+    gc.disable()  # Python ignores what is raised while it collects
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        run(context, spark_session, folder, COUNT)
-    thread.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(context, spark_session, folder, COUNT)
+    finally:
+        gc.enable()
+        thread.join()
     assert charges(context) == [False]
     engine.fault = ""
     run(context, spark_session, folder, COUNT)
@@ -325,6 +337,7 @@ def test_workers_of_another_version(spark_session: Any, folder: Path, monkeypatc
     assert charges(context) == []
 
 
+@pytest.mark.long
 def test_workers_without_dpsql(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "dpsql.py").write_text("raise ImportError('none here', name='dpsql')")
     server = sail(tmp_path, PYTHONPATH=str(tmp_path))
