@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from dpsql import __version__
-from dpsql.contract.parameters import fold, show
+from dpsql.contract.parameters import show
 from dpsql.engines.port import PART, Mapped, Work
 from dpsql.errors import InternalError, SourceError
 
@@ -65,14 +65,10 @@ class SparkEngine:
         ------
         SourceError
             S024: there is no such source. S030: the server does not answer. S031: it reads other rows at every attempt,
-            as far as the text of its plan shows. S032: two columns have one name.
+            as far as the text of its plan shows.
         """
         frame = self._frame(source)
         fields = _asked(lambda: frame.schema.fields, source)
-        names = [fold(field.name) for field in fields]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise SourceError("S032", f"source {_shown(source)} has two columns {show(twice)}. Rename one.")
         found = _RANDOM.search(_asked(lambda: _plan_text(frame), source))
         if found is not None:
             raise SourceError(

@@ -101,7 +101,6 @@ ENTRIES = (
         "A source of an engine draws at random, so that every attempt at a task would read other rows.",
         "Write it to a table, and give that.",
     ),
-    Code("S032", "A source of an engine has two columns of one name.", "Rename one of them in a view of the engine."),
     Code(
         "S034",
         "An engine would take values from the minimum and maximum of a file, which leave NaN out.",
