@@ -1,7 +1,7 @@
 """A job on Spark, here Sail on this machine: select features, fit a model, and keep both in a ledger file.
 
-It needs ``pip install 'dpsql[sail]'``. On a cluster, give the address of its Spark Connect server; workers need the
-same version of dpsql. The job may be retried: named releases are drawn and charged once.
+It needs ``pip install 'dpsql[sail]'``. On a cluster, give the address of its Spark Connect server; every worker needs
+the same version of dpsql. The job may be retried: named releases are drawn and charged once.
 """
 
 from __future__ import annotations
