@@ -117,10 +117,11 @@ def test_every_function_is_asked() -> None:
     assert {call.function for call in ASKED} == {name for name, known in FUNCTIONS.items() if known.spends}
 
 
-@pytest.mark.parametrize("cut", range(3))
-def test_a_sample_of_calls(cut: int, engine_name: str, opened: Any) -> None:
-    calls = random.Random(f"{engine_name} {cut}").sample([*ASKED, *MORE], 3)
-    judge(opened, _tables(), calls, PARTITIONS[cut], PARTS[cut % 3])
+@pytest.mark.parametrize(("partitions", "parts"), [(1, 8), (3, 1), (16, 64)])
+def test_a_sample_of_calls(partitions: int, parts: int, engine_name: str, opened: Any) -> None:
+    calls = random.Random(f"{engine_name} {partitions}").sample([*ASKED, *MORE], 2)
+    calls += random.Random(f"{engine_name} {parts}").sample([call for call in ASKED if call.owner], 2)
+    judge(opened, _tables(), calls, partitions, parts)
 
 
 @pytest.mark.long
