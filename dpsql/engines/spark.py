@@ -36,6 +36,7 @@ _ARROW_TYPES = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
 }
 _Result = TypeVar("_Result")
 _Function: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
