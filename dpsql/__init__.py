@@ -14,7 +14,8 @@ if not (_here / "udfs").exists() and (_here.parent / "udfs" / "__init__.py").exi
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
-    from dpsql.context import Context
+    from dpsql import datafusion, polars, spark
+    from dpsql.context import Context, attach_engine
     from dpsql.engines.duckdb.installation import connect, install
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
     from dpsql.released.model import LinearClassifier, LinearModel
@@ -25,6 +26,7 @@ _exports = {
     "connect": "dpsql.engines.duckdb.installation",
     "install": "dpsql.engines.duckdb.installation",
     "Context": "dpsql.context",
+    "attach_engine": "dpsql.context",
     "Release": "dpsql.released.release",
     "LinearClassifier": "dpsql.released.model",
     "LinearModel": "dpsql.released.model",
@@ -35,6 +37,9 @@ _exports = {
     "LedgerError": "dpsql.errors",
     "InternalError": "dpsql.errors",
 }
+
+# One module for each engine, each with `context` and `engine`.
+_engines = ("datafusion", "polars", "spark")
 
 __all__ = [
     "BudgetError",
@@ -47,16 +52,22 @@ __all__ = [
     "ParameterError",
     "Release",
     "SourceError",
+    "attach_engine",
     "connect",
+    "datafusion",
     "install",
+    "polars",
+    "spark",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name in _exports:
         return getattr(import_module(_exports[name]), name)
+    if name in _engines:
+        return import_module(f"dpsql.{name}")
     raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_exports])
+    return sorted({*globals(), *_exports, *_engines})

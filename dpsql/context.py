@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import duckdb
 
@@ -15,6 +15,7 @@ from dpsql.contract.documented import takes
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
+from dpsql.engines.attached import PARTS, Attached
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.session import FAILED
 from dpsql.errors import InternalError, SourceError, original
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.contract.json import Json
-    from dpsql.engines.driver import Attached
+    from dpsql.engines.port import Engine
     from dpsql.ledger.ledger import Entry, Ledger
     from dpsql.ledger.rows import StoredRelease
     from dpsql.released.model import LinearModel
@@ -71,7 +72,7 @@ class Context:
     strict : bool
         As for `dpsql.connect`.
     engine : Attached, optional
-        The engine that holds the sources of every call, such as `dpsql.polars.context` makes; by default DuckDB.
+        The engine that holds the sources of every call; by default DuckDB. `dpsql.polars.context` and its like give it.
 
     Attributes
     ----------
@@ -272,8 +273,10 @@ class Context:
         """Return one row per model in the ledger."""
         return self.sql("SELECT * FROM dp_models()")
 
-    def dp_predict(self, model: str | int | Release, source: object, *, dataset: str | None = None) -> pa.Table:
-        """Return the rows of a source with a column ``prediction``; costs nothing.
+    def dp_predict(self, model: str | int | Release, source: object, *, dataset: str | None = None) -> Any:
+        """Return the rows of a source with a column ``prediction``, as an Arrow table; costs nothing.
+
+        On an engine it is a lazy frame of the engine, which computes the predictions where its rows are.
 
         Of a classifier ``prediction`` is the likelier class, as text, and ``probability`` that of its second class. Of
         a model of long rows there is one row per row id.
@@ -290,6 +293,8 @@ class Context:
         from dpsql.engines.duckdb.prediction import predictions_sql
 
         found = self.model(model, dataset)
+        if self._engine is not None:
+            return self._engine.predictions(found, source)
         with self._named(source) as name:
             try:
                 return self.sql(predictions_sql(found, name))
@@ -321,6 +326,7 @@ class Context:
             function=function,
             dataset=plan.dataset,
             guarantee=guarantee,
+            engine=_engine_of(plan.lineage if stored is None else stored.lineage),
             event=self.ledger.event(sequence),
             ledger_id=sequence,
             replayed=stored is not None,
@@ -375,7 +381,13 @@ class Context:
 
     @takes(DECLARATIONS["dp_protect"])
     def dp_protect(self, dataset: str, **budget: object) -> str:
-        """Set the budget of a table; return what now stands, in words."""
+        """Set the budget of a table; return what now stands, in words.
+
+        On an engine it is that of a table of the engine's catalog, under its full name. Anything else there has the
+        budget that each call names.
+        """
+        if self._engine is not None and budget.get("source") is not False:
+            budget.setdefault("engine", self._engine.name)
         return self._declare("dp_protect", dataset, budget)
 
     @takes(DECLARATIONS["dp_public"])
@@ -517,3 +529,39 @@ class Context:
             yield name
         finally:
             self.connection.unregister(name)
+
+
+def attach_engine(
+    connection: duckdb.DuckDBPyConnection | Context, name: str, engine: Engine, *, parts: int = PARTS
+) -> None:
+    """Let SQL on a connection name the sources of an engine: ``FROM dp_count('visits', ..., engine := 'lake')``.
+
+    Every connection of the same database has the engine then. Another engine of this name is replaced.
+
+    Parameters
+    ----------
+    connection : DuckDB connection or Context
+        It need not have dpsql installed.
+    name : str
+        The engine's name in SQL, in budgets and in receipts; one word. Other sessions that share the ledger should
+        give the same catalog the same name, because budgets are kept under it.
+    engine : Engine
+        Such as `dpsql.polars.engine` and its like make.
+    parts : int
+        Number of parts that rows are grouped into where a call needs all rows of a person at once. All rows of one part
+        are in the memory of a worker at once.
+
+    Raises
+    ------
+    ParameterError
+        P079: the name is not one word, or `engine` is not an engine.
+    """
+    attached = Attached(name, engine, parts)
+    opened = connection if isinstance(connection, Context) else Context(connection)
+    opened._session.attach(attached)
+
+
+def _engine_of(lineage: Mapping[str, object] | None) -> str | None:
+    """Return the engine that read a release's rows, with its version; None for DuckDB."""
+    found = (lineage or {}).get("engine")
+    return None if found is None else str(found)

@@ -13,7 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from dpsql.context import Context
-from dpsql.engines.driver import PARTS, Attached
+from dpsql.engines.attached import PARTS, Attached
 from dpsql.engines.spark import SparkEngine
 
 if TYPE_CHECKING:

@@ -29,9 +29,23 @@ QUICK = (
         "privacy/test_distribution.py",
         "privacy/test_auditor.py",
     ),
+    "conformance/test_engines.py",
+    "conformance/test_engine_faults.py",
     *("property/test_sensitivity.py", "property/test_sensitivity_counts.py", "property/test_sensitivity_gram.py"),
     *("statistical/test_noise_laws.py", "statistical/test_roc_law.py"),
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of engines."""
+    default = "duckdb,polars,datafusion,sail"
+    parser.addoption("--engine", default=default, help=f"engines of tests/conformance: {default}, spark")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of engines on each that was chosen."""
+    if "engine_name" in metafunc.fixturenames:
+        metafunc.parametrize("engine_name", metafunc.config.getoption("--engine").split(","), scope="module")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -51,10 +51,13 @@ def protect(session: Session) -> Callable[..., str]:
         dataset = text("dataset", dataset, hint="Give the name of the budget.")
         hint = "Give the names of tables: public := ['wards']."
         tables = () if said["public"] is None else text_list("public", said["public"], hint=hint)
+        engine = said["engine"]
+        if engine is not None:
+            dataset = session.engine(engine).budget(dataset, said["privacy_unit"])
         return session.sources.protect(
             dataset,
             {name: said[name] for name in _BUDGETED if said[name] is not None},
-            seen_of(seen) if said["source"] is not False else None,
+            seen_of(seen) if said["source"] is not False and engine is None else None,
             public=dict(zip(tables, map(seen_of, public_seen or ()), strict=True)),
             texts=texts or (),
             replace=said["replace"] is True,

@@ -124,6 +124,25 @@ def released_keys(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
+def released_values(calls: Calls) -> Callable[..., pa.Array]:
+    """Bind (ticket) → the private keys that are released: number, and the numbers and texts of their columns."""
+    kind = pa.list_(pa.struct([("j", pa.int64()), ("numbers", pa.list_(pa.int64())), ("texts", pa.list_(pa.string()))]))
+
+    def run(tickets: pa.Array) -> pa.Array:
+        out = []
+        for ticket in tickets:
+            collecting = calls.running(ticket.as_py()).collecting
+            first = None if collecting is None else collecting.first
+            if not isinstance(first, Labels) or first.keys is None:
+                raise TypeError("no keys were drawn")
+            columns = [column.to_pylist() for column in first.keys.columns]
+            rows = zip(first.numbers.tolist(), *columns, strict=True)
+            out.append([{"j": j, "numbers": parts[::2], "texts": parts[1::2]} for j, *parts in rows])
+        return pa.array(out, type=kind)
+
+    return run
+
+
 def _type_name(kind: str) -> str:
     """Return a SQL type for a message, without the values of an ENUM."""
     return kind.partition("(")[0]

@@ -30,7 +30,7 @@ from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape, key_types
 from dpsql.statistics.feature_counts import present_in
 from dpsql.udfs.codes import CODES, drawn_codes
-from dpsql.udfs.keys import check_keys, key_list, key_rows, learn_keys, released_keys
+from dpsql.udfs.keys import check_keys, key_list, key_rows, learn_keys, released_keys, released_values
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import Plans, integers, nested, one_ticket, seen_of
 
@@ -283,7 +283,8 @@ def features(calls: Calls) -> Callable[..., pa.Array]:
         for ticket in tickets:
             call = calls.running(ticket.as_py()).call
             arrays = [np.arange(1, len(call.features) + 1), call.features, call.absent]
-            out.append(pa.StructArray.from_arrays([pa.array(part) for part in arrays], fields=list(kind)))
+            typed = [pa.array(part, type=field.type) for part, field in zip(arrays, kind, strict=True)]
+            out.append(pa.StructArray.from_arrays(typed, fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
 
@@ -393,6 +394,7 @@ ROW_SPECS = (
     UdfSpec("dpsql_key_list", key_list, "STRUCT(p BIGINT, text VARCHAR)[]"),
     UdfSpec("dpsql_key_rows", key_rows, "BIGINT[][]"),
     UdfSpec("dpsql_check_keys", check_keys, "BIGINT"),
+    UdfSpec("dpsql_released_values", released_values, "STRUCT(j BIGINT, numbers BIGINT[], texts VARCHAR[])[]"),
     UdfSpec("dpsql_drawn_codes", drawn_codes, CODES),
     UdfSpec("dpsql_target", target, "DOUBLE"),
     UdfSpec("dpsql_sampling_key", sampling_key, "BLOB", native=True, nullary=True),

@@ -16,6 +16,7 @@ from typing import TypeVar
 import click
 
 from dpsql import __version__
+from dpsql.cli.engine_option import EngineOption, read_options
 from dpsql.cli.messages import INTERRUPTED, clean_message, is_expected, never_fail_to_print, say_error
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -47,6 +48,7 @@ def _database_options(command: Command) -> Command:
     for option in (
         click.option("--strict", is_flag=True, help="Refuse releases from datasets without a budget."),
         click.option("--read-only", is_flag=True, help="Open the database without write access."),
+        _engine_option,
         _ledger_option,
     ):
         command = option(command)
@@ -55,6 +57,14 @@ def _database_options(command: Command) -> Command:
 
 _ledger_option = click.option(
     "--ledger", metavar="FILE|URL", help="Where charges are kept; x.duckdb.dpsql-ledger beside x.duckdb by default."
+)
+_engine_option = click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    metavar="NAME=LOCATION",
+    callback=read_options,
+    help="Attach an engine for calls with engine := 'NAME': sc://HOST:PORT, polars:PARQUET or datafusion:PARQUET.",
 )
 _db_option = click.option(
     "--db", "database", default=_memory, metavar="DATABASE", help="DuckDB file; in memory by default."
@@ -77,7 +87,7 @@ def main() -> None:
 @main.command()
 @click.argument("database", required=False, default=_memory)
 @_database_options
-def shell(database: str, ledger: str | None, read_only: bool, strict: bool) -> None:
+def shell(database: str, ledger: str | None, engines: tuple[EngineOption, ...], read_only: bool, strict: bool) -> None:
     """Open an SQL prompt on DATABASE, or on an empty one in memory.
 
     Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
@@ -91,7 +101,7 @@ def shell(database: str, ledger: str | None, read_only: bool, strict: bool) -> N
     from dpsql.cli.runner import Runner
     from dpsql.cli.shell import Shell
 
-    with Runner(database, ledger=ledger, read_only=read_only, strict=strict) as runner:
+    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict) as runner:
         sys.exit(Shell(runner).run())
 
 
@@ -99,19 +109,25 @@ def shell(database: str, ledger: str | None, read_only: bool, strict: bool) -> N
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @_db_option
 @_database_options
-def run(file: Path, database: str, ledger: str | None, read_only: bool, strict: bool) -> None:
+def run(
+    file: Path, database: str, ledger: str | None, engines: tuple[EngineOption, ...], read_only: bool, strict: bool
+) -> None:
     """Run the statements of FILE (- for standard input) in order, up to the first error.
 
     The whole file is parsed before anything is run, so that a slip at its end costs no budget.
 
+    An engine's name is what calls give as engine := 'lake'. Parquet files are one table, of the engine's name.
+
     \b
     dpsql run release.sql --db patients.duckdb
+    dpsql run release.sql --engine lake=sc://localhost:15002 --ledger postgresql://dpsql@host/ledger
+    dpsql run release.sql --engine visits=polars:/data/visits/*.parquet --ledger visits.dpsql-ledger
     """
     from dpsql.cli.runner import Runner
     from dpsql.cli.work import run_file
 
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    with Runner(database, ledger=ledger, read_only=read_only, strict=strict) as runner:
+    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict) as runner:
         run_file(runner, text)
 
 
@@ -129,6 +145,7 @@ def query(
     form: str | None,
     output: Path | None,
     ledger: str | None,
+    engines: tuple[EngineOption, ...],
     read_only: bool,
     strict: bool,
 ) -> None:
@@ -143,7 +160,7 @@ def query(
 
     form = choose_format(form, output)
     text = sys.stdin.read() if sql == "-" else sql
-    with Runner(database, ledger=ledger, read_only=read_only, strict=strict) as runner:
+    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict) as runner:
         run_query(runner, text, form, output)
 
 
@@ -336,8 +353,9 @@ def demo(database: str, ledger: str | None) -> None:
 @main.command(short_help="What a statement would run and charge, or what an error code means.")
 @click.argument("what", metavar="STATEMENT|CODE")
 @_db_option
+@_engine_option
 @_ledger_option
-def explain(what: str, database: str, ledger: str | None) -> None:
+def explain(what: str, database: str, ledger: str | None, engines: tuple[EngineOption, ...]) -> None:
     """Show the SQL that a STATEMENT would run, step by step, and what it would charge; or explain an error CODE.
 
     Nothing is read, drawn or charged.
@@ -356,7 +374,7 @@ def explain(what: str, database: str, ledger: str | None) -> None:
         raise click.UsageError(f"there is no error code {what!r}. docs/errors.md lists them all.")
     from dpsql.cli.runner import Runner
 
-    with Runner(database, ledger=ledger) as runner:
+    with Runner(database, ledger=ledger, engines=engines) as runner:
         click.echo(runner.context.explain(what))
 
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +15,8 @@ from dpsql.progress import interrupt
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dpsql.cli.engine_option import EngineOption
 
 T = TypeVar("T")
 
@@ -47,6 +49,8 @@ class Runner:
         Path of a DuckDB file, or ``':memory:'``.
     ledger : str, optional
         Path or URL; beside the database by default.
+    engines : sequence of EngineOption
+        Engines to attach.
     read_only : bool
         Open the database without write access; the ledger is still written.
     strict : bool
@@ -58,6 +62,7 @@ class Runner:
         database: str = ":memory:",
         *,
         ledger: str | None = None,
+        engines: Sequence[EngineOption] = (),
         read_only: bool = False,
         strict: bool = False,
     ) -> None:
@@ -70,6 +75,8 @@ class Runner:
             self.context = dpsql.Context(connection, ledger=ledger, strict=strict)
             # A misspelt table must not resolve to a Python variable of this program.
             connection.execute("SET python_enable_replacements = false")
+            for option in engines:
+                dpsql.attach_engine(self.context, option.name, option.engine())
         except BaseException:
             connection.close()
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,7 @@ class Batch:
     def part(self, rows: slice) -> Batch:
         """Return the data of some of the rows."""
         keys, sizes = self.keys, self.sizes
-        return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows])
+        return Batch(None if keys is None else keys[rows], None if sizes is None else sizes[rows], self.secret)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -54,8 +54,10 @@ def joined(batches: Sequence[Batch]) -> Batch:
 class Collector(ABC):
     """A collector of rows, batch by batch and one thread at a time."""
 
-    # Whether it needs whole blocks of rows (`Batch.sizes`), so that no block is split between batches.
-    whole_blocks = False
+    @property
+    def whole_blocks(self) -> int:
+        """Number of blocks that it takes in as wholes, each in one batch (`Batch.sizes`); 0 if there are none."""
+        return 0
 
     @abstractmethod
     def zero(self) -> Self:
@@ -98,6 +100,46 @@ class Fold(Collector):
         self.absorb(other.state())
 
 
+class Several(Fold):
+    """Several folds over the same rows.
+
+    Attributes
+    ----------
+    folds : tuple of Fold
+    """
+
+    def __init__(self, *folds: Fold) -> None:
+        self.folds = folds
+
+    def zero(self) -> Several:
+        """Return empty folds of the same kinds."""
+        return Several(*(fold.zero() for fold in self.folds))
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows to each."""
+        for fold in self.folds:
+            fold.add(target, features, batch)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return sum(fold.size for fold in self.folds)
+
+    def state(self) -> pa.RecordBatch:
+        """Return the states side by side."""
+        fields: dict[str, pa.Array] = {}
+        for number, fold in enumerate(self.folds):
+            state = fold.state()
+            fields |= {f"{number} {name}": field(state, name) for name in state.schema.names}
+        return record(fields)
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Merge other states, each into its own."""
+        for number, fold in enumerate(self.folds):
+            names = [name for name in state.schema.names if name.startswith(f"{number} ")]
+            fold.absorb(state.select(names).rename_columns([name.partition(" ")[2] for name in names]))
+
+
 class KeptRows(Collector):
     """Rows that are stored, because a later step needs them one by one.
 
@@ -137,6 +179,13 @@ Inner = TypeVar("Inner", bound=Collector)
 class Pass(Collector, Generic[Inner]):
     """A pass over the rows that transforms them and passes them to another collector."""
 
+    # Attributes that only the end of the pass uses, in the process of the ledger: workers get none of them.
+    ending: ClassVar[tuple[str, ...]] = ()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a worker needs to add rows."""
+        return {name: value for name, value in self.__dict__.items() if name not in self.ending}
+
     def __init__(self, inner: Inner) -> None:
         self.inner = inner
 
@@ -154,6 +203,11 @@ class Pass(Collector, Generic[Inner]):
     def merge(self, other: Self) -> None:
         """Merge another pass of the same kind into this one."""
         self.inner.merge(other.inner)
+
+    @property
+    def whole_blocks(self) -> int:
+        """Number of blocks that the inner collector takes in as wholes."""
+        return self.inner.whole_blocks
 
     @property
     def size(self) -> int:

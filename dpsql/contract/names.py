@@ -8,6 +8,7 @@ mark; for any other it is the name that the database is attached under.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from dpsql.contract.parameters import fold, show
@@ -30,13 +31,13 @@ class TableName(NamedTuple):
         return cls(fold(database), fold(schema), fold(name))
 
 
-def parts_of(text: str) -> list[str]:
+def parts_of(text: str, *, most: int | None = 3) -> list[str]:
     """Split a name as SQL does: at dots outside double quotes.
 
     Raises
     ------
     ParameterError
-        P020: the text is not a name, or has more than three parts.
+        P020: the text is not a name, or has more than `most` parts.
     """
     parts, rest = [], text
     while True:
@@ -50,7 +51,7 @@ def parts_of(text: str) -> list[str]:
         rest = rest[match.end() :]
         if "." not in (match.group(2), match.group(4)):
             break
-    if len(parts) > 3:
+    if most is not None and len(parts) > most:
         raise ParameterError("P020", f"source {show(text)} has more than three parts. Give catalog.schema.table.")
     return parts
 
@@ -73,11 +74,12 @@ def display(database: str, schema: str, name: str, main: str) -> str:
     parts = [name] if fold(schema) == "main" else [schema, name]
     if fold(database) != fold(main):
         parts = [database, schema, name]
-    return ".".join(part if _plain(part) else identifier(part) for part in parts)
+    return dotted(parts)
 
 
-def _plain(part: str) -> bool:
-    return not re.search(r'[."]', part)
+def dotted(parts: Iterable[str]) -> str:
+    """Return a name of several parts, which `parts_of` splits again."""
+    return ".".join(identifier(part) if "." in part or '"' in part else part for part in parts)
 
 
 _FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
@@ -106,7 +108,7 @@ def dataset_name(source: str) -> str:
         return source or "default"
     if len(parts) > 1 and fold(parts[-2]) == "main":
         del parts[-2]
-    return ".".join(identifier(part) if "." in part or '"' in part else part for part in parts)
+    return dotted(parts)
 
 
 def is_file(source: str) -> bool:

@@ -38,6 +38,8 @@ class Placement:
         Whether the ledger protects any table.
     views : str
         Digest of the SQL of the views that the source depends on, set when the call runs.
+    engine : str
+        The engine that holds the source, and its version; ``''`` for DuckDB.
     """
 
     counter: int
@@ -52,6 +54,7 @@ class Placement:
     direct: bool = False
     governed: bool = True
     views: str = ""
+    engine: str = ""
 
     def to_json(self) -> dict[str, Json]:
         """Return the placement as JSON values."""

@@ -276,6 +276,11 @@ class Plan(ABC):
         return 1
 
     @property
+    def closing_passes(self) -> int:
+        """Number of passes after those over the rows, which read what the call has drawn and no row."""
+        return 0
+
+    @property
     def in_blocks(self) -> bool:
         """Whether the block of a row depends on that row alone: on its id, or without an id on its contents."""
         return False
@@ -376,6 +381,8 @@ class Plan(ABC):
             record["claimed"] = True
         if placement.views:
             record["views"] = placement.views
+        if placement.engine:
+            record["engine"] = placement.engine
         return record
 
 

@@ -7,8 +7,7 @@ budget are checked before a row is read, states are merged, and the charge and t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,101 +15,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpsql import __version__
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.keys import keys_of_rows, refuse_many
-from dpsql.contract.parameters import show
-from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
+from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.running import RunningCall, resolved
-from dpsql.engines.task import Task, fold_of, parts_of, plain, read_columns
-from dpsql.errors import InternalError, ParameterError, SourceError
+from dpsql.engines.task import Task, fold_of, parts_of, read_columns
+from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedCall, GroupedPlan
 
 if TYPE_CHECKING:
     from dpsql.contract.call import Call
     from dpsql.engines.duckdb.session import Session
-    from dpsql.engines.port import Engine
     from dpsql.ledger.ledger import Entry
-
-# Number of parts that rows are grouped into: enough for many workers, few enough for small states.
-PARTS = 64
-
-
-@dataclass
-class Attached:
-    """An engine under the name by which calls refer to it, and the frames that calls read.
-
-    Attributes
-    ----------
-    name : str
-    engine : Engine
-    parts : int
-        Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
-    frames : dict
-        Frames of the engine by the names that stand for them in a plan.
-    """
-
-    name: str
-    engine: Engine
-    parts: int = PARTS
-    frames: dict[str, object] = field(default_factory=dict)
-
-    def source(self, name: str) -> object:
-        """Return the frame that a name stands for, or the name."""
-        return self.frames.get(name, name)
-
-    @contextmanager
-    def holding(self, name: str, frame: object) -> Iterator[None]:
-        """Let a name stand for a frame in the body of a with statement."""
-        self.frames[name] = frame
-        try:
-            yield
-        finally:
-            del self.frames[name]
-
-    def schema(self, name: str) -> pa.Schema:
-        """Return the column types of a source; no row is read."""
-        return plain(self.engine.schema(self.source(name)))
-
-    def place(self, session: Session, source: str, dataset: str | None) -> Placement:
-        """Decide which budget a source of the engine is charged to.
-
-        A table of the engine's catalog has the budget of its full name. Of anything else dpsql cannot see which tables
-        it reads, so if the ledger protects anything, the caller must name the budget; the ledger records the claim.
-
-        Raises
-        ------
-        SourceError
-            S025: the source is no table of the catalog, or has no budget, and no dataset is named.
-        BudgetError
-            B001: as of `Ledger.check`.
-        """
-        table = None if source in self.frames else self.engine.table(source)
-        own = source if table is None else ".".join((self.name, *table))
-        counter = session.ledger.declarations().counter
-        protected = session.ledger.policy(own) is not None
-        if dataset is None and session.sources.governed and not protected:
-            listed = show(session.sources.declarations().protected[0])
-            raise SourceError(
-                "S025",
-                f"whose rows {show(source)} of engine {show(self.name)} holds cannot be seen. Name its budget, such as "
-                f"dataset := {listed}, or give it one: SELECT dp_protect('{own}', epsilon := ..., source := false).",
-            )
-        if protected and dataset is not None and dataset != own:
-            raise SourceError(
-                "S015", f"{show(source)} is charged to {show(own)}, not to {show(dataset)}. Leave dataset out."
-            )
-        charged = own if dataset is None else dataset
-        return Placement(
-            counter,
-            (charged,),
-            source,
-            source,
-            () if table is None else (own,),
-            claimed=charged != own,
-            direct=True,
-            governed=session.sources.governed,
-        )
 
 
 def refuse_unfoldable(plan: Plan) -> None:
@@ -127,7 +44,7 @@ def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
     from dpsql.engines.duckdb.part import column_types
 
     refuse_unfoldable(plan)
-    schema = attached.schema(plan.source)
+    schema = attached.schema(attached.source(plan))
     probe, spelled = column_types(plan, schema)
     return resolved(plan, plan.function, probe, spelled), schema
 
@@ -138,7 +55,7 @@ def engine_key_types(attached: Attached, plan: Plan) -> tuple[str, ...]:
 
     if not isinstance(plan, GroupedPlan):
         return ()
-    _, spelled = column_types(plan, attached.schema(plan.source))
+    _, spelled = column_types(plan, attached.schema(attached.source(plan)))
     return (*spelled, *["BOOLEAN"] * (len(plan.key_columns) - len(spelled)))
 
 
@@ -159,34 +76,50 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
     call = _with_keys(session, call)
     session.sources.refuse_stale(plan.placement)
     session.check(plan)
-    columns, parts = read_columns(plan, schema), parts_of(plan, attached.parts)
     ticket = session.open_call(call, plan.function)
-    run = _Run(attached, call, columns, parts, secrets.token_bytes(16), session.running(ticket).key)
+    nothing = pa.schema([schema.field(name) for name in read_columns(plan, schema)]).empty_table()
+    run = _Run(attached, call, nothing, secrets.token_bytes(16), session.running(ticket).key)
     try:
-        run.rehearse(session.running(ticket), schema)
+        run.rehearse(session.running(ticket))
     except BaseException:
         session.close_call(ticket)
         raise
 
     def work(running: RunningCall) -> Entry:
-        for number in range(1, plan.passes):
+        if plan.passes > 1:  # workers get what was drawn after an earlier pass
+            known = session.hold(running)
+            if known is not None:
+                return known
+        last = plan.passes + plan.closing_passes
+        for number in range(1, last):
             session.turn(ticket, number, partial(run.fold, number))
-        return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, plan.passes)))
+        return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, last)))
 
     return session.release_once(ticket, work)
 
 
 @dataclass
 class _Run:
-    """The passes of one call over the rows of its source."""
+    """The passes of one call over the rows of its source.
+
+    Attributes
+    ----------
+    attached : Attached
+    call : Call
+    nothing : pyarrow.Table
+        No rows of the source, with the columns that the call reads.
+    key, secret : bytes
+        As of `Task`.
+    seen : dict
+        Numbers of rows by part, for each way in which passes divided the rows; they are as secret as the rows.
+    """
 
     attached: Attached
     call: Call
-    columns: list[str]
-    parts: int
+    nothing: pa.Table
     key: bytes
     secret: bytes
-    seen: dict[int, int] | None = None
+    seen: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
@@ -195,21 +128,26 @@ class _Run:
         plan = replace(running.call.plan, placement=None)
         call = replace(running.call, plan=plan)
         zero = running.collecting.first
-        return Task(call, plan.function, zero, number, self.key, self.secret, self.parts)
+        parts = parts_of(plan, zero, self.attached.parts)
+        return Task(call, plan.function, zero, number, self.key, self.secret, parts)
 
-    def rehearse(self, running: RunningCall, schema: pa.Schema) -> None:
+    def rehearse(self, running: RunningCall) -> None:
         """Run the first pass over no rows, here and in a worker; nothing that arguments or types cause comes later."""
         task = self.task(running, 1)
-        task.rehearse(pa.schema([schema.field(name) for name in self.columns]).empty_table())
+        task.rehearse(self.nothing)
         self.attached.engine.check(task)
 
     def fold(self, number: int, running: RunningCall) -> Collector:
-        """Return the collector of a pass, with every row in it."""
+        """Return the collector of a pass, with every row in it; a pass that ignores the rows reads none."""
+        if running.collecting is not None and isinstance(running.collecting.first, Ignoring):
+            return running.collecting.first
         task = self.task(running, number)
-        engine, source = self.attached.engine, self.attached.source(self.call.plan.source)
-        verb = engine.fold_parts if self.parts else engine.fold
+        if number > self.call.plan.passes:
+            return task.alone(self.nothing)
+        engine, source = self.attached.engine, self.attached.source(self.call.plan)
+        verb = engine.fold_parts if task.parts else engine.fold
         collector = task.zero.zero()
-        self._merge(task, collector, verb(source, self.columns, task))
+        self._merge(task, collector, verb(source, self.nothing.column_names, task))
         return collector
 
     def _merge(self, task: Task, collector: Collector, records: Iterable[pa.RecordBatch]) -> None:
@@ -220,15 +158,15 @@ class _Run:
                 part, rows = record["part"], record["rows"]
                 if record["version"] != __version__ or record["pass"] != task.digest:
                     raise ValueError("a worker returned the record of another call")
-                if self.parts and rows and part in seen:
+                if task.parts and rows and part in seen:
                     raise ValueError("the engine divided a part of the rows")
                 seen[part] = seen.get(part, 0) + rows
                 with pa.ipc.open_stream(record["state"]) as reader:
                     fold_of(collector).absorb(reader.read_next_batch())
         counted = {part: rows for part, rows in seen.items() if rows}
-        if self.seen is not None and self.seen != counted:
+        agree = self.seen.setdefault((task.parts, task.blocks), counted) == counted
+        if not agree or len({sum(rows.values()) for rows in self.seen.values()}) > 1:
             raise ValueError("the source yields other rows at every reading")
-        self.seen = counted
 
 
 def _with_keys(session: Session, call: Call) -> Call:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
-from dpsql.engines.port import PART, Work
+from dpsql.engines.port import PART, Mapped, Work, one_part_each
 from dpsql.errors import SourceError
 
 if TYPE_CHECKING:
@@ -38,12 +37,22 @@ class PolarsEngine:
         self._frames = dict(frames or {})
 
     def table(self, source: str) -> tuple[str, ...] | None:
-        """Return None: Polars has no catalog."""
+        """Return None: Polars has no catalog, and a frame may hold the rows of any table."""
+        self._frame(source)
         return None
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types; a lazy frame resolves them without reading rows."""
-        return _arrow(self._frame(source).collect_schema().to_frame()).schema
+        frame = self._frame(source)
+        try:
+            schema = frame.collect_schema()
+        except Exception as error:
+            raise SourceError(
+                "S024",
+                f"frame {show(source if isinstance(source, str) else type(source).__name__)} cannot be read "
+                f"({type(error).__name__}). Check it: frame.collect_schema().",
+            ) from None
+        return _arrow(schema.to_frame()).schema
 
     def check(self, work: Work) -> None:
         """Do nothing: the work runs in this process."""
@@ -76,10 +85,26 @@ class PolarsEngine:
         batches = (
             batch
             for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=True, engine="streaming")
-            for batch in _cut(_arrow(part))
+            for whole in _arrow(part).to_batches()
+            for batch in one_part_each(whole)
         )
         for _, part in groupby(batches, key=lambda batch: batch.column(PART)[0].as_py()):
             yield from work.run(part)
+
+    def map(self, source: object, function: Mapped, added: pa.Schema) -> polars.LazyFrame:
+        """Return a lazy frame with more columns, which the streaming engine fills batch by batch."""
+        import polars
+
+        frame = self._frame(source)
+
+        def run(rows: polars.DataFrame) -> polars.DataFrame:
+            found = [polars.DataFrame(batch.select(added.names)) for batch in function(_arrow(rows).to_batches())]
+            return rows.hstack(polars.concat(found)) if found else rows.hstack(polars.DataFrame(added.empty_table()))
+
+        kinds = {**frame.collect_schema(), **polars.DataFrame(added.empty_table()).schema}
+        return frame.map_batches(
+            run, schema=kinds, streamable=True, projection_pushdown=False, predicate_pushdown=False
+        )
 
     def _frame(self, source: object) -> polars.LazyFrame:
         import polars
@@ -95,11 +120,3 @@ def _arrow(frame: polars.DataFrame) -> pa.Table:
     import polars
 
     return frame.to_arrow(compat_level=polars.CompatLevel.oldest())
-
-
-def _cut(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield sorted rows as batches of one part each."""
-    for batch in rows.combine_chunks().to_batches():
-        parts = batch.column(PART).to_numpy(zero_copy_only=False)
-        starts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
-        yield from (batch.slice(start, stop - start) for start, stop in pairwise(starts) if stop > start)

@@ -39,13 +39,17 @@ passes into that statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # The column that `Work.split` adds: the part that a row belongs to.
 PART = "dpsql_part"
+
+Mapped: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Work(Protocol):
@@ -53,6 +57,9 @@ class Work(Protocol):
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one record for some of the rows; no record for no batches at all is as good as one of none."""
+
+    def part_of(self, rows: pa.Table) -> pa.Array:
+        """Return the part of every row; NULL for rows that belong to nobody, which count nowhere."""
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the integer column `PART`. Rows that belong to nobody are left out."""
@@ -69,6 +76,9 @@ class Work(Protocol):
 class Engine(Protocol):
     """An engine, which holds rows.
 
+    A *source* is the name of a table or view as the caller wrote it, the full name of a table as `table` returned it
+    (a tuple), or a frame of the engine's own.
+
     Attributes
     ----------
     name : str
@@ -83,7 +93,14 @@ class Engine(Protocol):
     def table(self, source: str) -> tuple[str, ...] | None:
         """Return the parts of the full name of a table of the catalog; None for a view, a query or a frame.
 
-        Budgets are kept under this name. A view may read any table, so the caller must say whose rows it has.
+        Budgets are kept under this name, so it must be the same for every spelling that the engine takes for one table,
+        and no two tables may share it: as the catalog stores it, with catalog and schema. A view may read any table, so
+        the caller must say whose rows it has. That holds for a temporary view, too, which has the name of a table.
+
+        Raises
+        ------
+        SourceError
+            S024: there is no such source.
         """
 
     def schema(self, source: object) -> pa.Schema:
@@ -112,7 +129,7 @@ class Engine(Protocol):
 
         Parameters
         ----------
-        source : table, view or frame of the engine
+        source : source
         columns : sequence of str
             The columns to read; no others are read.
         work : Work
@@ -128,3 +145,22 @@ class Engine(Protocol):
         A hint to partition by `PART` is no guarantee: DataFusion 55 drops one. Use an operator whose meaning requires
         the grouping, such as a sort or a grouped map. The driver refuses a part that comes twice.
         """
+
+    def map(self, source: object, function: Mapped, added: pa.Schema) -> object:
+        """Return a lazy frame of the engine: the rows of a source with more columns; nothing is read here.
+
+        Parameters
+        ----------
+        source : source
+        function : callable
+            Takes batches of rows, with all columns of the source, and yields each with the added columns behind them.
+            It can be pickled.
+        added : pyarrow.Schema
+            The added columns. Those of the source keep their types.
+        """
+
+
+def one_part_each(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield sorted rows as batches of one part each."""
+    runs = pc.run_end_encode(rows.column(PART)).run_ends.to_pylist()
+    yield from (rows.slice(start, stop - start) for start, stop in pairwise([0, *runs]))

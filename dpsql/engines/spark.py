@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from dpsql import __version__
-from dpsql.contract.parameters import fold, show
-from dpsql.engines.port import PART, Work
+from dpsql.contract.parameters import show
+from dpsql.engines.port import PART, Mapped, Work
 from dpsql.errors import InternalError, SourceError
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _ARROW_TYPES = {
     "void": pa.null(),
 }
 _Result = TypeVar("_Result")
-_Function: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class SparkEngine:
@@ -63,11 +62,14 @@ class SparkEngine:
         self.version: str = _asked(lambda: session.version)
 
     def table(self, source: str) -> tuple[str, ...] | None:
-        """Return catalog, namespace and name of a table, in lower case as Spark compares names; None for a view."""
+        """Return catalog, namespace and name of a table, as the catalog spells them; None for a view.
+
+        On Sail names that differ in case are two tables. The ledger ignores case, so they share one budget.
+        """
         found = _asked(lambda: self._session.catalog.getTable(source), source)
-        if found.isTemporary or found.tableType == "VIEW":
+        if found.isTemporary or found.tableType not in ("MANAGED", "EXTERNAL"):
             return None
-        return tuple(fold(part) for part in (found.catalog, *(found.namespace or ()), found.name) if part)
+        return tuple(part for part in (found.catalog, *(found.namespace or ()), found.name) if part)
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types that the server resolves.
@@ -78,14 +80,10 @@ class SparkEngine:
         ------
         SourceError
             S024: there is no such source. S030: the server does not answer. S031: it reads other rows at every attempt,
-            as far as the text of its plan shows. S032: two columns have one name.
+            as far as the text of its plan shows.
         """
         frame = self._frame(source)
         fields = _asked(lambda: frame.schema.fields, source)
-        names = [fold(field.name) for field in fields]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise SourceError("S032", f"source {_shown(source)} has two columns {show(twice)}. Rename one.")
         found = _RANDOM.search(_asked(lambda: _plan_text(frame), source))
         if found is not None:
             raise SourceError(
@@ -147,24 +145,34 @@ class SparkEngine:
         states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
         return _collected(states, work.record)
 
+    def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
+        """Return a lazy frame of the rows with more columns, which workers add."""
+        from pyspark.sql.types import StructType
+
+        frame = self._frame(source)
+        kinds = StructType([*frame.schema.fields, *_spark_schema(added).fields])
+        return frame.mapInArrow(function, kinds)
+
     def _frame(self, source: object) -> DataFrame:
         from pyspark.sql import DataFrame
 
         if isinstance(source, DataFrame):
             return source
-        if not isinstance(source, str):
+        if not isinstance(source, str | tuple):
             raise SourceError(
                 "S024",
                 f"engine spark has no source {_shown(source)}. Give the name of a table or a view, or a DataFrame.",
             )
-        return _asked(lambda: self._session.table(source), source)
+        name = source if isinstance(source, str) else ".".join(map(_quoted, source))
+        return _asked(lambda: self._session.table(name), source)
 
     def _rows(self, source: object, columns: Sequence[str]) -> DataFrame:
         """Return the columns to read, under plain names: a point in a name is a path to Spark, and lost on Sail."""
-        quoted = ["`{}`".format(name.replace("`", "``")) for name in columns]
-        return self._frame(source).select(quoted).toDF(*[f"c{number}" for number in range(len(columns))])
+        return (
+            self._frame(source).select([*map(_quoted, columns)]).toDF(*[f"c{number}" for number in range(len(columns))])
+        )
 
-    def _made(self, function: _Function, kind: pa.Schema, column: str) -> list[object]:
+    def _made(self, function: Mapped, kind: pa.Schema, column: str) -> list[object]:
         """Return a column of what a worker makes from one row that is nobody's."""
         made = _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
         return [value for batch in made for value in batch.column(column).to_pylist()]
@@ -264,6 +272,10 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
         inner = {field.name: _arrow_type(field.dataType) for field in kind.fields}
         return None if None in inner.values() else pa.struct(list(inner.items()))
     return _ARROW_TYPES.get(kind.simpleString())
+
+
+def _quoted(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))
 
 
 def _spark_schema(kind: pa.Schema) -> StructType:

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from dpsql import __version__
@@ -33,6 +36,8 @@ from dpsql.errors import InternalError
 # Rows that are added at once, and rows that one statement reads where the engine does not cut them.
 _BATCH_ROWS = 1 << 16
 _STATEMENT_ROWS = 1 << 20
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 FAILED = "[DPSQL-I001] a worker of dpsql failed; its rows are not named here."
 RECORD = pa.schema(
     [
@@ -94,6 +99,11 @@ class Task:
         """The type of a record."""
         return RECORD
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that are never divided; 0 if there are none."""
+        return self.zero.whole_blocks
+
     @cached_property
     def digest(self) -> bytes:
         """What the records of one pass have in common, and no others."""
@@ -104,38 +114,38 @@ class Task:
     @cached_property
     def is_direct(self) -> bool:
         """Whether rows reach the collector as they are."""
-        plan = self.call.plan
-        named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
-        return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
+        return is_direct(self.call.plan)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the record of some rows: of one part, or of any rows if there are no parts."""
-        try:
-            collector, rows, part = self.zero.zero(), 0, -1
-            most = sys.maxsize if self.parts else _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
-            for table in _tables(batches, most):
-                if self.parts:
-                    [part] = table.column(PART).unique().to_pylist()
-                    table = table.drop_columns([PART])
-                rows += table.num_rows
-                self._add(collector, table)
-            yield self._record(collector, rows, part)
-        except Exception:
-            raise RuntimeError(FAILED) from None
+        yield _silenced(self._folded, batches)
+
+    def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        collector, rows, part = self.zero.zero(), 0, -1
+        most = sys.maxsize if self.parts else _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
+        for table in _tables(batches, most):
+            if self.parts:
+                [part] = table.column(PART).unique().to_pylist()
+                table = table.drop_columns([PART])
+            rows += table.num_rows
+            self._add(collector, table)
+        return self._record(collector, rows, part)
 
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
         if not self.is_direct:
-            from dpsql.engines.duckdb.part import fold_table
-
-            fold_table(self, nothing)
+            self.alone(nothing)
         fold_of(self.zero)
+
+    def alone(self, table: pa.Table) -> Collector:
+        """Return the collector of the pass with these rows in it, by the statement for DuckDB's own tables."""
+        from dpsql.engines.duckdb.part import fold_table
+
+        return fold_table(self, table)
 
     def _add(self, collector: Collector, table: pa.Table) -> None:
         if not self.is_direct:
-            from dpsql.engines.duckdb.part import fold_table
-
-            collector.merge(fold_table(self, table))
+            collector.merge(self.alone(table))
             return
         chosen = self.call.plan.row_columns
         if chosen is not None:
@@ -154,17 +164,30 @@ class Task:
             [pa.array([value], type=field.type) for value, field in zip(values, RECORD, strict=True)], schema=RECORD
         )
 
-    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
+    def part_of(self, rows: pa.Table) -> pa.Array:
+        """Return the part of every row; NULL for rows of no unit, and for cells of no row."""
         from dpsql.engines.duckdb.part import parts_of_rows
 
-        try:
-            for table in _tables(batches, _STATEMENT_ROWS):
-                part = parts_of_rows(self, table)
-                rows = table.append_column(PART, part)
-                yield from (rows.filter(part.is_valid()) if part.null_count else rows).to_batches()
-        except Exception:
-            raise RuntimeError(FAILED) from None
+        return _silenced(partial(parts_of_rows, self), _plain_table(rows))
+
+    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
+        for table in _tables(batches, _STATEMENT_ROWS):
+            part = self.part_of(table)
+            rows = table.append_column(PART, part)
+            yield from (rows.filter(part.is_valid()) if part.null_count else rows).to_batches()
+
+
+def _silenced(work: Callable[[Given], Result], given: Given) -> Result:
+    """Return what the work gives. What it raises is replaced, and not chained: it may contain a value.
+
+    Raises
+    ------
+    RuntimeError
+    """
+    with np.errstate(all="ignore"), suppress(Exception):  # NumPy's warnings would tell of values, too
+        return work(given)
+    raise RuntimeError(FAILED)
 
 
 def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
@@ -175,15 +198,14 @@ def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
         held.append(batch)
         count += batch.num_rows
         if count >= most:
-            yield _table(held)
+            yield _plain_table(pa.Table.from_batches(held))
             held, count = [], 0
     if count:
-        yield _table(held)
+        yield _plain_table(pa.Table.from_batches(held))
 
 
-def _table(batches: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(batches)
-    return table.cast(plain(table.schema))
+def _plain_table(rows: pa.Table) -> pa.Table:
+    return rows.cast(plain(rows.schema))
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
@@ -205,15 +227,21 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def parts_of(plan: Plan, parts: int) -> int:
-    """Return the number of parts that the rows of a call are grouped into; 0 if they need not be grouped."""
+def is_direct(plan: Plan) -> bool:
+    """Whether the rows of a call reach its collector as they are, without a statement of SQL."""
+    named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
+    return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
+
+
+def parts_of(plan: Plan, zero: Collector, parts: int) -> int:
+    """Return the number of parts that the rows of a pass are grouped into; 0 if they need not be grouped."""
     layout = plan.layout
-    needed = layout.privacy_unit is not None or layout.kind == "long" or plan.block_by_block is not None
+    needed = layout.privacy_unit is not None or layout.kind == "long" or zero.whole_blocks
     return parts if needed else 0
 
 
 def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
-    """Return the columns of a source that a call reads, as the source spells them; one if it only counts rows."""
+    """Return the columns of a source that a call reads, as the source spells them; at least one, so rows count."""
     layout = plan.layout
     if plan.row_columns is None:
         return list(schema.names)

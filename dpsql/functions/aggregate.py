@@ -31,7 +31,7 @@ from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
 from dpsql.statistics.aggregates import Block, Sums, ValueBlock
 from dpsql.statistics.counts import MagnitudeHistogram
-from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels
+from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels, NamedSums, NumberedSums
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class AggregateCall(GroupedCall):
     def _sums(self) -> Collector:
         """Return the collector of the groups' sums."""
         if self.plan.has_private_keys:
-            return KeyedSums(len(self.plan.targets))
+            targets = len(self.plan.targets)
+            return NumberedSums(targets) if self.plan.engine is None else NamedSums(targets, len(self.plan.by))
         return GroupedSums(self.places.count, len(self.plan.targets), squares=self.needs_squares)
 
     def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
@@ -95,7 +96,10 @@ class AggregateCall(GroupedCall):
         if isinstance(collector, Labels):
             collector.add_labels(rows, len(self.plan.by))
             return
-        if isinstance(collector, KeyedSums):
+        if isinstance(collector, NamedSums):
+            collector.add_groups(rows)
+            return
+        if isinstance(collector, NumberedSums):
             numbers = rows.field("j").to_numpy(zero_copy_only=False)
             collector.add_groups(numbers, GroupRecords.read(rows, len(self.plan.targets)))
             return
@@ -145,7 +149,8 @@ class AggregateCall(GroupedCall):
         units, rows, *targets = collector.sums()
         given = targets or [rows]
         places, noisy = self.plan.part.draw([units, *given] if self.plan.counts_units else given)
-        return ReleasedKeys(places.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy)
+        keys = collector.keys(places) if isinstance(collector, NamedSums) else None
+        return ReleasedKeys(places.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy, keys)
 
     def prepare(self, statistic: GroupedSums | ReleasedKeys, progress: Progress) -> Callable[[], Json]:
         """Return the draw of all groups; of private keys, what was drawn."""
@@ -182,13 +187,13 @@ def within(block: Block, ends: tuple[float, float] | None) -> Block:
 class ReleasedKeys(Labels):
     """The labels of released keys, and the noisy numbers that were drawn for them."""
 
-    def __init__(self, numbers: Longs, noisy: list[NoisyBlock]) -> None:
-        super().__init__(numbers)
+    def __init__(self, numbers: Longs, noisy: list[NoisyBlock], keys: pa.Table | None = None) -> None:
+        super().__init__(numbers, keys)
         self.noisy = noisy
 
     def zero(self) -> ReleasedKeys:
         """Return an empty collector."""
-        return ReleasedKeys(self.numbers, self.noisy)
+        return ReleasedKeys(self.numbers, self.noisy, self.keys)
 
 
 def draw_aggregates(plan: AggregatePlan, sums: Sequence[Sums]) -> list[NoisyBlock]:

@@ -34,6 +34,7 @@ DECLARATIONS: dict[str, Signature] = {
         Argument("mark", "Mark the table's database, so that it can only be used with this ledger.", True),
         Argument("source", "Whether the name is a table or view; false for rows outside every catalog.", True),
         Argument("replace", "Replace an existing budget. Arguments that are left out keep their values.", False),
+        Argument("engine", "Name of the attached engine whose table it is; DuckDB's by default."),
     ),
     "dp_public": Signature(Argument("force", "Declare the table public even if it has another declaration.", False)),
     "dp_derive": Signature(

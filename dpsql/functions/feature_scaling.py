@@ -58,6 +58,8 @@ class Magnitudes(Pass[MagnitudeHistogram]):
         returns the next pass. What is not drawn is left out: no features, or None.
     """
 
+    ending = ("_plan", "_following")
+
     def __init__(
         self,
         plan: Scaled,
@@ -111,6 +113,8 @@ class Moments(KeptFeatures[ColumnMoments]):
     following : callable
         Takes means and deviations, and returns the next pass.
     """
+
+    ending = ("_plan", "_following")
 
     def __init__(
         self, plan: Scaled, kept: Sequence[int], mapped: RowMap, following: Callable[[Standard], Collector]

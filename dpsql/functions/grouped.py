@@ -249,15 +249,13 @@ class GroupedPlan(Plan):
 
     @property
     def keeps_rows(self) -> str:
-        """What to ask for on an engine: parts of the rows have no numbering of private keys, or of items, in common."""
-        if self.has_private_keys:
-            return "Give keys := [...] from public knowledge."
-        return "Leave distinct out." if self.counts_items else ""
+        """What to ask for on an engine: an item may be in several parts of the rows, so its counts do not add up."""
+        return "Leave distinct_of out." if self.counts_items else ""
 
     @property
-    def passes(self) -> int:
-        """With private keys a second pass reads the labels of the keys that were released."""
-        return 2 if self.has_private_keys else 1
+    def closing_passes(self) -> int:
+        """With private keys a pass makes the labels of the keys that were released."""
+        return int(self.has_private_keys)
 
 
 def _names(argument: str, given: object) -> tuple[str, ...]:

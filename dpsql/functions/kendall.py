@@ -218,7 +218,7 @@ class KendallCall(Call):
     def start(self) -> Collector:
         """Return an empty collection of rows."""
         width = len(self.features) + 1
-        return WholeTable(width) if self.plan.blocks is None else BlockScores(width)
+        return WholeTable(width) if self.plan.blocks is None else BlockScores(width, self.plan.blocks)
 
     def prepare(self, statistic: WholeTable | BlockScores, progress: Progress) -> Callable[[], Json]:
         """Select one feature per round; the scores of a round depend on the features chosen before."""

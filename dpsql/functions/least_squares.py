@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.fold import Collector, Ignoring, Waiting
+from dpsql.contract.fold import Collector, Ignoring, Several, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.plan import Quantity
+from dpsql.errors import InternalError
 from dpsql.functions.feature_scaling import (
     Interval,
     KeptFeatures,
@@ -22,15 +23,19 @@ from dpsql.functions.feature_scaling import (
     draw_standard,
     scaling_numbers,
 )
+from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.mechanisms.ada_ssp import LinearFit
+from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.parts import GaussianNoise
 from dpsql.statistics.column_moments import ColumnMoments
+from dpsql.statistics.counts import GridHistogram
 from dpsql.statistics.regression import (
+    CELLS,
     STANDARD_ONE,
+    RoundProducts,
     RowMap,
     RowProducts,
     Scales,
@@ -47,8 +52,6 @@ if TYPE_CHECKING:
 # the target fills few cells of its bounds, as years do.
 TARGET_QUANTILES = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 _REACH = 1.28
-# Boosting clips the target to 256 times the residual bound.
-_FARTHEST_TARGET = 256 * FIXED_POINT_ONE
 
 
 def start(call: RegressionCall) -> Collector:
@@ -70,7 +73,11 @@ def _bounded(call: RegressionCall, features: Sequence[Interval | None], target: 
         return Undetermined(call)
     columns = Columns(call, features, target)
     if call.plan.method == "boosted_ada_ssp":
-        return Boosted(columns)
+        if call.plan.engine is None:
+            return Boosted(columns)
+        return (
+            BoostingScales(columns) if call.plan.scales_first else _first_round(columns, columns.mapped, columns.scales)
+        )
     if not call.plan.standardizes:
         return Products(columns, columns.mapped)
     if not columns.kept:
@@ -186,7 +193,7 @@ class Boosted(KeptFeatures[StoredRows]):
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the target's scale, the moments and the noisy products, and boost."""
         plan, mapped = self._columns.call.plan, self._columns.mapped
-        scales = self._scaled()
+        scales = draw_scales(self._columns, self.inner.cells)
         if plan.standardizes and self._columns.kept:
             moments = ColumnMoments(mapped)
             for quantised in self.inner.quantised():
@@ -194,11 +201,8 @@ class Boosted(KeptFeatures[StoredRows]):
             mapped = mapped.standardised(draw_standard(plan, moments))
         width = 1 + len(self._columns.kept)
         rows, gram = ClippedRows(width), GramAccumulator(width)
-        for matrix, values, weights in self.inner.given_up(mapped):
-            with np.errstate(over="ignore", invalid="ignore"):
-                moved = (values - scales.target_middle) * scales.target_scale
-            np.clip(moved, -_FARTHEST_TARGET, _FARTHEST_TARGET, out=moved)
-            rows.add(matrix, np.nan_to_num(np.floor(moved * weights + 0.5)))
+        for matrix, target in self.inner.given_up(mapped, scales):
+            rows.add(matrix, target)
             gram.add(matrix)
         part: GaussianNoise = plan.measurement["fit"]
         fit = part.draw_boosted(
@@ -214,23 +218,110 @@ class Boosted(KeptFeatures[StoredRows]):
         )
         return self._columns.result(fit, mapped, scales)
 
-    def _scaled(self) -> Scales:
-        """Return the scales, with that of the target derived from its private quantiles.
 
-        Notes
-        -----
-        - **Guarantee**: pure DP at ``plan.scale_epsilon``. If the quantiles coincide, the scale comes from the bounds.
-        """
-        plan, scales = self._columns.call.plan, self._columns.scales
-        if self._columns.call.target.levels is not None:
-            return scales
-        part: QuantileSelection = plan.measurement["scale"]
-        found = part.draw_tied(self.inner.cells.counts)
-        low, median, high = (self.inner.cells.middle(cell) for cell in found)
-        reach = _REACH * max(median - low, high - median)
-        if not reach > 0.0:
-            return scales
-        return replace(scales, target_middle=median, target_scale=FIXED_POINT_ONE / reach)
+class BoostingScales(KeptFeatures[Several]):
+    """Boosting on an engine, before the first round: the target's histogram, and the moments of the features."""
+
+    ending = ("_columns",)
+
+    def __init__(self, columns: Columns) -> None:
+        cells = GridHistogram(GridCounts(*columns.target, CELLS))
+        super().__init__(columns.kept, Several(cells, ColumnMoments(columns.mapped)))
+        self._columns = columns
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw the target's scale, and means and deviations."""
+        plan, mapped = self._columns.call.plan, self._columns.mapped
+        target, moments = self.inner.folds
+        if not isinstance(target, GridHistogram) or not isinstance(moments, ColumnMoments):
+            raise TypeError("the folds are of another pass")
+        scales = draw_scales(self._columns, target.cells)
+        if plan.standardizes and self._columns.kept:
+            mapped = mapped.standardised(draw_standard(plan, moments))
+        return _first_round(self._columns, mapped, scales)
+
+
+class BoostingRound(KeptFeatures[RoundProducts]):
+    """A round of boosting on an engine: one pass over the rows, with the coefficients that the round before released.
+
+    Parameters
+    ----------
+    columns : Columns
+    mapped : RowMap
+    scales : Scales
+        Of the target.
+    coefficients : ndarray of float64
+        Those that residuals are taken of.
+    run : Boosting, optional
+        The fit, which asks for products round by round; it starts with the Gram matrix that the first round computes.
+    """
+
+    ending = ("_columns", "_mapped", "_scales", "_run")
+
+    def __init__(
+        self,
+        columns: Columns,
+        mapped: RowMap,
+        scales: Scales,
+        coefficients: NDArray[np.float64],
+        run: Boosting | None = None,
+    ) -> None:
+        super().__init__(columns.kept, RoundProducts(mapped, scales, coefficients, first=run is None))
+        self._columns, self._mapped, self._scales, self._run = columns, mapped, scales, run
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw this round, and begin the next."""
+        found, run = self._drawn()
+        if isinstance(found, LinearFit):
+            raise InternalError("I032", "boosting ended before its last round. Report it.")
+        return BoostingRound(self._columns, self._mapped, self._scales, found, run)
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
+        """Draw the last round."""
+        found, _ = self._drawn()
+        if not isinstance(found, LinearFit):
+            raise InternalError("I032", "boosting did not end after its last round. Report it.")
+        return self._columns.result(found, self._mapped, self._scales)
+
+    def _drawn(self) -> tuple[NDArray[np.float64] | LinearFit, Boosting]:
+        """Draw this round: coefficients or the fit, and the fit that goes on."""
+        plan, run = self._columns.call.plan, self._run
+        if run is None:
+            part: GaussianNoise = plan.measurement["fit"]
+            run = part.start_boosting(
+                "fit",
+                self.inner.gram(),
+                radius=self._mapped.radius,
+                rounds=plan.rounds,
+                split=plan.split,
+                neighbours=plan.neighbours,
+                max_rows_per_unit=plan.max_rows_per_unit,
+            )
+            next(run)  # the coefficients of the first round are zeros
+        return next_step(run, self.inner.products()), run
+
+
+def _first_round(columns: Columns, mapped: RowMap, scales: Scales) -> Collector:
+    return BoostingRound(columns, mapped, scales, np.zeros(1 + len(columns.kept)))
+
+
+def draw_scales(columns: Columns, cells: GridCounts) -> Scales:
+    """Return the scales, with that of the target derived from its private quantiles.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.scale_epsilon``. If the quantiles coincide, the scale comes from the bounds.
+    """
+    plan, scales = columns.call.plan, columns.scales
+    if columns.call.target.levels is not None:
+        return scales
+    part: QuantileSelection = plan.measurement["scale"]
+    found = part.draw_tied(cells.counts)
+    low, median, high = (cells.middle(cell) for cell in found)
+    reach = _REACH * max(median - low, high - median)
+    if not reach > 0.0:
+        return scales
+    return replace(scales, target_middle=median, target_scale=FIXED_POINT_ONE / reach)
 
 
 def least_share(plan: RegressionPlan) -> Fraction:

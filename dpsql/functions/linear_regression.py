@@ -179,9 +179,7 @@ class RegressionPlan(Plan):
         if own["method"] == "auto":
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
-            chosen = automatic(cls._columns(given, layout), blocks, rows, *budget)
-            keeps_rows = chosen == "boosted_ada_ssp" and given.get("engine") is not None
-            own["method"] = "ada_ssp" if keeps_rows else chosen
+            own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
         if own["method"] != "tukey":
             own["range_share"] = None
         elif not sum(known(Fraction, own[name]) for name in ("count_share", "range_share")) < 1:
@@ -264,12 +262,14 @@ class RegressionPlan(Plan):
         """Number of passes over the rows."""
         if self.method == "tukey":
             return 1 + self.draws_count + (self.lower is None or not self.target_is_bounded)
-        return 1 + self.draws_bounds + (self.standardizes and self.method == "ada_ssp")
+        if self.method == "ada_ssp":
+            return 1 + self.draws_bounds + self.standardizes
+        return self.draws_bounds + (1 if self.engine is None else self.scales_first + self.rounds)
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: boosting reads its rows in every round."""
-        return "Give method := 'ada_ssp', or 'tukey'." if self.method == "boosted_ada_ssp" else ""
+    def scales_first(self) -> bool:
+        """Whether boosting draws the scale of the target, or moments of the features, before its first round."""
+        return bool(self.scale_epsilon) or self.standardizes
 
     @property
     def standardizes(self) -> bool:
@@ -387,7 +387,8 @@ def automatic(
 
     Notes
     -----
-    Boosting is the most accurate when noise matters (`benchmarks/papers/dp_kendall.py`), but holds the rows in memory.
+    Boosting is the most accurate when noise matters (`benchmarks/papers/dp_kendall.py`). On DuckDB it holds the rows in
+    memory; on an engine it reads them in every round, so it takes ``rounds`` jobs more where AdaSSP takes one.
     If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting gains nothing.
     AdaSSP is then selected: it reads the rows once and reports standard errors.
     """

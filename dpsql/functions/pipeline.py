@@ -201,6 +201,7 @@ class PipelinePlan(Plan):
             "neighbours": self.neighbours,
             "max_rows_per_unit": self.max_rows_per_unit if layout.privacy_unit is not None else None,
             "dataset": self.dataset,
+            "engine": self.engine,
         }
 
     @cached_property
@@ -234,8 +235,8 @@ class PipelinePlan(Plan):
 
     @property
     def keeps_rows(self) -> str:
-        """What to ask for on an engine, of either part."""
-        return self.regression.keeps_rows or ("" if self.selection is None else self.selection.keeps_rows)
+        """What to ask for on an engine; fits are folds."""
+        return "" if self.selection is None else self.selection.keeps_rows
 
     @property
     def passes(self) -> int:

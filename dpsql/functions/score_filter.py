@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError, ParameterError
@@ -50,27 +52,37 @@ class ScoreFilterCall(FeatureCountsCall):
             return NameCounts(self.plan.max_features_per_row)
         return super().start()
 
-    def turn(self, collector: NameCounts, progress: Progress) -> Collector:
-        """Draw the names of the features that are released.
+    def after(self, collector: Collector) -> Call:
+        """Draw the names of the features that are released; return the call that has these features.
 
         Notes
         -----
         - **Guarantee**: (epsilon, delta)-DP at the vocabulary's shares; see `dpsql.mechanisms.partition_selection`.
         - **Assumes**: a row counts for at most `max_features_per_row` names, once for each.
         """
-        vocabulary = collector.vocabulary
+        if not isinstance(collector, NameCounts):
+            return self
         counted = np.flatnonzero(collector.counts)  # a name may be in some row and still have no count
-        names = [vocabulary.names[number].decode() for number in counted.tolist()]
+        names = [collector.vocabulary.names[number].decode() for number in counted.tolist()]
         part: PrivateNames = self.plan.measurement["vocabulary"]
-        released = part.draw(names, collector.counts[counted])
-        vocabulary.release(released)
-        return FeatureCounts(len(released), collector.most, vocabulary=vocabulary)
+        return replace(self, features=tuple(part.draw(names, collector.counts[counted])))
+
+    def turn(self, collector: NameCounts, progress: Progress) -> Collector:
+        """Begin the counts of the released features.
+
+        On DuckDB rows refer to every name by one number in both passes. Workers of an engine have no numbers in common:
+        they learn the released names as if these were public, which they are by now, and sample a row by them.
+        """
+        count, most = len(self.features), collector.most
+        if self.plan.engine is not None:
+            return FeatureCounts(count, most, names=self.features)
+        collector.vocabulary.release(self.features)
+        return FeatureCounts(count, most, vocabulary=collector.vocabulary)
 
     def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the features."""
-        counts, vocabulary = self.counts(statistic), statistic.vocabulary
-        names = self.features if vocabulary is None else vocabulary.released
-        return lambda: draw_features(self.plan, counts, names)
+        counts = self.counts(statistic)
+        return lambda: draw_features(self.plan, counts, self.features)
 
 
 def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:

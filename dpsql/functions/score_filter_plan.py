@@ -123,10 +123,8 @@ class ScoreFilterPlan(FeatureCountsPlan):
 
     @property
     def keeps_rows(self) -> str:
-        """What to ask for on an engine: some rows do not tell which of all rows count, nor how names are numbered."""
-        if self.most_rows is not None:
-            return "Leave n_max out, with method := 'laplace'."
-        return "Give names := [...] from a public list." if self.draws_vocabulary else ""
+        """What to ask for on an engine: some rows do not tell which of all rows count."""
+        return "Leave n_max out, with method := 'laplace'." if self.most_rows is not None else ""
 
     @property
     def draws_vocabulary(self) -> bool:

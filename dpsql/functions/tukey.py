@@ -8,12 +8,11 @@ at `range_epsilon`: pure, and added to what the count and the model spend. The e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.contract.fold import Batch, Collector, Ignoring, Pass, Waiting
+from dpsql.contract.fold import Collector, Ignoring, Pass, Several, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.contract.plan import Quantity
@@ -102,31 +101,15 @@ class Refused(Ignoring):
         return Draw(self._call.plan.measurement.only("count"), lambda: result)
 
 
-class Ranges(Pass[ColumnRanges]):
+class Ranges(Pass[Several]):
     """The range of every column in every block; and the target's magnitudes, if the range of predictions is private."""
 
     def __init__(self, call: RegressionCall, blocks: int) -> None:
-        super().__init__(ColumnRanges(blocks, len(call.features) + 1))
-        self._call = call
         # The column type may have revealed that the target has levels.
         needed = call.plan.draws_range and call.bounded_target is None
-        self._values = MagnitudeHistogram(0, target=needed)
-
-    def zero(self) -> Self:
-        """Return an empty pass."""
-        other = super().zero()
-        other._values = self._values.zero()
-        return other
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Widen the ranges by a batch of rows, and count its magnitudes."""
-        super().add(target, features, batch)
-        self._values.add(target, features, batch)
-
-    def merge(self, other: Self) -> None:
-        """Merge another pass of the same kind into this one."""
-        super().merge(other)
-        self._values.merge(other._values)
+        values = MagnitudeHistogram(0, target=needed)
+        super().__init__(Several(ColumnRanges(blocks, len(call.features) + 1), values))
+        self._call = call
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw the range of predictions, and scale every block by its own ranges.
@@ -136,11 +119,13 @@ class Ranges(Pass[ColumnRanges]):
         - **Guarantee**: pure DP at ``plan.range_epsilon``, see `dpsql.mechanisms.interval_scan`.
         - **Sensitivity**: as there; the rows of a privacy unit are at most ``max_rows_per_unit``.
         """
-        drawn = None
-        for counts in self._values.cells.counts:  # one column, or none
+        drawn, (ranges, values) = None, self.inner.folds
+        if not isinstance(ranges, ColumnRanges) or not isinstance(values, MagnitudeHistogram):
+            raise TypeError("the folds are of another pass")
+        for counts in values.cells.counts:  # one column, or none
             part: ScannedInterval = self._call.plan.measurement["range"]
             drawn = part.draw(counts)
-        return Products(self._call, BlockProducts(*self.inner.maps()), drawn=drawn)
+        return Products(self._call, BlockProducts(*ranges.maps()), drawn=drawn)
 
 
 class Products(Pass[BlockProducts]):

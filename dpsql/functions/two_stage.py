@@ -25,7 +25,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -37,7 +37,8 @@ from dpsql.functions.selection_verdict import selection_record
 from dpsql.mechanisms.choices import OneShotSelection
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.progress import Progress
-from dpsql.statistics.votes import KeyedRows, blocks_from_count, utility_range
+from dpsql.statistics.counts import RowCount
+from dpsql.statistics.votes import BlockVotes, KeyedRows, VoteRule, blocks_from_count, utility_range
 
 # The largest number of blocks, also if it comes from a private count: every block is fitted, even an empty one.
 MOST_BLOCKS = 1_000_000
@@ -137,9 +138,19 @@ class TwoStagePlan(SelectionPlan):
         return read | cls._read(given, "rows_per_block", *fitting, "mechanism", "gamma")
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: blocks are fitted from their rows."""
-        return "Use dp_sis or dp_best_subset."
+    def passes(self) -> int:
+        """Number of passes over the rows: on an engine a private number of blocks is drawn before rows are divided."""
+        return 1 if self.engine is None or self.blocks is not None else 2
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the block of a row depends on that row alone: on an engine, where workers draw nothing."""
+        return self.engine is not None
+
+    @property
+    def rule(self) -> VoteRule:
+        """What a block votes for."""
+        return VoteRule(self.k, self.penalty, self.standardize, self.intercept)
 
     @cached_property
     def count_epsilon(self) -> Fraction:
@@ -202,17 +213,35 @@ class TwoStageCall(Call):
     plan: TwoStagePlan
 
     def start(self) -> Collector:
-        """Return an empty collection of rows."""
-        return KeyedRows(len(self.features))
+        """Return an empty collection of rows; on an engine that of the first pass: the votes, or a count of rows."""
+        plan, width = self.plan, len(self.features)
+        if plan.engine is None:
+            return KeyedRows(width)
+        return CountedRows(plan, width) if plan.blocks is None else BlockVotes(width, plan.blocks, plan.rule)
 
-    def prepare(self, statistic: KeyedRows, progress: Progress) -> Callable[[], Json]:
-        """Fit every block and count the votes; return the draw of the selection."""
+    def prepare(self, statistic: KeyedRows | BlockVotes, progress: Progress) -> Callable[[], Json]:
+        """Fit every block and count the votes, if no worker has; return the draw of the selection."""
         plan, features = self.plan, self.features
-        votes = count_votes(plan, statistic, draw_blocks(plan, statistic.rows), progress)
+        if isinstance(statistic, BlockVotes):
+            votes = statistic.votes
+        else:
+            votes = count_votes(plan, statistic, draw_blocks(plan, statistic.rows), progress)
         certainty = plan.certainty(len(features))
         return lambda: selection_record(
             [features[position] for position in draw_votes(plan, votes)], len(features), certainty, plan.blocks
         )
+
+
+class CountedRows(Pass[RowCount]):
+    """The number of rows, on an engine: its workers must know the number of blocks."""
+
+    def __init__(self, plan: TwoStagePlan, width: int) -> None:
+        super().__init__(RowCount())
+        self._plan, self._width = plan, width
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw the number of blocks."""
+        return BlockVotes(self._width, draw_blocks(self._plan, self.inner.rows), self._plan.rule)
 
 
 def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
@@ -246,10 +275,7 @@ def count_votes(
         target,
         (keys % np.uint64(blocks)).astype(np.int64),
         blocks=blocks,
-        k=plan.k,
-        penalty=plan.penalty,
-        standardize=plan.standardize,
-        intercept=plan.intercept,
+        **vars(plan.rule),
         progress=progress,
     )
 

@@ -14,16 +14,17 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianRelease, gaussian_release
@@ -39,6 +40,8 @@ SPLITS = ("even", "thirds")
 MOST_ROWS = 1 << 32
 # Shift of the released least eigenvalue and threshold of the ridge, in standard deviations, as in boosted AdaSSP [2]_.
 _BOOSTED_QUANTILE = 1.96
+# Yields coefficients, takes residual products, returns the fit.
+Boosting: TypeAlias = Generator[NDArray[np.float64], Integers, "LinearFit"]
 # Rounds after which no noise is left to add up: it shrinks geometrically.
 _MOST_POWERS = 1000
 
@@ -193,6 +196,52 @@ def boosted_ada_ssp(
     - **Assumes**: rows clipped to `radius`, fewer than 2**32 of them; `gram` belongs to `rows`.
     - **Does not protect**: running time; p, the rounds and the bounds, which are public.
     """
+    run = boosting(
+        gram,
+        radius=radius,
+        mu=mu,
+        neighbours=neighbours,
+        rounds=rounds,
+        split=split,
+        max_rows_per_unit=max_rows_per_unit,
+        source=source,
+    )
+    coefficients = next(run)
+    for number in range(rounds):
+        found = next_step(run, rows.residual_products(coefficients))
+        if progress is not None:
+            progress((number + 1) / rounds)
+        if isinstance(found, LinearFit):
+            return found
+        coefficients = found
+    raise InternalError("I032", "boosting did not end after its last round. Report it.")
+
+
+def next_step(run: Boosting, products: Integers) -> LinearFit | NDArray[np.float64]:
+    """Give a fit the products of a round; return the coefficients of the next round, or after the last one the fit."""
+    try:
+        return run.send(products)
+    except StopIteration as end:
+        fit: LinearFit = end.value
+        return fit
+
+
+def boosting(
+    gram: Integers,
+    *,
+    radius: int,
+    mu: Fraction,
+    neighbours: str,
+    rounds: int,
+    split: str,
+    max_rows_per_unit: int = 1,
+    source: BitSource = SYSTEM,
+) -> Boosting:
+    """Yield the coefficients of every round, take their exact residual products, and return the fit.
+
+    So whoever has the rows computes the products of a round, in one pass over them. The coefficients are functions of
+    earlier releases, hence as public as these. Parameters and guarantee as of `boosted_ada_ssp`.
+    """
     if split not in SPLITS:
         raise ParameterError("P018", f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
     if not isinstance(rounds, int) or not rounds >= 1:
@@ -208,9 +257,10 @@ def boosted_ada_ssp(
     ridge = max(0.0, _BOOSTED_QUANTILE * math.sqrt(width) * noisy.sigma - max(0.0, floor))
     inverse = _inverse(noisy, width, ridge)
     coefficients, sigma = np.zeros(width), 0.0
-    for number in range(rounds):
+    for _ in range(rounds):
+        products = yield coefficients
         step = gaussian_release(
-            rows.residual_products(coefficients),
+            products,
             sensitivity=cross_sensitivity(*given),
             squared_mu=round_share,
             source=source,
@@ -219,8 +269,6 @@ def boosted_ada_ssp(
         # The residuals of the next round are those of these very coefficients.
         integers, bits = fixed_coefficients(coefficients + inverse @ step.values)
         coefficients = integers * 2.0**-bits
-        if progress is not None:
-            progress((number + 1) / rounds)
     return LinearFit(coefficients, _rounds_covariance(noisy, inverse, rounds, sigma))
 
 

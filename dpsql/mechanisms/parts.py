@@ -29,7 +29,7 @@ from dpsql.contract.measurement import Part, one_of, sampled, take
 from dpsql.errors import InternalError
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.logistic import SignedRows
-from dpsql.mechanisms.ada_ssp import LinearFit, ada_ssp, boosted_ada_ssp
+from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, ada_ssp, boosted_ada_ssp, boosting
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts, gaussian_release
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, interval_scan
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
@@ -345,6 +345,29 @@ class GaussianNoise(Part):
             split=split,
             max_rows_per_unit=max_rows_per_unit,
             progress=progress,
+        )
+
+    def start_boosting(
+        self,
+        share: str,
+        gram: Integers,
+        *,
+        radius: int,
+        rounds: int,
+        split: str,
+        neighbours: str,
+        max_rows_per_unit: int,
+    ) -> Boosting:
+        """Return a boosted fit that asks for the products of each round; see `dpsql.mechanisms.ada_ssp.boosting`."""
+        take(self, share)
+        return boosting(
+            gram,
+            radius=radius,
+            mu=self.mu_of(share),
+            neighbours=neighbours,
+            rounds=rounds,
+            split=split,
+            max_rows_per_unit=max_rows_per_unit,
         )
 
 

@@ -8,9 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
     import pyarrow as pa
     from matplotlib.axes import Axes
+    from pyspark.sql import DataFrame as SparkDataFrame
+    from pyspark.sql import SparkSession
 
     from dpsql.arrays import Doubles
     from dpsql.contract.json import Json
@@ -35,6 +38,8 @@ class Release:
         Mechanisms and parameters, as the ledger records them.
     ledger_id : int
         Sequence of the ledger's entry.
+    engine : str or None
+        The engine that held the rows, and its version, such as ``'polars 2.1.0'``; None for DuckDB.
     replayed : bool
         The stored result of a named release was returned, and nothing was charged.
     replay : str
@@ -51,6 +56,7 @@ class Release:
     guarantee: str
     event: Mapping[str, object]
     ledger_id: int
+    engine: str | None
     replayed: bool
     replay: str
     stored: Callable[[], Json] = field(compare=False)
@@ -115,6 +121,15 @@ class Release:
 
         return pl.DataFrame(self.value)
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the value as a pandas frame."""
+        frame: pd.DataFrame = self.value.to_pandas()
+        return frame
+
+    def to_spark(self, session: SparkSession) -> SparkDataFrame:
+        """Return the value as a frame of a Spark session, whose driver then holds these rows."""
+        return session.createDataFrame(self.value)
+
     @property
     def features(self) -> list[str]:
         """The selected features by rank, or those of a model."""
@@ -151,6 +166,7 @@ class Release:
         if len(rows) > 20:
             shown.append(f"  and {len(rows) - 20} more")
         charge = f"at no charge, {self.replay}" if self.replayed else "charged"
+        charge += "" if self.engine is None else f", on {self.engine}"
         head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
         return "\n".join([head, *shown])
 

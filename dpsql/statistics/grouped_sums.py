@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsql.arrays import Longs
-from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
+from dpsql.contract.fold import Batch, Collector, Fold, KeptRows, field, numbers, record
 from dpsql.kernels.wide_sums import WideSums
 from dpsql.statistics.aggregates import Sums, Words
 
@@ -150,50 +153,137 @@ def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
     return np.array(rows.field(name).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-class KeyedSums(KeptRows):
-    """Sums of groups whose keys are private, numbered by the engine from 1 on."""
+class KeyedSums(Collector):
+    """Sums of groups whose keys are private.
+
+    Parameters
+    ----------
+    targets : int
+    """
 
     def __init__(self, targets: int) -> None:
         self._targets = targets
-        self._numbers: list[Longs] = []
-        self._parts: list[GroupRecords] = []
-
-    def zero(self) -> KeyedSums:
-        """Return an empty collector."""
-        return KeyedSums(self._targets)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Refuse rows: keys are of tables, whose groups SQL adds up."""
         raise TypeError("this collector takes groups")
+
+    def sums(self) -> list[Sums]:
+        """Return the sums of each target by key, after those of units and of all rows.
+
+        The order of the keys does not depend on the sums.
+        """
+        records = self._records()
+        units = Sums(records.units, np.zeros_like(records.units))
+        return [units, *_sums(records.rows, records.values, records.totals, (records.high, records.low))]
+
+    @abstractmethod
+    def _records(self) -> GroupRecords:
+        """Return the sums of every key."""
+
+
+class NumberedSums(KeyedSums, KeptRows):
+    """Sums of groups that one statement has numbered from 1 on; their keys stay where they are."""
+
+    def __init__(self, targets: int) -> None:
+        super().__init__(targets)
+        self._numbers: list[Longs] = []
+        self._parts: list[GroupRecords] = []
+
+    def zero(self) -> NumberedSums:
+        """Return an empty collector."""
+        return NumberedSums(self._targets)
 
     def add_groups(self, keys: Longs, sums: GroupRecords) -> None:
         """Take in the sums of some keys."""
         self._numbers.append(keys.copy())
         self._parts.append(sums)
 
-    def merge(self, other: KeyedSums) -> None:
+    def merge(self, other: NumberedSums) -> None:
         """Take in what another collector holds."""
         self._numbers += other._numbers
         self._parts += other._parts
 
-    def sums(self) -> list[Sums]:
-        """Return the sums of each target in the order of the keys' numbers, after those of units and of all rows."""
-        if not self._numbers:
-            none, nothing = np.zeros(0, dtype=np.int64), np.zeros((self._targets, 0), dtype=np.int64)
-            return [Sums(none, none), *_sums(none, nothing, nothing, (nothing, nothing))]
+    def _records(self) -> GroupRecords:
+        """Return the sums of every key, in the order of their numbers."""
         count = sum(map(len, self._numbers))
 
-        def joined(name: str) -> Longs:
-            found = np.zeros((*getattr(self._parts[0], name).shape[:-1], count), dtype=np.int64)
+        def joined(name: str, *shape: int) -> Longs:
+            found = np.zeros((*shape, count), dtype=np.int64)
             for keys, part in zip(self._numbers, self._parts, strict=True):
                 given = getattr(part, name)
                 if given.strides[-1]:  # anything but zeros that stand for what was not handed over
                     found[..., keys - 1] = given
             return found
 
-        squares = joined("high"), joined("low")
-        units = Sums(joined("units"), np.zeros(count, dtype=np.int64))
-        return [units, *_sums(joined("rows"), joined("values"), joined("totals"), squares)]
+        columns = (joined(name, self._targets) for name in ("values", "totals", "high", "low"))
+        return GroupRecords(joined("units"), joined("rows"), *columns)
+
+
+class NamedSums(KeyedSums, Fold):
+    """Sums of groups by the keys themselves, for parts of the rows that have no numbering in common.
+
+    What parts hand over of one key is added up, so a key has the integers that one statement over all rows gives it,
+    and the sensitivity is the same. That holds for numbers of units because all rows of a unit are in one part. Keys
+    are sorted: a state does not depend on the order or the division of the rows.
+
+    Parameters
+    ----------
+    targets : int
+    columns : int
+        Columns that a key consists of: fields k0_number, k0_data and so on, see `dpsql.engines.duckdb.keys.key`.
+    """
+
+    def __init__(self, targets: int, columns: int) -> None:
+        super().__init__(targets)
+        self._columns = columns
+        self._names = [name for column in range(columns) for name in (f"k{column}_number", f"k{column}_data")]
+        self._parts: list[pa.Table] = []
+
+    def zero(self) -> NamedSums:
+        """Return an empty collector."""
+        return NamedSums(self._targets, self._columns)
+
+    def add_groups(self, groups: pa.StructArray) -> None:
+        """Take in the sums of some keys: the fields of a key, and those of `GroupRecords.read`."""
+        self._parts.append(pa.table(pa.RecordBatch.from_struct_array(groups)))
+
+    def state(self) -> pa.RecordBatch:
+        """Return the keys in their order, and what each adds up to; nothing if there are none."""
+        groups = self._merged()
+        return record({name: groups.column(name).combine_chunks() for name in groups.column_names})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Take in other sums."""
+        if state.num_columns:
+            self._parts.append(pa.table({name: field(state, name) for name in state.schema.names}))
+
+    def _records(self) -> GroupRecords:
+        """Return the sums of every key, in the order of the keys."""
+        return GroupRecords.read(self._merged().to_struct_array().combine_chunks(), self._targets)
+
+    def keys(self, places: NDArray[np.intp]) -> pa.Table:
+        """Return some of the keys, by their places in that order."""
+        merged = self._merged()
+        return merged.select([name for name in self._names if name in merged.column_names]).take(pa.array(places))
+
+    def _merged(self) -> pa.Table:
+        """Return every key once, in order; a squared sum is ``high * 2**32 + low`` again."""
+        if not self._parts:
+            return pa.table({})
+        groups = pa.concat_tables(self._parts)
+        names = [name for name in groups.column_names if name not in self._names]
+        groups = groups.group_by(self._names, use_threads=False).aggregate([(name, "sum") for name in names])
+        groups = groups.rename_columns([*self._names, *names])
+        for target in range(self._targets):
+            if f"low{target}" in names:
+                high, low = groups.column(f"high{target}"), groups.column(f"low{target}")
+                carried = pc.add(high, pc.shift_right(low, _LOW_BITS))
+                groups = groups.set_column(groups.column_names.index(f"high{target}"), f"high{target}", carried)
+                kept = pc.bit_wise_and(low, (1 << _LOW_BITS) - 1)
+                groups = groups.set_column(groups.column_names.index(f"low{target}"), f"low{target}", kept)
+        self._parts = [groups.sort_by([(name, "ascending") for name in self._names])]
+        return self._parts[0]
 
 
 class Labels(KeptRows):
@@ -203,6 +293,8 @@ class Labels(KeptRows):
     ----------
     numbers : ndarray of int64
         The numbers of the released keys, ascending.
+    keys : pyarrow.Table, optional
+        The keys themselves (`NamedSums.keys`), if no statement has them by their numbers.
 
     Attributes
     ----------
@@ -210,13 +302,13 @@ class Labels(KeptRows):
         Rank in the order of the keys' own type, and labels, of every key by its number.
     """
 
-    def __init__(self, numbers: Longs) -> None:
-        self.numbers = numbers
+    def __init__(self, numbers: Longs, keys: pa.Table | None = None) -> None:
+        self.numbers, self.keys = numbers, keys
         self.found: dict[int, tuple[int, tuple[str | None, ...]]] = {}
 
     def zero(self) -> Labels:
         """Return an empty collector."""
-        return Labels(self.numbers)
+        return Labels(self.numbers, self.keys)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Refuse rows: labels are of groups."""

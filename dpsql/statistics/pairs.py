@@ -85,21 +85,25 @@ class BlockScores(Fold):
     ----------
     width : int
         Features and target.
+    blocks : int
 
     Notes
     -----
     A batch holds whole blocks, identified by `Batch.keys`. The rows of a block are consecutive, in any order.
     """
 
-    whole_blocks = True
-
-    def __init__(self, width: int) -> None:
-        self._width = width
+    def __init__(self, width: int, blocks: int) -> None:
+        self._width, self._blocks = width, blocks
         self._scores: dict[int, NDArray[np.int64]] = {}
 
     def zero(self) -> BlockScores:
         """Return zero scores."""
-        return BlockScores(self._width)
+        return BlockScores(self._width, self._blocks)
+
+    @property
+    def whole_blocks(self) -> int:
+        """Number of blocks."""
+        return self._blocks
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Count the pairs of some blocks."""

@@ -8,6 +8,7 @@ moves none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,10 @@ from dpsql.kernels.identity import text_words
 from dpsql.kernels.kept_features import count_kept
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.feature_counts import present_in
+
+# What the driver of an engine takes in: names, and bytes of all of them. Beyond that the call fails, and is charged.
+MOST_NAMES = 1 << 25
+MOST_NAME_BYTES = 1 << 31
 
 
 class FeatureCounts(Fold):
@@ -34,12 +39,22 @@ class FeatureCounts(Fold):
         A feature is present if its value is larger; by default, if it is not zero.
     vocabulary : Vocabulary, optional
         For privately drawn feature names: the numbers that represent them in the rows.
+    names : sequence of str, optional
+        The same where rows refer to features by their positions here.
     """
 
     def __init__(
-        self, width: int, most: int, *, above: float | None = None, vocabulary: Vocabulary | None = None
+        self,
+        width: int,
+        most: int,
+        *,
+        above: float | None = None,
+        vocabulary: Vocabulary | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.vocabulary = vocabulary
+        self._names = names
+        self._named: Vocabulary | None = None
         self._most = most
         self._above = above
         self._width = width
@@ -47,7 +62,8 @@ class FeatureCounts(Fold):
 
     def zero(self) -> FeatureCounts:
         """Return empty counts of the same features."""
-        return FeatureCounts(self._width, self._most, above=self._above, vocabulary=self.vocabulary)
+        vocabulary, names = self.vocabulary, self._names
+        return FeatureCounts(self._width, self._most, above=self._above, vocabulary=vocabulary, names=names)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -84,12 +100,22 @@ class FeatureCounts(Fold):
         batch : Batch
             Its keys are hashes of the rows' identities.
         """
-        if self.vocabulary is not None:
-            lengths, positions = self.vocabulary.known(lengths, positions)
-        words = None if self.vocabulary is None else self.vocabulary.released_words
+        vocabulary = self._vocabulary(batch.secret)
+        if vocabulary is not None:
+            lengths, positions = vocabulary.known(lengths, positions)
+        words = None if vocabulary is None else vocabulary.released_words
         sides = np.where(target > 0, 0, np.where(target < 0, self._width, -1))
         count_kept(self._counts, sides, lengths, positions, self._most, batch.keys, batch.secret, words)
         self._counts[-2:] += np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
+
+    def _vocabulary(self, key: bytes) -> Vocabulary | None:
+        """Return the private names of a call with this key, by which the features of a row are sampled."""
+        if self._names is None:
+            return self.vocabulary
+        if self._named is None:
+            self._named = Vocabulary([name.encode() for name in self._names], key)
+            self._named.release(self._names)
+        return self._named
 
     def state(self) -> pa.RecordBatch:
         """Return the counts."""
@@ -113,15 +139,17 @@ class Vocabulary:
 
     def __init__(self, names: Sequence[bytes], key: bytes) -> None:
         self.names = names
-        # Names are numbered in no fixed order, so the sample of a row depends on the names instead.
-        self.words = text_words(names, key)
-        self.released: tuple[str, ...] = ()
+        self._key = key
         self._position = np.full(len(names), -1, dtype=np.int64)
-        self.released_words = self.words[:0]
+        self.released_words = np.empty((0, 2), dtype=np.uint64)
+
+    @cached_property
+    def words(self) -> NDArray[np.uint64]:
+        """Keyed hashes of the names: these are numbered in no fixed order, so the sample of a row depends on them."""
+        return text_words(self.names, self._key)
 
     def release(self, names: Sequence[str]) -> None:
         """Record the released names, in the order of the features."""
-        self.released = tuple(names)
         numbers = {name: number for number, name in enumerate(self.names)}
         released = np.array([numbers[name.encode()] for name in names], dtype=np.int64)
         self._position[released] = np.arange(len(released))
@@ -149,6 +177,9 @@ class NameCounts(Fold):
         self.most = most
         self.vocabulary = Vocabulary((), b"")
         self.counts = np.zeros(0, dtype=np.int64)
+        # Of folds that know nothing but what they absorbed: their numbers, and bytes.
+        self._numbers: dict[bytes, int] | None = None
+        self._bytes = 0
 
     def learn(self, names: Sequence[bytes], key: bytes) -> None:
         """Set the names that occur in the rows, before the rows are added; later calls have no effect."""
@@ -180,9 +211,25 @@ class NameCounts(Fold):
         return record({"names": names, "rows": self.counts[[number for _, number in seen]]})
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Add other counts, whose names this fold knows."""
-        known = {name: number for number, name in enumerate(self.vocabulary.names)}
-        found = [known[name] for name in field(state, "names").to_pylist()]
+        """Add other counts; names that this fold does not know follow those that it does.
+
+        Raises
+        ------
+        MemoryError
+            There are more names than `MOST_NAMES`, or longer ones together than `MOST_NAME_BYTES`.
+        """
+        names = field(state, "names").to_pylist()
+        if self._numbers is None:
+            self._numbers = {name: number for number, name in enumerate(self.vocabulary.names)}
+        new = [name for name in names if name not in self._numbers]
+        if new:
+            self._numbers |= {name: number for number, name in enumerate(new, len(self._numbers))}
+            self._bytes += sum(map(len, new))
+            if len(self._numbers) > MOST_NAMES or self._bytes > MOST_NAME_BYTES:
+                raise MemoryError("too many names")
+            self.vocabulary = Vocabulary(list(self._numbers), b"")
+            self.counts = np.concatenate([self.counts, np.zeros(len(new), dtype=np.int64)])
+        found = [self._numbers[name] for name in names]
         self.counts[found] += numbers(state, "rows")
 
 

@@ -43,9 +43,10 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.cells import GridCounts
-from dpsql.kernels.clipped_rows import clip_rows
+from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
 from dpsql.kernels.gram import GramAccumulator
+from dpsql.kernels.wide_sums import WideSums
 
 # Number of cells of the target's histogram, from which the scale of the residuals is drawn.
 CELLS = 256
@@ -53,6 +54,10 @@ CELLS = 256
 # stays within S.
 DEVIATIONS = 3
 STANDARD_ONE = FIXED_POINT_ONE // DEVIATIONS
+# Boosting clips the target to 256 times the residual bound.
+FARTHEST_TARGET = 256 * FIXED_POINT_ONE
+# Rows of one product, and rows whose products fit an int64.
+_ROUND_ROWS, _INT64_ROWS = 1 << 16, 1 << 22
 
 
 def largest_norm(features: int, longest: int | None = None, one: int = FIXED_POINT_ONE) -> int:
@@ -281,6 +286,86 @@ class RowProducts(Fold):
         self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))
 
 
+def boosted_rows(
+    mapped: RowMap, scales: Scales, quantised: NDArray[np.float64], target: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the rows of boosting, shape (rows, 1 + d), and their targets: integers within `FARTHEST_TARGET`."""
+    matrix, weights = mapped.matrix(quantised)
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = (target - scales.target_middle) * scales.target_scale
+    np.clip(moved, -FARTHEST_TARGET, FARTHEST_TARGET, out=moved)
+    return matrix, np.nan_to_num(np.floor(moved * weights + 0.5))
+
+
+class RoundProducts(Fold):
+    """The exact residual products of one round of boosting, and before the first one the Gram matrix.
+
+    Sums of integers, row by row the same as of rows that are kept (`dpsql.kernels.clipped_rows`): so a pass over the
+    rows for every round has the sensitivity of `cross_sensitivity`, whatever part of the rows a worker has.
+
+    Parameters
+    ----------
+    mapped : RowMap
+    scales : Scales
+        Those of the target are what residuals are measured in.
+    coefficients : ndarray of float64, shape (1 + d,)
+        Released.
+    first : bool
+        Whether the Gram matrix is wanted, too.
+    """
+
+    def __init__(self, mapped: RowMap, scales: Scales, coefficients: NDArray[np.float64], *, first: bool) -> None:
+        self._given = mapped, scales, coefficients
+        self._rows = 0
+        self._products = WideSums((len(coefficients),))
+        self._gram = GramAccumulator(len(coefficients)) if first else None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sums."""
+        return 2 * self._products.low.nbytes + (0 if self._gram is None else self._gram.size)
+
+    def zero(self) -> RoundProducts:
+        """Return empty sums of the same round."""
+        return RoundProducts(*self._given, first=self._gram is not None)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the products of a batch of rows."""
+        mapped, scales, coefficients = self._given
+        for start in range(0, len(target), _ROUND_ROWS):
+            some = slice(start, start + _ROUND_ROWS)
+            matrix, moved = boosted_rows(mapped, scales, mapped.quantised(features[:, some]), target[some])
+            rows = ClippedRows(len(coefficients), threads=0)
+            rows.add(matrix, moved)
+            self._products.add(rows.residual_products(coefficients).astype(np.int64))
+            self._rows += len(moved)
+            if self._gram is not None:
+                self._gram.add(matrix)
+
+    def products(self) -> Integers:
+        """Return the residual products, shape (1 + d,): int64 where they fit, else Python ints."""
+        return self._products.total(np.int64 if self._rows < _INT64_ROWS else object)
+
+    def gram(self) -> Integers:
+        """Return the Gram matrix of the first round."""
+        if self._gram is None:
+            raise TypeError("only the first round has the Gram matrix")
+        return self._gram.total()
+
+    def state(self) -> pa.RecordBatch:
+        """Return the number of rows and the sums."""
+        gram = {} if self._gram is None else {"gram": self._gram.sums.column()}
+        return record({"rows": [self._rows], "products": self._products.column(), **gram})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other sums."""
+        rows = int(numbers(state, "rows")[0])
+        self._rows += rows
+        self._products.absorb(field(state, "products"))
+        if self._gram is not None:
+            self._gram.add_sums(rows, field(state, "gram"))
+
+
 class StoredRows(KeptRows):
     """The rows that boosting reads in every round, with the target's histogram.
 
@@ -321,11 +406,8 @@ class StoredRows(KeptRows):
         """Yield the features of each batch, shape (rows, d), as `RowMap.quantised` returns them."""
         return (features.astype(np.float64) for features, _ in self._batches)
 
-    def given_up(
-        self, mapped: RowMap
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield batches of mapped rows, the target in its own unit, and its factors; and free each batch."""
+    def given_up(self, mapped: RowMap, scales: Scales) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield batches of mapped rows and their targets; and free each batch."""
         while self._batches:
             features, target = self._batches.pop()
-            matrix, weights = mapped.matrix(features.astype(np.float64))
-            yield matrix, target, weights
+            yield boosted_rows(mapped, scales, features.astype(np.float64), target)

@@ -25,6 +25,10 @@ every fixed value of the draws also holds on average over them.
 Votes are not monotone: an added row may raise the votes of one feature and lower those of another, so the range
 is twice the sensitivity. Under replace both blocks may do so for the same features: (5, 5, 0) becomes (3, 7, 0).
 
+`BlockVotes` counts the votes of some of the blocks, and another one those of others: votes are integers, so their sum
+is the same whoever counted them. There the random numbers of a block follow from its number and from the call's key,
+and the doubles of all blocks from one kind of arithmetic, so which worker has a block does not change its vote.
+
 None of this holds for consecutive blocks of a shuffled table, ``m`` blocks of ``floor(n / m)`` rows, because an
 added row shifts the borders of all blocks (`tests/support/broken/votes.py`). Nor may m depend on the private n,
 except through a released count: `blocks_from_count`.
@@ -32,12 +36,15 @@ except through a released count: `blocks_from_count`.
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.contract.fold import Batch, KeptRows
+from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM
@@ -117,6 +124,92 @@ def count_shift(epsilon: Fraction, failure: Fraction) -> int:
     )
     least = -(-exponent * epsilon.denominator // (unit * epsilon.numerator)) - 1
     return max(0, int(least))
+
+
+@dataclass(frozen=True)
+class VoteRule:
+    """What a block votes for: parameters of `dpsql.kernels.lasso_votes.lasso_votes`."""
+
+    k: int
+    penalty: float
+    standardize: bool
+    intercept: bool
+
+
+@dataclass(frozen=True)
+class KeyedWords:
+    """Words that follow from a secret key, in place of random ones: whoever has the key reads the same ones."""
+
+    key: bytes
+
+    def words(self, size: int, /) -> NDArray[np.uint64]:
+        """Return the first words."""
+        return np.frombuffer(hashlib.shake_128(self.key).digest(8 * size), dtype=np.uint64)
+
+
+class BlockVotes(Fold):
+    """The votes of blocks whose rows come as wholes.
+
+    Parameters
+    ----------
+    width : int
+        Number of features.
+    blocks : int
+        Number of blocks, >= 1. One without rows has no vote.
+    rule : VoteRule
+    """
+
+    def __init__(self, width: int, blocks: int, rule: VoteRule) -> None:
+        self._given = width, blocks, rule
+        self.votes = np.zeros(width, dtype=np.int64)
+        self._arithmetic = 0
+
+    def zero(self) -> BlockVotes:
+        """Return no votes."""
+        return BlockVotes(*self._given)
+
+    @property
+    def whole_blocks(self) -> int:
+        """Number of blocks."""
+        return self._given[1]
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add the votes of some blocks; each depends on the rows of the block, its number and the call's key."""
+        from dpsql.kernels.blas import arithmetic
+        from dpsql.kernels.lasso_votes import lasso_votes
+
+        keys, sizes, rule = batch.keys, batch.sizes, self._given[2]
+        if keys is None or sizes is None or not batch.secret:
+            raise ValueError("rows of a blocked call carry their block and its key")
+        self._agree(arithmetic())
+        for block in np.unique(keys).tolist():
+            here = np.flatnonzero(keys == block)
+            if len(here) != int(sizes[here[0]]):
+                raise ValueError("a block is not complete")
+            self.votes += lasso_votes(
+                features[:, here].T,
+                target[here],
+                np.zeros(len(here), dtype=np.int64),
+                blocks=1,
+                **vars(rule),
+                threads=0,
+                source=KeyedWords(b"%b votes of block %d" % (batch.secret, block)),
+            )
+
+    def _agree(self, arithmetic: int) -> None:
+        """Raise if blocks were fitted on processors that round differently: other rows could then change a vote."""
+        if 0 not in (self._arithmetic, arithmetic) and self._arithmetic != arithmetic:
+            raise ValueError("workers with different processors or versions of NumPy cannot vote together")
+        self._arithmetic = self._arithmetic or arithmetic
+
+    def state(self) -> pa.RecordBatch:
+        """Return the votes, and what they were computed with; 0 for nothing."""
+        return record({"votes": self.votes, "arithmetic": [self._arithmetic]})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add the votes of other blocks."""
+        self._agree(int(numbers(state, "arithmetic")[0]))
+        self.votes += numbers(state, "votes")
 
 
 class KeyedRows(KeptRows):

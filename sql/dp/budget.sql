@@ -2,11 +2,12 @@
 -- Sets the budget of a table or view; what is stated besides (neighbours, privacy unit, bounds) holds for every call on it.
 -- keys := {'ward': ['A', 'B']}: the values that columns may have. public := ['wards']: tables that tell of nobody, see dp_public.
 -- From then on nothing is answered that cannot be placed: see dp_unplaced(). source := false: rows that are in no catalog.
+-- engine := 'lake': a table of that engine's catalog, whose budget has the table's full name: lake.catalog.schema.table.
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
   target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true,
-  replace := false
+  replace := false, engine := NULL
 ) AS
   system.main.dpsql_protect(
     dataset,
@@ -14,8 +15,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       epsilon := epsilon, delta := delta, rho := rho, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
-      public := public, mark := mark, source := source, replace := replace),
-    CASE WHEN source THEN dpsql_reads(dataset) END,
+      public := public, mark := mark, source := source, replace := replace, engine := engine),
+    CASE WHEN source AND engine IS NULL THEN dpsql_reads(dataset) END,
     (SELECT system.main.list(sql) FROM system.main.duckdb_views()
      WHERE NOT internal AND system.main.contains(system.main.lower(dataset::VARCHAR), system.main.lower(view_name))),
     system.main.list_transform(TRY_CAST(public AS VARCHAR[]), lambda t: dpsql_reads(t)),

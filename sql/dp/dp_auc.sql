@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
   row_id := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE (
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_auc', 'table', dpsql_lineage(source, release), source,
+    'dp_auc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, delta := delta, method := method, cells := cells,
       lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,

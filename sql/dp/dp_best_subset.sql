@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
   release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_best_subset', 'table', dpsql_lineage(source, release), source,
+    'dp_best_subset', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,

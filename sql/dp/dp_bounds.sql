@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_bounds(
   row_id := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_bounds', 'table', dpsql_lineage(source, release), source,
+    'dp_bounds', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, epsilon := epsilon, failure := failure, by := "by", keys := keys, other := other,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,

@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_confusion(
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_confusion', 'table', dpsql_lineage(source, release), source,
+    'dp_confusion', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       label := label, score := score, thresholds := thresholds, epsilon := epsilon, delta := delta, curve := curve,
       lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,

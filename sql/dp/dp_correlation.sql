@@ -12,7 +12,7 @@ CREATE OR REPLACE TEMP MACRO dp_correlation(
   dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_correlation', 'table', dpsql_lineage(source, release), source,
+    'dp_correlation', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       features := features, n_features := n_features, names := names, epsilon := epsilon, delta := delta,
       lower := lower, upper := upper, neighbours := neighbours, privacy_unit := privacy_unit,

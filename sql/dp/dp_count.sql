@@ -12,7 +12,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_count', 'table', dpsql_lineage(source, release), source,
+    'dp_count', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, distinct_of := distinct_of, epsilon := epsilon, delta := delta, by := "by", keys := keys,
       other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,

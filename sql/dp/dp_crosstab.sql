@@ -12,7 +12,7 @@ CREATE OR REPLACE TEMP MACRO dp_crosstab(
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_crosstab', 'table', dpsql_lineage(source, release), source,
+    'dp_crosstab', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       rows := rows, columns := columns, by := "by", keys := keys, epsilon := epsilon, delta := delta,
       margins := margins, neighbours := neighbours, privacy_unit := privacy_unit,

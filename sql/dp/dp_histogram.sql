@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_histogram(
   confidence := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_histogram', 'table', dpsql_lineage(source, release), source,
+    'dp_histogram', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, bins := bins, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
       n_bins := n_bins, null_bin := null_bin, by := "by", keys := keys, other := other, neighbours := neighbours,

@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_linear_regression', 'table', dpsql_lineage(source, release), source,
+    'dp_linear_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
       delta := delta, method := method, lower := lower, upper := upper, target_lower := target_lower,

@@ -14,7 +14,7 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_logistic_regression', 'table', dpsql_lineage(source, release), source,
+    'dp_logistic_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
       delta := delta, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,

@@ -12,7 +12,7 @@ CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_naive_bayes', 'table', dpsql_lineage(source, release), source,
+    'dp_naive_bayes', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
       delta := delta, max_features_per_row := max_features_per_row, present_above := present_above,

@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_pipeline', 'table', dpsql_lineage(source, release), source,
+    'dp_pipeline', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       delta := delta, selector := selector, method := method, selection_share := selection_share,

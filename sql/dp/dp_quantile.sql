@@ -12,7 +12,7 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
   dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_quantile', 'table', dpsql_lineage(source, release), source,
+    'dp_quantile', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,

@@ -11,7 +11,7 @@ CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_regression_metrics', 'table', dpsql_lineage(source, release), source,
+    'dp_regression_metrics', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, prediction := prediction, epsilon := epsilon, lower := lower, upper := upper,
       error_bound := error_bound, neighbours := neighbours, privacy_unit := privacy_unit,

@@ -14,7 +14,7 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_roc', 'table', dpsql_lineage(source, release), source,
+    'dp_roc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, delta := delta, thresholds := thresholds,
       n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, cells := cells, lower := lower,

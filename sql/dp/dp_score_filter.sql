@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
   row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_score_filter', 'table', dpsql_lineage(source, release), source,
+    'dp_score_filter', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, score := score,
       threshold := threshold, k := k, epsilon := epsilon, delta := delta, method := method,

@@ -12,7 +12,7 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_sis', 'table', dpsql_lineage(source, release), source,
+    'dp_sis', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,

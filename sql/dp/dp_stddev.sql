@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_stddev(
   confidence := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_stddev', 'table', dpsql_lineage(source, release), source,
+    'dp_stddev', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,

@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_two_stage', 'table', dpsql_lineage(source, release), source,
+    'dp_two_stage', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       target_levels := target_levels, blocks := blocks, rows_per_block := rows_per_block, count_share := count_share,

@@ -13,18 +13,21 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+import dpsql.engines.driver
 import dpsql.engines.duckdb.running
 import dpsql.engines.duckdb.session
 import dpsql.functions.feature_counts
 import dpsql.functions.score_filter
 import dpsql.functions.sis
 import dpsql.functions.two_stage
+import dpsql.kernels.lasso_votes
 import dpsql.mechanisms.choices
 import dpsql.statistics.presence
 import dpsql.statistics.votes
 import dpsql.udfs.release
 import dpsql.udfs.sis
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Fold, Ignoring
+from dpsql.contract.fold import Pass as PassedOn
 from dpsql.engines.duckdb.session import Session
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, _taken
@@ -78,8 +81,10 @@ def fixed_entropy(entropy: Repeated) -> list[tuple[Any, str, Any]]:
     return [
         (dpsql.engines.duckdb.session, "secrets", entropy),
         (dpsql.engines.duckdb.running, "secrets", entropy),
+        (dpsql.engines.driver, "secrets", entropy),
         (OperatingSystemEntropy, "words", lambda self, size, /: entropy.words(size)),
         *((module, "SYSTEM", Zeros()) for module in in_rows),
+        (dpsql.kernels.lasso_votes, "_uniform", lambda size, source: np.arange(size) / size),  # keyed on engines
     ]
 
 
@@ -96,11 +101,14 @@ class Pass:
         their block.
     named : mapping or None
         Rows by name of a private vocabulary.
+    state : tuple or None
+        Of a fold: all that its state holds.
     """
 
     integers: tuple[int, ...] | None = None
     rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), np.int64))
     named: Mapping[str, int] | None = None
+    state: tuple[tuple[int, ...], ...] | None = None
 
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, Pass)
@@ -133,6 +141,8 @@ class Seen:
     Attributes
     ----------
     passes : list of Pass
+    plan : Plan or None
+        Of a table function whose arguments are good.
     call : Call or None
         As the mechanism finds it, with its plan.
     rows : list of tuple or None
@@ -142,6 +152,7 @@ class Seen:
     """
 
     passes: list[Pass] = field(default_factory=list)
+    plan: Any = None
     call: Any = None
     rows: list[tuple[Any, ...]] | None = None
     error: str | None = None
@@ -227,6 +238,12 @@ class Watch:
         def vocabulary(names: list[str], counts: Any, selection: Any) -> list[str]:
             return sorted(names)  # what follows is judged for every name
 
+        note = Session.note
+
+        def watched_note(session: Session, function: str, plan: Any, **given: Any) -> None:
+            watch._seen.plan = plan
+            note(session, function, plan, **given)
+
         draw = KeyedNoise.draw
 
         def every_key(part: KeyedNoise, sums: list[Sums]) -> tuple[Any, list[NoisyBlock]]:
@@ -237,13 +254,16 @@ class Watch:
             return np.arange(len(sums[0].n)), exact
 
         def center(plan: Any, high: int, low: int) -> int:
-            watch._seen.passes.append(Pass(integers=(int(high), int(low))))
+            watch._seen.passes = [
+                Pass(integers=(int(high), int(low)))
+            ]  # on an engine, instead of the sums it came from
             return 12_345  # what follows is judged for any one centre
 
         collectors = [kind for kind in _subclasses(Collector) if "add" in vars(kind)]
         return [
             (Session, "finish", watched_finish),
             (Session, "turn", watched_turn),
+            (Session, "note", watched_note),
             (dpsql.mechanisms.choices, "select_partitions", vocabulary),
             (KeyedNoise, "draw", every_key),
             (dpsql.udfs.sis, "draw_center", center),
@@ -276,7 +296,8 @@ class Watch:
             names = [name.decode() for name in statistic.vocabulary.names]
             self._seen.passes.append(Pass(named=dict(zip(names, statistic.counts.tolist(), strict=True))))
             return
-        self._seen.passes.append(Pass(_integers(statistic), rows[np.lexsort(rows.T)] if rows.size else rows))
+        rows = rows[np.lexsort(rows.T)] if rows.size else rows
+        self._seen.passes.append(Pass(_integers(statistic), rows, state=_state(statistic)))
 
 
 @contextmanager
@@ -306,6 +327,16 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
         value = getattr(value, "counts", value)
         return tuple(map(int, np.asarray(value, dtype=object).ravel().tolist()))
     return None
+
+
+def _state(statistic: Any) -> tuple[tuple[int, ...], ...] | None:
+    while isinstance(statistic, PassedOn):
+        statistic = statistic.inner
+    if isinstance(statistic, Ignoring):
+        return ()
+    if not isinstance(statistic, Fold) or isinstance(statistic, KeyedSums):  # keys are no integers
+        return None
+    return tuple(tuple(map(int, column.flatten().to_pylist())) for column in statistic.state().columns)
 
 
 def _of_groups(sums: list[Sums]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.engines.driver import Attached
+from dpsql.engines.attached import Attached
 from support.arrow_engine import ArrowEngine
 
 ROWS = 600
@@ -44,8 +44,17 @@ def ctx(engine: ArrowEngine) -> Iterator[dpsql.Context]:
         yield opened
 
 
-def entries(ctx: dpsql.Context) -> list[tuple[str, str]]:
-    return [(row.kind, row.status) for row in ctx.ledger.entries() if row.kind in ("release", "failure")]
+def entries(ctx: dpsql.Context) -> list[tuple[float, str]]:
+    """Return what each entry charged, and its status."""
+    return [(row.epsilon or 0.0, row.status) for row in ctx.ledger.entries() if row.kind == "release"]
+
+
+def spent(ctx: dpsql.Context) -> float:
+    return sum(epsilon for epsilon, _ in entries(ctx))
+
+
+def released(ctx: dpsql.Context) -> int:
+    return sum(status.startswith("released") for _, status in entries(ctx))
 
 
 UNITS = {"privacy_unit": "pid", "max_rows_per_unit": 3}
@@ -64,13 +73,17 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# Forms whose second pass uses what was drawn after the first: they are charged before that draw.
+HELD = ("two passes", "drawn bounds")
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_release_charges_once(ctx: dpsql.Context, form: str) -> None:
     function, given = FORMS[form]
     release = getattr(ctx, function)("t", **given)
-    assert release.ledger_id == 1
     assert len(release.value) > 0
-    assert entries(ctx) == [("release", "released")]
+    assert (spent(ctx), released(ctx)) == (1, 1)
+    assert release.ledger_id == len(entries(ctx)) == 1 + (form in HELD)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -83,11 +96,10 @@ def test_a_failed_action_charges_once_and_tells_nothing(ctx: dpsql.Context, engi
     with pytest.raises(dpsql.InternalError, match="I001") as caught:
         getattr(ctx, function)("t", **given)
     assert PLANTED not in "".join(traceback.format_exception(caught.value))
-    assert len(entries(ctx)) == 1
-    assert entries(ctx)[0][1] != "released"
+    assert (spent(ctx), released(ctx)) == (1, 0)
     engine.before = lambda action: None
     getattr(ctx, function)("t", **given)
-    assert len(entries(ctx)) == 2
+    assert (spent(ctx), released(ctx)) == (2, 1)
 
 
 def test_an_interrupt_charges_once(ctx: dpsql.Context, engine: ArrowEngine) -> None:
@@ -97,7 +109,7 @@ def test_an_interrupt_charges_once(ctx: dpsql.Context, engine: ArrowEngine) -> N
     engine.before = interrupt
     with pytest.raises(KeyboardInterrupt):
         ctx.dp_sis("t", **SIS)
-    assert len(entries(ctx)) == 1
+    assert (spent(ctx), released(ctx)) == (1, 0)
 
 
 def test_a_failure_in_a_later_pass_charges_once(ctx: dpsql.Context, engine: ArrowEngine) -> None:
@@ -109,7 +121,33 @@ def test_a_failure_in_a_later_pass_charges_once(ctx: dpsql.Context, engine: Arro
     with pytest.raises(dpsql.InternalError, match="I001"):
         ctx.dp_sis("t", **SIS, center="target")
     assert engine.actions == 1
-    assert len(entries(ctx)) == 1
+    assert (spent(ctx), released(ctx)) == (1, 0)
+
+
+def test_the_charge_stands_before_the_first_draw(
+    ctx: dpsql.Context, engine: ArrowEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that dies between the passes has paid for the noise that its workers saw."""
+    seen: list[tuple[float, str]] = []
+
+    def draw(*_: Any) -> int:
+        seen.extend(entries(ctx))
+        return 0
+
+    monkeypatch.setattr("dpsql.functions.sis.draw_center", draw)
+    ctx.dp_sis("t", **SIS, center="target")
+    assert seen == [(1.0, "held, charged before the first draw")]
+
+
+def test_a_budget_that_is_gone_by_now_is_noticed_before_a_row_is_read(
+    ctx: dpsql.Context, engine: ArrowEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx.dp_protect("lake.main.t", epsilon=1, source=False)
+    ctx.dp_sis("t", **SIS)
+    monkeypatch.setattr("dpsql.engines.duckdb.session.Session.check", lambda *_: None)  # another driver was faster
+    with pytest.raises(dpsql.BudgetError, match="B001"):
+        ctx.dp_sis("t", **SIS, center="target")
+    assert (engine.actions, spent(ctx)) == (1, 1)
 
 
 def unreachable() -> None:
@@ -168,7 +206,7 @@ def test_a_part_that_comes_twice_is_refused(ctx: dpsql.Context, engine: ArrowEng
     engine.records = twice
     with pytest.raises(dpsql.InternalError, match="I001"):
         ctx.dp_sis("t", **SIS, **UNITS)
-    assert len(entries(ctx)) == 1
+    assert (spent(ctx), released(ctx)) == (1, 0)
 
 
 def test_records_of_another_call_are_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
@@ -189,7 +227,7 @@ def test_a_named_release_is_drawn_once(ctx: dpsql.Context, engine: ArrowEngine) 
     again = ctx.dp_sis("t", **SIS, release="r")
     assert again.value == first.value
     assert again.replayed
-    assert (engine.actions, entries(ctx)) == (1, [("release", "released")])
+    assert (engine.actions, spent(ctx)) == (1, 1)
 
 
 FREE = ("EXPLAIN SELECT * FROM {}", "PREPARE p AS SELECT * FROM {}", "SELECT * FROM {} LIMIT 0")
@@ -200,7 +238,7 @@ def test_sql_charges_when_it_runs(ctx: dpsql.Context, engine: ArrowEngine) -> No
         ctx.connection.execute(statement.format(CALL)).fetchall()
     assert (engine.actions, entries(ctx)) == (0, [])
     assert len(ctx.connection.execute(f"SELECT * FROM {CALL}").fetchall()) == 1
-    assert (engine.actions, entries(ctx)) == (1, [("release", "released")])
+    assert (engine.actions, entries(ctx)) == (1, [(1.0, "released")])
 
 
 def test_an_engine_is_named(ctx: dpsql.Context) -> None:

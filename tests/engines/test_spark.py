@@ -231,7 +231,7 @@ def test_what_is_not_there_costs_nothing(spark: dpsql.Context, spark_session: An
         ("no_such_table", "S024"),
         (7, "S024"),
         (frame.select("no_such_column"), "S024"),
-        (frame.selectExpr("id", "id AS ID"), "S032"),
+        (frame.selectExpr("id", "id AS ID"), "S039"),
     ):
         with pytest.raises(SourceError, match=code) as raised:
             spark.dp_count(source, epsilon=1)

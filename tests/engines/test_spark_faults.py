@@ -25,7 +25,7 @@ import pytest
 
 import dpsql
 import dpsql.spark
-from dpsql.engines.driver import Attached
+from dpsql.engines.attached import Attached
 from dpsql.engines.port import Work
 from dpsql.engines.spark import SparkEngine
 from dpsql.errors import InternalError, SourceError

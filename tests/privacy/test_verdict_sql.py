@@ -128,13 +128,16 @@ def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, number: str, fact
 
 @pytest.mark.long
 @pytest.mark.parametrize("function", ["dp_sis", "dp_kendall"])
-@pytest.mark.parametrize(("given", "runs"), [(2, 1500), (8, 1500)], ids=["right", "a quarter of the noise"])
+@pytest.mark.parametrize(("given", "runs"), [(2, 1000), (8, 1000)], ids=["right", "a quarter of the noise"])
 def test_audit(opened: list[Any], function: str, given: int, runs: int) -> None:
-    """The released score of the one feature; the release is given `given`, and the audit is told 2."""
+    """The released score of the one feature; the release is given `given`, and the audit is told 2.
+
+    With a quarter of the noise the score is above the limit with chances of 0.774 and 0.0095: 3.1 for the factor of 8.
+    """
     rank = "score := 'rank', " if function == "dp_sis" else ""
     sql = (
         f"SELECT ({function}([a], y, names := ['a'], k := 1, epsilon := {given}, {rank}verdict_share := 0.99)"
-        "[1].score > 1.75)::VARCHAR FROM t, range({count}) AS r(copy) GROUP BY copy"
+        "[1].score > 2.25)::VARCHAR FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
     arrow = to_arrow(FOLLOWING, ("a", "y")), to_arrow(DENIED, ("a", "y"))
     report = audit_sql(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,20 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpsql.contract.fold import Batch, Fold
+from dpsql.contract.fold import Batch, Fold, Several
 from dpsql.contract.relation import NEIGHBOURS, relation_of
 from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
+from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.error_sums import ErrorSums
+from dpsql.statistics.feature_moments import CompleteProducts
 from dpsql.statistics.gram import Gram
+from dpsql.statistics.grouped_sums import GroupedSums
 from dpsql.statistics.pairs import BlockScores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
-from dpsql.statistics.regression import RowMap, RowProducts, Scales
+from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scales
 from dpsql.statistics.score_counts import ScoreCounts
+from dpsql.statistics.votes import BlockVotes, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums
 
 S = FIXED_POINT_ONE
@@ -82,15 +87,26 @@ FOLDS: dict[str, Callable[[], Fold]] = {
             for side, one in zip(MAPS, (0.0, 1.0), strict=True)
         )
     ),
-    "block scores": lambda: BlockScores(WIDTH + 1),
+    "block scores": lambda: BlockScores(WIDTH + 1, 12),
+    "votes": lambda: BlockVotes(WIDTH, 12, VoteRule(1, 0.1, True, True)),
+    "first round": lambda: RoundProducts(RowMap(scales(), 3 * S // 2), scales(), np.zeros(1 + WIDTH), first=True),
+    "round": lambda: RoundProducts(RowMap(scales()), scales(), np.array([0.1, -3.0, 7.7, 1e9]), first=False),
+    "several": lambda: Several(RowCount(), GridHistogram(GridCounts(-S, S, 40)), ColumnMoments(RowMap(scales()))),
+    "released names": lambda: FeatureCounts(len(NAMES), 2, names=[name.decode() for name in NAMES]),
+    "column moments": lambda: ColumnMoments(RowMap(scales())),
+    "complete products": lambda: CompleteProducts(MAPS),
+    "grouped sums": lambda: GroupedSums(1, WIDTH, squares=True),
+    "grouped sums without squares": lambda: GroupedSums(1, WIDTH, squares=False),
 }
-SPARSE = {"sparse feature counts", "name counts"}
+SPARSE = {"sparse feature counts", "name counts", "released names"}
 
 
 def feed(fold: Any, rows: Rows, places: np.ndarray, sparse: bool) -> None:
     """Add some rows as one batch."""
     target, features, keys, sizes = (part[..., places] for part in rows)
     batch = Batch(keys, sizes, b"secret")
+    if isinstance(fold, GroupedSums):  # which takes codes
+        features = np.floor(np.clip(features * S, -S, S))
     if not sparse:
         fold.add(target, features, batch)
         return
@@ -166,6 +182,16 @@ def test_zero_is_neutral_and_a_record_survives(name: str) -> None:
     other = fold.zero()
     other.absorb(travelled)
     assert same(other.state(), expected)
+
+
+def test_every_fold_is_here() -> None:
+    assert {type(make()) for make in FOLDS.values()} == {
+        kind for kind in _below(Fold) if kind.__module__.startswith("dpsql.") and not inspect.isabstract(kind)
+    }
+
+
+def _below(kind: type) -> set[type]:
+    return {found for below in kind.__subclasses__() for found in {below, *_below(below)}}
 
 
 @pytest.mark.parametrize("name", FOLDS)
@@ -258,4 +284,4 @@ def test_half_of_a_block_is_refused() -> None:
     target, features, keys, sizes = table(1)
     here = np.flatnonzero(keys == keys[0])[:-1]
     with pytest.raises(ValueError, match="not complete"):
-        BlockScores(WIDTH + 1).add(target[here], features[:, here], Batch(keys[here], sizes[here]))
+        BlockScores(WIDTH + 1, 12).add(target[here], features[:, here], Batch(keys[here], sizes[here]))

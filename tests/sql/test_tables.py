@@ -294,7 +294,7 @@ def test_audits(name: str, neighbours: str) -> None:
 def test_an_audit_of_the_aggregate_form(function: str) -> None:
     """Many releases per statement, so that the audit resolves the claim: it is nearly reached, and not exceeded.
 
-    With 2,400 of them judged, what is seen has a standard deviation of 0.05.
+    With 1,500 of them judged, what is seen has a standard deviation of 0.045, and so has what is proved, of 0.73.
     """
     import pyarrow as pa
 
@@ -302,7 +302,7 @@ def test_an_audit_of_the_aggregate_form(function: str) -> None:
     sql = f"SELECT list_transform({function}, lambda bin: bin.count) FROM t, range({{count}}) AS r(copy) GROUP BY copy"
     opened: list[Any] = []
     try:
-        report = audit_sql(connecting(opened), sql, tables, epsilon=1.0, runs=4000, confidence=1 - 1e-6, batch=2000)
+        report = audit_sql(connecting(opened), sql, tables, epsilon=1.0, runs=2500, confidence=1 - 1e-6, batch=2500)
     finally:
         for connection in opened:
             connection.close()

@@ -72,7 +72,8 @@ class ArrowEngine:
             yield table.slice(number * step, step).to_batches(max_chunksize=100)
 
     def _table(self, source: object) -> pa.Table:
-        found: Any = self.tables.get(source) if isinstance(source, str) else source
+        name = source[-1] if isinstance(source, tuple) else source
+        found: Any = self.tables.get(name) if isinstance(name, str) else name
         if not isinstance(found, pa.Table):
             raise SourceError("S024", "no such table")
         return found

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -83,8 +83,7 @@ class SparkServer:
 
         session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
         session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
-        found: SparkSession = session
-        return found
+        return cast("SparkSession", session)
 
     def stop(self) -> None:
         """End the server and all of its workers."""

@@ -24,7 +24,7 @@ def task_of(context: Context, frame: object, function: str, **arguments: object)
         call, schema = call_of(attached, plan)
     zero = call.start()
     assert zero is not None
-    return Task(call, function, zero, 1, KEY, SECRET, parts_of(plan, 5)), read_columns(plan, schema)
+    return Task(call, function, zero, 1, KEY, SECRET, parts_of(plan, zero, 5)), read_columns(plan, schema)
 
 
 def state_on(context: Context, frame: object, task: Task, columns: list[str]) -> pa.RecordBatch:

@@ -131,6 +131,7 @@ ALLOWED = {
         "declarations",
         "sorted",
     ): "by the number of the entry, which is unique",
+    ("dpsql/engines/datafusion.py", "fold_parts", "sort"): "groups rows by their part, in which any order will do",
     ("dpsql/engines/polars.py", "fold_parts", "sort"): "groups rows by their part, in which any order will do",
     ("udfs/keys.py", "_first_twice", "lexsort"): "stable, by all parts of public keys",
     ("dpsql/kernels/ball_least_squares.py", "_columns", "sort"): VALUES,

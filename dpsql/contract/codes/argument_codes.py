@@ -252,4 +252,9 @@ ENTRIES = (
         "No engine of this name is attached.",
         "Attach it in Python: `dpsql.attach_engine(connection, ...)`.",
     ),
+    Code(
+        "P079",
+        "An engine is attached under a name that is not one word, or what is attached is not an engine.",
+        "Give a name such as `lake`, and an engine such as `dpsql.polars.engine({...})`.",
+    ),
 )

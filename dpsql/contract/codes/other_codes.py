@@ -91,13 +91,32 @@ ENTRIES = (
         "The workers of an engine cannot run dpsql.",
         "Install the same version of dpsql where the engine runs Python.",
     ),
-    Code("S030", "The server of an engine does not answer; nothing was charged.", "Check that it runs, and try again."),
+    Code(
+        "S030",
+        "The server of an engine does not answer.",
+        "Check that it runs, and that the session is open; nothing was charged.",
+    ),
     Code(
         "S031",
-        "A source of an engine draws at random, so another attempt at a task would read other rows.",
+        "A source of an engine draws at random, so that every attempt at a task would read other rows.",
         "Write it to a table, and give that.",
     ),
-    Code("S032", "Two columns of a source have one name, but for its case.", "Rename one."),
+    Code(
+        "S034",
+        "An engine would take values from the minimum and maximum of a file, which leave NaN out.",
+        "Do as the message says: turn the engine's statistics off, or filter with `condition`.",
+    ),
+    Code(
+        "S037",
+        "The source has a column of the name that predictions get.",
+        "Rename that column in a view of the engine.",
+    ),
+    Code(
+        "S038",
+        "An engine of the command line cannot be opened.",
+        "Install its package, and check that its server runs or that its files are there.",
+    ),
+    Code("S039", "Two columns have names that differ in case alone.", "Rename one of them in a view of the engine."),
     # The budget.
     Code(
         "B001",

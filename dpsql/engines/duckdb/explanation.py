@@ -8,17 +8,22 @@ that keeps them apart from the caller's tables, and ``$ticket`` for the ticket t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.contract.condition import condition_sql
 from dpsql.contract.cost import loss_text
 from dpsql.contract.names import source_sql
+from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.engines.driver import call_of
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import protection, row_text
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import Statement
-from dpsql.errors import ParameterError
+from dpsql.engines.task import is_direct, parts_of, read_columns
+from dpsql.errors import DpsqlError, ParameterError
 from dpsql.ledger.recording import guarantee_text
 from dpsql.rendering import call, identifier, readable, text
 
@@ -76,11 +81,51 @@ def readable_sql(plan: Plan, function: str) -> str:
     return f"{definitions}\n\n-- Charge, draw and store, in one transaction of the ledger.\n{last};"
 
 
+def engine_text(session: Session, plan: Plan, function: str) -> str:
+    """Return what a call runs on the engine that holds its source, for people to read; no row is read."""
+    attached = session.engine(plan.engine)
+    try:
+        call, schema = call_of(attached, plan)
+    except DpsqlError as error:
+        return f"-- refused now: {error}"
+    first = call.start()
+    parts, columns = 0 if first is None else parts_of(plan, first, attached.parts), read_columns(plan, schema)
+    readings = "1 pass" if plan.passes == 1 else f"{plan.passes} passes"
+    grouped = f", grouped into {parts} parts by a keyed hash" if parts else ""
+    lines = [
+        f"-- engine {attached.name}: {attached.label}",
+        f"-- {readings} over the rows{grouped}; columns read: {', '.join(map(show, columns))}",
+    ]
+    if is_direct(plan):
+        lines.append("-- A worker adds up the rows of a partition in exact integers.")
+    else:
+        held = "a part" if parts else "a partition"
+        lines.append(f"-- A worker adds up the rows of {held} in exact integers. Its own DuckDB reads them so:")
+        lines += _worker_statements(plan, function)
+    lines.append("-- Only sums leave the workers. The driver merges them.")
+    if plan.passes > 1:
+        lines.append("-- Between two passes it draws what the next one needs, which the call pays for.")
+    lines.append("-- Then charge, draw and store, in one transaction of the ledger.")
+    return "\n".join(lines)
+
+
+def _worker_statements(plan: Plan, function: str) -> Iterator[str]:
+    """Yield the statements of the passes; of passes that differ in their number alone, the first."""
+    seen = set()
+    with readable():
+        for number in range(1, plan.passes + 1):
+            statement = _ReadableStatement(replace(plan, source="rows_of_worker"), function, only=number)
+            shown = f"\n{statement.definitions()}\n{_indented(f'SELECT {statement.statistic} AS statistic')};\n"
+            if re.sub(r"\d", "", shown) not in seen:
+                seen.add(re.sub(r"\d", "", shown))
+                yield shown
+
+
 class _ReadableStatement(Statement):
     """A statement with a comment, and a query on lines of its own, for each step."""
 
-    def __init__(self, plan: Plan, function: str) -> None:
-        super().__init__(plan, function)
+    def __init__(self, plan: Plan, function: str, *, only: int | None = None) -> None:
+        super().__init__(plan, function, only=only)
         self.ticket, self.zero = "$ticket", "$zero"
         self._rows_shown: list[str] = []
 
@@ -110,6 +155,8 @@ class _ReadableStatement(Statement):
         if self.plan.condition is not None:
             query += f" WHERE {condition_sql(self.plan.condition, identifier)}"
         rows = self._step("input", query)
+        if self.only is not None:  # the driver has checked everything
+            return rows
         checked = call("dpsql_gate", text(self.function), "$arguments", "$column_types", "$views")
         return f"{rows},\n{self._step('gate', f'SELECT {checked} AS ticket', kept=True)}"
 
@@ -181,7 +228,9 @@ def _explained(session: Session, one: Planned) -> str:
     elif one.replays:
         lines.append("-- No table is read: the ledger holds the result.")
     else:
-        lines += ["", readable_sql(one.plan, one.function)]
+        of_duckdb = one.plan.engine is None
+        shown = readable_sql(one.plan, one.function) if of_duckdb else engine_text(session, one.plan, one.function)
+        lines += ["", shown]
     return "\n".join(lines)
 
 

@@ -94,6 +94,9 @@ class GroupedSteps:
     def steps(self) -> Iterator[str]:
         """Yield the steps, the last of which is the statistic."""
         frame = self.frame
+        if frame.only is not None and frame.only > self.plan.passes:
+            yield from self._labels_alone()
+            return
         if not self.plan.has_private_keys:
             yield from self._public_keys()
         if self._draws_bounds:
@@ -456,8 +459,16 @@ class GroupedSteps:
         return names
 
     def _private_passes(self) -> Iterator[str]:
-        """Hand over the sums of every key by a number; then the labels of the keys that are released."""
+        """Hand over the sums of every key by a number; then the labels of the keys that are released.
+
+        Some of the rows have no numbers in common with others, so they hand the keys over.
+        """
         frame, number = self.frame, self.plan.passes
+        if frame.only is not None:
+            fields = {name: name for name in self._identities} | self._sums()
+            yield from self._collected(number, fields, frame.name("grouped"), frame.ticket)
+            yield self._numbers(number)
+            return
         # Keys are numbered in arbitrary order; the numbers only stand for them and decide nothing.
         numbered = f"SELECT *, {call('row_number')} OVER () AS j FROM {frame.name('grouped')}"
         yield frame.step("numbered", numbered, kept=True)
@@ -466,6 +477,22 @@ class GroupedSteps:
         ticket = f"(SELECT ticket FROM {frame.name(f'turn{number}')})"
         released = call("unnest", call("dpsql_released_keys", ticket))
         yield frame.step("released", f"SELECT {released} AS j", kept=True)
+        yield from self._labelled(f"{frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j)", ticket)
+
+    def _labels_alone(self) -> Iterator[str]:
+        """Hand over the labels of released keys that the call itself has."""
+        frame = self.frame
+        parts = [f"{field('f', 'j')} AS j"]
+        for column in self._columns:
+            for part, name in (("number", "numbers"), ("data", "texts")):
+                parts.append(f"{call('list_extract', field('f', name), str(column + 1))} AS k{column}_{part}")
+        listed = call("unnest", call("dpsql_released_values", frame.ticket))
+        yield frame.step("released", f"SELECT {', '.join(parts)} FROM (SELECT {listed} AS f)", kept=True)
+        yield from self._labelled(frame.name("released"), frame.ticket)
+
+    def _labelled(self, keys: str, ticket: str) -> Iterator[str]:
+        """Hand over the labels of keys, and their ranks in the order of the keys' own types."""
+        frame, number = self.frame, self.plan.passes + self.plan.closing_passes
         labels, typed, witnesses = {}, [], []
         for column in self._columns:
             labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
@@ -474,16 +501,12 @@ class GroupedSteps:
             witnesses.append(f"{field('dpsql_row', f'k{column}')} AS witness{column}")
         known = f"SELECT {', '.join(witnesses)} FROM {frame.probe()} LIMIT 0"
         listed = ", ".join(f"{text} AS {name}" for name, text in labels.items())
-        rows = (
-            f"(SELECT *, {listed} FROM {frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j) "
-            f"LEFT JOIN ({known}) ON true)"
-        )
+        rows = f"(SELECT *, {listed} FROM {keys} LEFT JOIN ({known}) ON true)"
         rank = f"{call('row_number')} OVER ({order_by([*typed, *self._identities])})"
         yield frame.step("labelled", f"SELECT j, {', '.join(labels)}, {rank} AS rank FROM {rows}")
         fields = {name: name for name in ("j", "rank", *labels)}
-        rows = frame.name("labelled")
-        yield from self._collected(number + 1, fields, rows, ticket)
-        yield self._numbers(number + 1)
+        yield from self._collected(number, fields, frame.name("labelled"), ticket)
+        yield self._numbers(number)
 
     def _collected(self, number: int, fields: dict[str, str], rows: str, ticket: str) -> Iterator[str]:
         """Return the step that hands rows to the collector of a pass, and returns the numbers of its batches."""

@@ -8,11 +8,13 @@ reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis``
 
 from __future__ import annotations
 
+import atexit
 import re
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
@@ -153,7 +155,7 @@ def install(
                 "Leave ledger out, or close every connection to the database first.",
             )
         session.strict = session.strict or strict
-        _run(connection, (*_EXACT, *_PRIVATE), "TEMP MACRO ", instance.catalog)
+        _run(connection, _macros(instance.catalog)[1])
         instance.hold(connection)
     return session
 
@@ -263,8 +265,7 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         instance.catalog = _attach(cursor)
         for spec in SPECS:
             spec.register(cursor, instance.function(spec))
-        _run(cursor, (*_EXACT, *_PRIVATE), f"MACRO {instance.catalog}.main.", instance.catalog)
-        _describe(cursor, instance.catalog)
+        _run(cursor, _macros(instance.catalog)[0])
 
         def identify() -> str:
             return instance.identifier
@@ -331,32 +332,48 @@ def _attach(connection: duckdb.DuckDBPyConnection) -> str:
     return name
 
 
-def _run(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], scope: str, catalog: str) -> None:
-    """Create the macros of some SQL files in one scope."""
-    for name in names:
-        sql = files("dpsql.sql").joinpath(name).read_text(encoding="utf-8")
-        sql = re.sub(
-            r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
-            rf"{catalog}.main.\1(",
-            sql,
+def _run(connection: duckdb.DuckDBPyConnection, statements: Iterable[duckdb.Statement]) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+@cache
+def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement]]:
+    """Return the statements that create the macros of an instance, and those of a connection; a process parses once."""
+    instance, connection = _macros_sql(f"MACRO {catalog}.main.", catalog), _macros_sql("TEMP MACRO ", catalog)
+    # Parsed in an instance of its own, so that no setting of one caller bears on what all callers share.
+    with duckdb.connect(config={"threads": 1}) as parser:
+        return (
+            parser.extract_statements(instance + _comments_sql(instance)),
+            parser.extract_statements(connection),
         )
-        sql = re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
-        connection.execute(sql)
 
 
-def _describe(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
-    """Let `duckdb_functions` say what each macro of the instance's catalog does."""
+# DuckDB 2.0 complains on stderr of objects that outlive the interpreter.
+atexit.register(_macros.cache_clear)
+
+
+def _macros_sql(scope: str, catalog: str) -> str:
+    sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in (*_EXACT, *_PRIVATE))
+    sql = re.sub(
+        r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
+        rf"{catalog}.main.\1(",
+        sql,
+    )
+    return re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
+
+
+def _comments_sql(macros: str) -> str:
+    """Return the SQL that lets `duckdb_functions` say what each macro of the instance's catalog does."""
     from dpsql.engines.duckdb.headers import summaries
 
     texts = summaries()
-    macros = connection.execute(
-        "SELECT DISTINCT function_name, function_type FROM system.main.duckdb_functions() WHERE database_name = ?",
-        [catalog],
-    ).fetchall()
-    for name, kind in macros:
-        if name in texts:
-            table = "TABLE " if kind == "table_macro" else ""
-            connection.execute(f"COMMENT ON MACRO {table}{catalog}.main.{name} IS {text(texts[name])}")
+    defined = re.findall(r"^CREATE OR REPLACE MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S)
+    return "".join(
+        f"COMMENT ON MACRO {kind} {path} IS {text(texts[name])};\n"
+        for path, name, kind in dict.fromkeys(defined)
+        if name in texts
+    )
 
 
 def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:

@@ -54,7 +54,8 @@ def _table_form(name: str) -> str:
     given = {argument: argument for argument in signature}
     charged = (
         f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
-        f"    {text(name)}, 'table', dpsql_lineage(source, release), source,\n{_struct(given, 4)}))"
+        f"    {text(name)}, 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,\n"
+        f"{_struct(given, 4)}))"
     )
     head = f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE"
     if name not in _FREE:

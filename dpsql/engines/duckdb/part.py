@@ -126,14 +126,15 @@ def fold_table(task: Task, rows: pa.Table) -> Collector:
     from dpsql.udfs.release import complete
 
     part = _Part(task)
-    numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number), rows)
+    numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number, task.blocks), rows)
     collector: Collector = complete(part.running(_TICKET), numbers[0])
     return collector
 
 
 def parts_of_rows(task: Task, rows: pa.Table) -> pa.Array:
     """Return the part that each row belongs to; NULL for rows of nobody."""
-    return single_chunk(_workers.run(_Part(task), split_sql(_of_part(task), task.function, task.parts), rows))
+    statement = split_sql(_of_part(task), task.function, task.number, task.blocks, task.parts)
+    return single_chunk(_workers.run(_Part(task), statement, rows))
 
 
 def _of_part(task: Task) -> Plan:

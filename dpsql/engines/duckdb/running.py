@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict, TypeVar
 
@@ -38,6 +38,7 @@ class RunningCall:
     collecting: Collecting | None
     charged: bool = False
     entry: Entry | None = None
+    hold: int | None = None  # the entry that charged it before its first draw
     batches: int = 0
     passed: int = 0  # completed passes over the rows
     center: int | None = None  # the private mean of the target, once it is drawn
@@ -105,6 +106,20 @@ class Protection(TypedDict):
     neighbours: str
     privacy_unit: str | None
     max_rows_per_unit: int | None
+
+
+class Charged(Protection):
+    """What the ledger records of a call, as arguments of `Ledger.charge` and `Ledger.hold`."""
+
+    function: str
+    arguments: Mapping[str, object]
+    name: str | None
+    strict: bool
+    row: str
+    lineage: Mapping[str, object] | None
+    also: Sequence[str]
+    traced: bool
+    older: str | None
 
 
 def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[str]) -> Call:

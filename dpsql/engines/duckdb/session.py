@@ -23,15 +23,15 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import show, text
+from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
-from dpsql.engines.driver import Attached
+from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
-from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
+from dpsql.engines.duckdb.running import Calls, Charged, Result, RunningCall, Statistic, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
@@ -108,14 +108,15 @@ class Session(Calls):
             P074: none is attached under this name.
         """
         name = text("engine", name, hint="Give the name of an attached engine.")
-        if name not in self._engines:
+        found = self._engines.get(fold(name))
+        if found is None:
             listed = f" It has: {', '.join(sorted(self._engines))}." if self._engines else ""
             raise ParameterError(
                 "P074",
-                f"no engine {show(name)} is attached to this session.{listed} "
-                f"Attach it in Python: dpsql.attach_engine(connection, {name!r}, ...).",
+                f"no engine {show(name)} is attached to this session.{listed} Attach it in Python: "
+                f"dpsql.attach_engine(connection, {show(name)}, ...), or start dpsql with --engine.",
             )
-        return self._engines[name]
+        return found
 
     def plan(
         self,
@@ -167,7 +168,9 @@ class Session(Calls):
         placement = None
         if engine is not None:
             claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
-            placement = self.engine(engine).place(self, name, claim)
+            attached = self.engine(engine)
+            placement = attached.place(self, name, claim)
+            arguments = {**arguments, "engine": attached.name}
         elif not aggregate:
             placement = self._placement(function, name, arguments, seen, governed=governed)
         if placement is not None:
@@ -440,8 +443,8 @@ class Session(Calls):
         Raises
         ------
         InternalError
-            Replaces any exception and its text: the gate has refused whatever public values can show, so
-            a failure here may depend on rows.
+            Replaces any exception, its text and its context: the gate has refused whatever public values can
+            show, so a failure here may depend on rows.
         """
         running = self.running(ticket, private=private)
         try:
@@ -451,30 +454,56 @@ class Session(Calls):
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
-            raise InternalError("I001", f"{running.function} {FAILED}") from None
+        raise InternalError("I001", f"{running.function} {FAILED}")
 
     def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
-        plan, function = running.call.plan, running.function
         entry = self.ledger.charge(
-            plan.dataset,
+            running.call.plan.dataset,
             event=running.permit,
-            function=function,
-            arguments=plan.public_arguments,
             draw=draw,
-            name=plan.release,
-            strict=self.strict,
-            row=row_text(plan),
             remark=running.call.left_out,
-            lineage=plan.lineage,
-            also=plan.charged[1:],
-            traced=plan.traced,
-            older=self._older(plan),
-            **protection(plan),
+            hold=running.hold,
+            **self._charged(running),
         )
-        if function in MODELS:
+        if running.function in MODELS:
             self.past.forget_models()
         return entry
+
+    def hold(self, running: RunningCall) -> Entry | None:
+        """Charge a call in full before its first draw, because its draws leave this process before its release.
+
+        Returns
+        -------
+        entry : Entry or None
+            The result of the same named release, if another driver has it by now; nothing was charged then.
+
+        Raises
+        ------
+        BudgetError
+            The budgets do not allow the call.
+        """
+        entry = self.ledger.hold(running.call.plan.dataset, event=running.permit, **self._charged(running))
+        if entry.replayed:
+            return entry
+        running.hold = entry.sequence
+        return None
+
+    def _charged(self, running: RunningCall) -> Charged:
+        """Return what the ledger records of a call, whether it is released or held."""
+        plan = running.call.plan
+        return {
+            "function": running.function,
+            "arguments": plan.public_arguments,
+            "name": plan.release,
+            "strict": self.strict,
+            "row": row_text(plan),
+            "lineage": plan.lineage,
+            "also": plan.charged[1:],
+            "traced": plan.traced,
+            "older": None if plan.release is None else self._older(plan),
+            **protection(plan),
+        }
 
     def _charge_failure(self, running: RunningCall) -> None:
         with self._lock:  # several threads read rows of one call; it is charged once
@@ -490,6 +519,7 @@ class Session(Calls):
                 row=row_text(plan),
                 lineage=plan.lineage,
                 also=plan.charged[1:],
+                hold=running.hold,
                 **protection(plan),
             )
 

@@ -62,18 +62,18 @@ def exact_sql(plan: Plan, function: str) -> str:
     return f"{statement.definitions()}\nSELECT {entry} FROM (SELECT {call('unnest', rows)} AS entry)"
 
 
-def part_sql(plan: Plan, function: str, number: int) -> str:
+def part_sql(plan: Plan, function: str, number: int, blocks: int) -> str:
     """Return the statement that folds some rows of a call, in pass `number` alone, without its gate.
 
     Its one value is the list of the numbers of the batches that were collected.
     """
-    statement = Statement(plan, function, only=number)
+    statement = Statement(plan, function, only=number, blocks=blocks)
     return f"{statement.definitions()}\nSELECT {statement.statistic} AS statistic"
 
 
-def split_sql(plan: Plan, function: str, parts: int) -> str:
+def split_sql(plan: Plan, function: str, number: int, blocks: int, parts: int) -> str:
     """Return the query of the part that each row of some rows belongs to, in their order; NULL for rows of nobody."""
-    return Statement(plan, function, only=1).split(parts)
+    return Statement(plan, function, only=number, blocks=blocks).split(parts)
 
 
 def types_sql(plan: Plan, function: str) -> str:
@@ -100,6 +100,8 @@ class Statement:
         The SQL function that the statistic is for, such as ``'dp_sis'``.
     only : int, optional
         The one pass that runs, over some of the rows and without a gate: what a worker of an engine does.
+    blocks : int, optional
+        Number of blocks that this pass takes in as wholes; by default what the plan says of every pass.
 
     Attributes
     ----------
@@ -109,10 +111,11 @@ class Statement:
         SQL of the statistic: a list of exact sums, or of the numbers of the batches that were collected.
     """
 
-    def __init__(self, plan: Plan, function: str, *, only: int | None = None) -> None:
+    def __init__(self, plan: Plan, function: str, *, only: int | None = None, blocks: int | None = None) -> None:
         self.plan = plan
         self.function = function
         self.only = only
+        self._blocks = plan.block_by_block if blocks is None else blocks
         # Part of names that no source or column of the caller can have: drawn anew for each statement.
         self._suffix = secrets.token_hex(8)
         gate = self._name("gate")
@@ -218,8 +221,8 @@ class Statement:
         layout = self.plan.layout
         owner = "dpsql_row_id" if layout.privacy_unit is None else "dpsql_unit"
         key = block_hash(identity(owner)) if layout.kind == "long" else self._block_key()
-        if self.plan.block_by_block is not None:
-            key = call("%", key, f"{self.plan.block_by_block}::UBIGINT")
+        if self._blocks:
+            key = call("%", key, f"{self._blocks}::UBIGINT")
         part = cast(call("%", key, f"{parts}::UBIGINT"), "BIGINT")
         if layout.privacy_unit is not None or layout.kind == "long":
             part = f"CASE WHEN {owner} IS NOT NULL THEN {part} END"
@@ -433,7 +436,7 @@ class Statement:
         name, features = self._name_of_cell, [self._features()]
         if plan.layout.value is not None:
             name = f"CASE WHEN {call('dpsql_present', self.ticket, 'dpsql_value')} THEN {name} END"
-        if plan.draws_vocabulary:
+        if plan.draws_vocabulary and self.only in (None, 1):  # a pass alone after the first knows which are released
             # Names are numbered in arbitrary order; the numbers only stand for them and decide nothing.
             listed = call("list", f"{struct({'j': 'j', 'name': 'name'})} ORDER BY j ASC NULLS LAST")
             known = call("dpsql_vocabulary", self.ticket, f"(SELECT {listed} FROM {self._name('names')})")
@@ -515,8 +518,8 @@ class Statement:
             columns = [name for name in ("dpsql_unit", "dpsql_row_id") if name in key]
             rows = f"(SELECT dpsql_row, {key} AS key FROM {self._rows(*columns, ticket=ticket)})"
         given = ["dpsql_row", "key"] if is_keyed else ["dpsql_row"]
-        if plan.block_by_block is not None:
-            block = call("%", "key", f"{plan.block_by_block}::UBIGINT")
+        if self._blocks:
+            block = call("%", "key", f"{self._blocks}::UBIGINT")
             rows = f"(SELECT dpsql_row, {block} AS key FROM {rows})"
             rows = f"(SELECT *, {call('count_star')} OVER (PARTITION BY key) AS size FROM {rows})"
             given.append("size")

@@ -18,6 +18,7 @@ from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KI
 from dpsql.engines.duckdb.lineage.paths import (
     Catalog,
     Path,
+    budget_named,
     default_path,
     digest,
     is_missing,
@@ -314,6 +315,10 @@ class Sources:
         name, own, facts = self._public(table, seen, known, force=force)
         self._declare(PUBLIC_KIND, name, own, facts)
         return name
+
+    def budget_named(self, dataset: str) -> str | None:
+        """Return the budget that a caller names; None for none."""
+        return budget_named(dataset, self.declarations(), self.catalog())
 
     def public_path(self, table: str) -> str:
         """Return the full path of a table that was declared public; see `paths.public_path`."""

@@ -1,0 +1,237 @@
+"""An engine under the name by which calls refer to it: its sources, and the budgets that they are charged to.
+
+Budgets on an engine follow from names, because dpsql does not see the plans of an engine:
+
+- A table of the engine's catalog has one budget, under its full name behind the engine's:
+  ``lake.spark_catalog.clinic.visits``. However a call spells it, the engine says which table that is (`Engine.table`),
+  and the call reads the table by its full name, so that no temporary view can take its place.
+- Of anything else (a view, a query, a frame) dpsql cannot see which tables it reads. If the ledger protects anything,
+  the caller must name the budget whose rows they are, and the ledger records that this was claimed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dpsql.contract.names import dotted, parts_of
+from dpsql.contract.parameters import fold, positive_integer, show, text
+from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Plan
+from dpsql.engines.task import plain
+from dpsql.errors import ParameterError, SourceError
+
+if TYPE_CHECKING:
+    from dpsql.engines.duckdb.session import Session
+    from dpsql.engines.port import Engine
+    from dpsql.released.model import LinearModel
+
+# Number of parts that rows are grouped into: enough for many workers, few enough for small states.
+PARTS = 64
+
+
+@dataclass
+class Attached:
+    """An engine under the name by which calls refer to it, and the frames that calls read.
+
+    Attributes
+    ----------
+    name : str
+        In small letters, as SQL compares names.
+    engine : Engine
+    parts : int
+        Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
+    frames : dict
+        Frames of the engine by the names that stand for them in a plan.
+
+    Raises
+    ------
+    ParameterError
+        P079: the name is not a plain word, or `engine` is not an engine. P021: `parts` is not a number of parts.
+    """
+
+    name: str
+    engine: Engine
+    parts: int = PARTS
+    frames: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name) is None:
+            raise ParameterError(
+                "P079",
+                f"an engine's name is one word of letters, digits and underscores; got {show(self.name)}. "
+                "Give a name such as 'lake'.",
+            )
+        if not hasattr(self.engine, "fold_parts"):
+            raise ParameterError(
+                "P079",
+                f"{show(type(self.engine).__name__)} is not an engine. Make one of it: dpsql.polars.engine({{...}}), "
+                "dpsql.spark.engine(session) or dpsql.datafusion.engine(session).",
+            )
+        self.name = fold(self.name)
+        self.parts = positive_integer("parts", self.parts, hint="64 is usual.", most=1 << 20)
+
+    @property
+    def label(self) -> str:
+        """The engine and its version, for receipts: ``'polars 2.1.0'``."""
+        return f"{self.engine.name} {self.engine.version}"
+
+    # Sources.
+
+    def relative(self, source: str) -> str:
+        """Return the name of a source in the engine: a first part that is the engine's name is left out, once.
+
+        This is the only place where that part means anything. A database that has the engine's name is written with
+        both: ``lake.lake.visits``.
+        """
+        first, dot, rest = source.partition(".")
+        return rest if dot and fold(first) == self.name else source
+
+    def table(self, source: str) -> str | None:
+        """Return the full name of a table of the engine's catalog, under which its budget is; None for anything else.
+
+        Raises
+        ------
+        SourceError
+            S024: the engine has no such source.
+        """
+        found = None if source in self.frames else self.engine.table(self.relative(source))
+        return None if found is None else f"{self.name}.{dotted(found)}"
+
+    def source(self, plan: Plan) -> object:
+        """Return what a call reads: the full name of a table (a tuple), the name of a view, or a frame."""
+        if plan.placement is not None and plan.placement.tables:
+            return tuple(parts_of(plan.source, most=None)[1:])
+        return self.frames.get(plan.source, plan.source)
+
+    @contextmanager
+    def holding(self, name: str, frame: object) -> Iterator[None]:
+        """Let a name stand for a frame in the body of a with statement."""
+        self.frames[name] = frame
+        try:
+            yield
+        finally:
+            del self.frames[name]
+
+    def schema(self, source: object) -> pa.Schema:
+        """Return the column types of a source; no row is read.
+
+        Raises
+        ------
+        SourceError
+            S024: the engine has no such source. S039: two columns differ in case alone. SQL cannot tell them apart, so
+            one of them might pass for the column of the privacy unit.
+        """
+        schema = plain(self.engine.schema(source))
+        seen: dict[str, str] = {}
+        for name in schema.names:
+            other = seen.setdefault(fold(name), name)
+            if other is not name:
+                raise SourceError(
+                    "S039", f"columns {show(other)} and {show(name)} have one name in SQL. Rename one in a view."
+                )
+        return schema
+
+    def predictions(self, model: LinearModel, source: object) -> object:
+        """Return a lazy frame of the engine: the rows of a source with a released model's predictions.
+
+        Raises
+        ------
+        SourceError
+            S024: the engine has no such source. Others as of `Predictor.check`.
+        """
+        from dpsql.engines.predictor import Predictor
+
+        read = self.relative(source) if isinstance(source, str) else source
+        predictor = Predictor(model)
+        predictor.check(self.schema(read))
+        return self.engine.map(read, predictor.run, predictor.added)
+
+    # Budgets.
+
+    def place(self, session: Session, source: str, dataset: str | None) -> Placement:
+        """Decide which budget a source of the engine is charged to.
+
+        Parameters
+        ----------
+        session : Session
+        source : str
+            As the caller wrote it; or the name that stands for a frame.
+        dataset : str or None
+            The budget that the caller names.
+
+        Raises
+        ------
+        SourceError
+            S024: the engine has no such source. S025: whose rows it holds cannot be seen, and no budget is named.
+            S015: another budget is named than the table has.
+        """
+        own = self.table(source)
+        counter, governed = session.ledger.declarations().counter, session.sources.governed
+        protected = own is not None and session.ledger.policy(own) is not None
+        if protected:
+            charged = str(own)
+            if dataset is not None and fold(dataset) not in {fold(charged), fold(source), fold(self.relative(source))}:
+                raise SourceError(
+                    "S015", f"{show(source)} is charged to {show(own)}, not to {show(dataset)}. Leave dataset out."
+                )
+        elif governed:
+            charged = self._claimed(session, source, own, dataset)
+        else:
+            charged = dataset or own or self.relative(source)
+        return Placement(
+            counter,
+            (charged,),
+            written=source,
+            source=own or self.relative(source),
+            tables=() if own is None else (own,),
+            claimed=governed and not protected,
+            direct=True,  # no view of DuckDB's is read
+            governed=governed,
+            engine=self.label,
+        )
+
+    def _claimed(self, session: Session, source: str, own: str | None, dataset: str | None) -> str:
+        """Return the budget that the caller says the rows belong to."""
+        found = None if dataset is None else session.sources.budget_named(dataset)
+        if found is not None:
+            return found
+        known = session.sources.declarations().protected
+        name = self.relative(source)
+        listed = show(next((one for one in known if fold(one) == fold(name)), known[0]))
+        if dataset is not None:
+            raise SourceError("S025", f"there is no budget {show(dataset)}. Name one of dp_budget(), such as {listed}.")
+        if own is not None:
+            raise SourceError(
+                "S025",
+                f"table {show(own)} has no budget, and the ledger protects data. Give it one: SELECT dp_protect("
+                f"'{name}', epsilon := ..., engine := '{self.name}'). If it has the rows of a budget, name that: "
+                f"dataset := {listed}.",
+            )
+        shown = "a frame" if source in self.frames else f"{show(source)}, a view or a frame,"
+        raise SourceError(
+            "S025",
+            f"on engine {show(self.name)} it cannot be seen whose rows {shown} holds. Name their budget: "
+            f"dataset := {listed}.",
+        )
+
+    def budget(self, source: object, unit: object) -> str:
+        """Return the name of the budget of a source, which its owner protects; the column of its unit is checked.
+
+        Raises
+        ------
+        SourceError
+            S024: the engine has no such source. S002: it has no column of the unit's name.
+        """
+        name = text("dataset", source, hint="Give the name of a table of the engine.")
+        own = self.table(name)
+        read = self.relative(name) if own is None else tuple(parts_of(own, most=None)[1:])
+        columns = self.schema(read).names
+        if unit is not None and fold(str(unit)) not in map(fold, columns):
+            raise SourceError("S002", f"there is no column {show(unit)} in {show(name)}. Check its name.")
+        return own or self.relative(name)

@@ -1,0 +1,163 @@
+"""DataFusion as an engine: each partition is a stream that a thread folds, and nothing is collected.
+
+DataFusion alone decides how much memory it takes. Rows that need no grouping stream through. Rows that do are sorted,
+and a sort spills to disk only if the session has a memory pool with a limit (`RuntimeEnvBuilder.with_fair_spill_pool`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dpsql.contract.parameters import show
+from dpsql.engines.port import PART, Mapped, Work, one_part_each
+from dpsql.errors import SourceError
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, Expr, SessionContext
+
+# What a plan shows of scans that skip rows by the minimum and maximum of a file, a row group or a page.
+_PRUNED = re.compile("pruning_predicate=|DynamicFilter")
+
+
+class DataFusionEngine:
+    """Tables and frames of a session of DataFusion.
+
+    A file whose types are inferred (CSV, JSON) must be registered with its schema: otherwise DataFusion reads rows to
+    find the types, and whether a call is refused would depend on them.
+
+    Parameters
+    ----------
+    session : datafusion.SessionContext
+    """
+
+    name = "datafusion"
+
+    def __init__(self, session: SessionContext) -> None:
+        import datafusion
+
+        self.version = str(datafusion.__version__)
+        self._session = session
+
+    def table(self, source: str) -> tuple[str, ...] | None:
+        """Return catalog, schema and name of a table; None for a view."""
+        scan: Any = self._frame(source).logical_plan().to_variant()
+        if not hasattr(scan, "fqn"):  # the plan of a view is that of its query
+            return None
+        catalog, schema, name = scan.fqn()
+        catalog = catalog or self._setting("catalog.default_catalog")
+        schema = schema or self._setting("catalog.default_schema")
+        found = self._session.catalog(catalog).schema(schema).table(name)
+        return (catalog, schema, name) if found.kind == "physical" else None
+
+    def schema(self, source: object) -> pa.Schema:
+        """Return the column types, which DataFusion resolves without reading rows.
+
+        Raises
+        ------
+        SourceError
+            S024: there is no such table. S034: values would depend on the minimum and maximum of a Parquet file, which
+            leave NaN out. DataFusion 55 puts the one value of a column whose minimum and maximum are equal in the place
+            of every NaN, and skips NaN under a filter. So a row would change how others are read.
+        """
+        frame = self._frame(source)
+        plan = frame.execution_plan().display_indent()
+        if "file_type=parquet" in plan:
+            if self._setting("execution.collect_statistics") == "true":
+                raise _believed(source, "SET datafusion.execution.collect_statistics = false")
+            if _PRUNED.search(plan):
+                raise _believed(source, "Filter with condition :=, not in the query")
+        return frame.schema()
+
+    def check(self, work: Work) -> None:
+        """Do nothing: the work runs in this process."""
+
+    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Run the work over the stream of each partition, in a thread of its own."""
+        streams = self._frame(source).select(*_named(columns)).execute_stream_partitioned()
+
+        def run(stream: Any) -> list[pa.RecordBatch]:
+            return list(work.run(batch.to_pyarrow() for batch in stream))
+
+        with ThreadPoolExecutor(max(len(streams), 1)) as threads:
+            for records in threads.map(run, streams):
+                yield from records
+
+    def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Sort the rows by part, which a function of ours computes, and run the work over one part after another."""
+        from datafusion import udf
+
+        frame = self._frame(source).select(*_named(columns))
+        kinds = frame.schema()
+
+        def part_of(*arrays: pa.Array) -> pa.Array:
+            return work.part_of(pa.Table.from_arrays(list(arrays), names=kinds.names))
+
+        part = udf(part_of, list(kinds.types), pa.int64(), "immutable", name=PART)
+        [key] = _named([PART])
+        rows = frame.select(*_named(columns), part(*_named(columns)).alias(PART)).sort(key.sort())
+        batches = (piece for batch in rows.execute_stream() for piece in one_part_each(batch.to_pyarrow()))
+        for number, batch in groupby(batches, key=lambda batch: batch.column(PART)[0].as_py()):
+            if number is not None:
+                yield from work.run(batch)
+
+    def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
+        """Return a lazy frame of the rows with more columns, which a function of DataFusion adds."""
+        from datafusion import udf
+
+        frame = self._frame(source)
+        kinds = frame.schema()
+
+        def work(*arrays: pa.Array) -> pa.Array:
+            rows = pa.RecordBatch.from_arrays(list(arrays), names=kinds.names)
+            [found] = function([rows])
+            return pa.StructArray.from_arrays([found.column(name) for name in added.names], fields=list(added))
+
+        columns = _named(kinds.names)
+        mapped = udf(work, list(kinds.types), pa.struct(list(added)), "immutable", name="dpsql_map")(*columns)
+        return frame.select(*columns, *(mapped[name].alias(name) for name in added.names))
+
+    def _setting(self, name: str) -> str:
+        """Return a setting, also if the session hides its settings."""
+        from datafusion import SessionContext
+
+        settings = SessionContext(self._session.copied_config().with_information_schema(True))
+        [shown] = settings.sql(f"SHOW datafusion.{name}").collect()
+        return str(shown.column("value")[0])
+
+    def _frame(self, source: object) -> DataFrame:
+        from datafusion import DataFrame
+
+        if isinstance(source, DataFrame):  # which keeps the settings that its session had when it was made
+            return self._session.create_dataframe_from_logical_plan(source.logical_plan())
+        name = ".".join(map(_quoted, source)) if isinstance(source, tuple) else str(source)
+        try:
+            return self._session.table(name)
+        except KeyError:
+            raise SourceError(
+                "S024",
+                f"engine datafusion has no table {show(source)}. Register it in the session, or give a DataFrame.",
+            ) from None
+
+
+def _believed(source: object, step: str) -> SourceError:
+    shown = show(source) if isinstance(source, str) else "a DataFrame"
+    return SourceError(
+        "S034", f"engine datafusion would believe the minimum and maximum in the files of {shown}, without NaN. {step}."
+    )
+
+
+def _named(columns: Sequence[str]) -> list[Expr]:
+    """Return columns by their exact names, which DataFusion reads as SQL."""
+    from datafusion import col
+
+    return [col(_quoted(name)) for name in columns]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,56 @@
+"""Polars frames under a budget: a context whose calls run in Polars' streaming engine, or an engine to attach.
+
+::
+
+    ctx = dpsql.polars.context({"visits": pl.scan_parquet("visits/*.parquet")})
+    ctx.dp_count("visits", epsilon=0.5)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from dpsql.context import Context
+from dpsql.engines.attached import PARTS, Attached
+from dpsql.engines.polars import PolarsEngine
+
+if TYPE_CHECKING:
+    import polars
+
+
+def context(
+    frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None,
+    *,
+    ledger: str | PathLike[str] | None = None,
+    strict: bool = False,
+    name: str = "polars",
+    parts: int = PARTS,
+) -> Context:
+    """Return a context whose calls run on Polars.
+
+    Parameters
+    ----------
+    frames : mapping of str to polars.LazyFrame or polars.DataFrame, optional
+        Frames by the names under which calls refer to them. A call takes a frame itself, too.
+    ledger : path or URL, optional
+        Where budgets and releases are kept; in memory by default.
+    strict : bool
+        As for `dpsql.connect`.
+    name : str
+        The engine's name in SQL, in budgets and in receipts.
+    parts : int
+        Number of parts that rows are grouped into where a call needs all rows of a person at once. All rows of one part
+        are in memory at once.
+
+    Returns
+    -------
+    context : Context
+    """
+    return Context(ledger=ledger, strict=strict, engine=Attached(name, engine(frames), parts))
+
+
+def engine(frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None) -> PolarsEngine:
+    """Return an engine over Polars frames, for `dpsql.attach_engine`; parameters as of `context`."""
+    return PolarsEngine(frames)

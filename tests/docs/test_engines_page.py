@@ -1,0 +1,89 @@
+"""What docs/engines.md shows runs as it stands there, on Sail in place of Spark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import dpsql
+from dpsql.cli.commands import main
+from dpsql.cli.engine_option import EngineOption
+from dpsql.contract.codes import CODES
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(1)
+    rows = 400
+    frame = pl.DataFrame(
+        {
+            "patient": generator.integers(0, 150, rows),
+            "ward": generator.choice(["A", "B"], rows),
+            "age": generator.uniform(0, 100, rows),
+            "dose": generator.uniform(0, 10, rows),
+            "days": generator.uniform(0, 60, rows),
+        }
+    )
+    (tmp_path / "visits").mkdir()
+    frame.write_parquet(tmp_path / "visits" / "first.parquet")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_blocks_for_polars_run(capsys: pytest.CaptureFixture[str]) -> None:
+    scope: dict[str, object] = {}
+    for block in blocks("python"):
+        exec(block, scope)
+    predicted = scope["predicted"]
+    assert isinstance(predicted, pl.LazyFrame)
+    assert predicted.collect()["prediction"].null_count() == 0
+    assert "-- engine files: polars" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_block_for_datafusion_runs() -> None:
+    (block,) = blocks("python datafusion")
+    scope: dict[str, object] = {"dpsql": dpsql}
+    exec(block, scope)
+    assert isinstance(scope["ctx"], dpsql.Context)
+    assert [row["dataset"] for row in scope["ctx"].dp_budget().to_pylist()] == ["datafusion.datafusion.public.visits"]
+
+
+def test_the_block_for_spark_runs(sail_session: Any, folder: Path) -> None:
+    (block,) = blocks("python spark")
+    sail_session.sql("CREATE DATABASE IF NOT EXISTS clinic")
+    sail_session.sql("DROP TABLE IF EXISTS clinic.visits")
+    sail_session.sql(f"CREATE TABLE clinic.visits USING parquet LOCATION '{folder / 'visits'}'")
+    _, rest = block.split(".getOrCreate()\n")
+    exec(rest.replace("postgresql://dpsql@host/ledger", "kept"), {"dpsql": dpsql, "session": sail_session})
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_commands_are_understood() -> None:
+    (block,) = blocks("sh")
+    options = re.findall(r"--engine (\S+)", block)
+    kinds = [EngineOption.read(option.replace("'", "")) for option in options]
+    assert [one.kind for one in kinds] == ["spark", "polars", "datafusion"]
+    Path("job.sql").write_text("FROM dp_count('visits', epsilon := 1, engine := 'visits')", encoding="utf-8")
+    for one in kinds[1:]:
+        done = CliRunner().invoke(main, ["run", "job.sql", "--engine", f"visits={one.kind}:{one.location}"])
+        assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_every_code_is_registered() -> None:
+    found = set(re.findall(r"\b[PSBLI]\d{3}\b", PAGE))
+    assert len(found) > 8
+    assert found <= set(CODES)
