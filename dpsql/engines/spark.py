@@ -23,6 +23,21 @@ if TYPE_CHECKING:
 
 # What makes another attempt read other rows, as plans of Spark and Sail spell it.
 _RANDOM = re.compile(r"\b(rand|randn|random|randstr|shuffle|uniform|uuid)\(|\bSample \d")
+# Arrow's types of plain types: `to_arrow_type` of PySpark takes other arguments in 4.3 than in 4.1.
+_ARROW_TYPES = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
 _Result = TypeVar("_Result")
 
 
@@ -59,7 +74,7 @@ class SparkEngine:
     def schema(self, source: object) -> pa.Schema:
         """Return the column types that the server resolves.
 
-        A column whose type Arrow does not have is left out.
+        A column of a type that no call reads, such as a map or an interval, is left out.
 
         Raises
         ------
@@ -243,13 +258,20 @@ def _plan_text(frame: DataFrame) -> str:
 
 
 def _arrow_type(kind: DataType) -> pa.DataType | None:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_type
+    """Return the Arrow type in which a worker gets values of a type; None for one that this map does not know."""
+    from pyspark.sql.types import ArrayType, DecimalType, StringType, StructType
 
-    try:
-        return to_arrow_type(kind)
-    except PySparkException:
-        return None
+    if isinstance(kind, StringType):
+        return pa.string()
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, ArrayType):
+        element = _arrow_type(kind.elementType)
+        return None if element is None else pa.list_(element)
+    if isinstance(kind, StructType):
+        inner = {field.name: _arrow_type(field.dataType) for field in kind.fields}
+        return None if None in inner.values() else pa.struct(list(inner.items()))
+    return _ARROW_TYPES.get(kind.simpleString())
 
 
 def _quoted(name: str) -> str:

@@ -188,6 +188,11 @@ def test_a_table_of_the_catalog_has_the_budget_of_its_full_name(
     assert spark.dp_count("some_visits", epsilon=0.1, dataset=own).dataset == own
 
 
+def test_columns_of_other_types_are_left_out(spark_session: Any) -> None:
+    frame = spark_session.sql("SELECT id, map('a', id) AS pairs, named_struct('m', map(1, 2)) AS nested FROM range(3)")
+    assert dpsql.spark.engine(spark_session).schema(frame).names == ["id"]
+
+
 def test_names_are_quoted(spark: dpsql.Context, spark_session: Any) -> None:
     frame = spark_session.createDataFrame([(1.0, 2.0)], schema="`a.b` double, `c``d` double")
     found = spark.dp_sum(frame, target="a.b", lower=0, upper=5, epsilon=1e6)

@@ -340,7 +340,7 @@ def test_demo_without_scikit_learn_names_the_extra(tmp_path: Path) -> None:
 def test_doctor_finds_this_installation_healthy(tmp_path: Path) -> None:
     done = dpsql("doctor", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("│ ok ") == 6
+    assert done.stdout.count("│ ok ") == 7
     assert "FAILED" not in done.stdout
 
 

@@ -131,8 +131,10 @@ def sail_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServe
 
 
 @pytest.fixture(scope="session")
-def sail_session(sail_server: SparkServer) -> SparkSession:
-    return sail_server.session()
+def sail_session(sail_server: SparkServer) -> Iterator[SparkSession]:
+    session = sail_server.session()
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="session")
@@ -143,8 +145,10 @@ def jvm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer
 
 
 @pytest.fixture(scope="session")
-def jvm_session(jvm_server: SparkServer) -> SparkSession:
-    return jvm_server.session()  # one for all tests: Spark starts workers anew for every session
+def jvm_session(jvm_server: SparkServer) -> Iterator[SparkSession]:
+    session = jvm_server.session()  # one for all tests: Spark starts workers anew for every session
+    yield session
+    session.stop()
 
 
 @pytest.fixture(params=["sail", pytest.param("jvm", marks=pytest.mark.jvm)])
