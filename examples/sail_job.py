@@ -33,14 +33,7 @@ def write_visits(folder: Path) -> None:
 def nightly(session: SparkSession) -> None:
     """One run of the job."""
     with dpsql.spark.context(session, ledger="visits.dpsql-ledger", strict=True) as dp:
-        dp.dp_protect(
-            "spark.sail.default.visits",
-            epsilon=3,
-            delta=1e-6,
-            privacy_unit="patient",
-            max_rows_per_unit=5,
-            source=False,
-        )
+        dp.dp_protect("visits", epsilon=3, delta=1e-6, privacy_unit="patient", max_rows_per_unit=5)
         lower = {name: low for name, (low, _) in BOUNDS.items()}
         upper = {name: high for name, (_, high) in BOUNDS.items()}
         chosen = dp.dp_sis(
