@@ -160,7 +160,7 @@ class _ReadableStatement(Statement):
         checked = call("dpsql_gate", text(self.function), "$arguments", "$column_types", "$views")
         return f"{rows},\n{self._step('gate', f'SELECT {checked} AS ticket', kept=True)}"
 
-    def _input(self, *, probed: bool = False) -> str:
+    def _input(self, *, probed: bool = False, also: tuple[str, ...] = ()) -> str:
         return "input"
 
 

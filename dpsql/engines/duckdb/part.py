@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from dpsql.contract.fold import Collector
@@ -20,7 +21,8 @@ from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.running import Calls, Result, RunningCall
-from dpsql.engines.duckdb.statements import part_sql, split_sql, types_sql
+from dpsql.engines.duckdb.statements import POSITION, part_sql, split_sql, types_sql
+from dpsql.engines.port import PART
 from dpsql.kernels.columns import single_chunk
 
 if TYPE_CHECKING:
@@ -81,12 +83,12 @@ class _Worker:
 
         return call_without if spec.nullary else call
 
-    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.ChunkedArray:
-        """Return the one column that a statement of a part over some rows yields."""
+    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.Table:
+        """Return what a statement of a part over some rows yields."""
         self.part = part
         self.connection.register(ROWS, rows)
         try:
-            return self.connection.sql(statement).to_arrow_table().column(0)
+            return self.connection.sql(statement).to_arrow_table()
         finally:
             self.connection.unregister(ROWS)
             self.part = None
@@ -100,8 +102,8 @@ class _Workers:
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.ChunkedArray:
-        """Return the one column that a statement of a part over some rows yields."""
+    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.Table:
+        """Return what a statement of a part over some rows yields."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         worker = worker or _Worker()
@@ -127,20 +129,21 @@ def fold_table(task: Task, rows: pa.Table) -> Collector:
 
     part = _Part(task)
     numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number, task.blocks), rows)
-    collector: Collector = complete(part.running(_TICKET), numbers[0])
+    collector: Collector = complete(part.running(_TICKET), numbers.column(0)[0])
     return collector
 
 
 def parts_of_rows(task: Task, rows: pa.Table) -> pa.Array:
-    """Return the part that each row belongs to; NULL for rows of nobody.
+    """Return the part that each row belongs to, in their order; NULL for rows of nobody.
 
-    The parts come without their rows, so their order must be that of the rows. DuckDB keeps the order of one batch. Of
-    a table of ten batches or more it does not, even in one thread, where a subquery stands beside the scan.
+    DuckDB loses the order of a table of ten batches or more, even in one thread, where a subquery stands beside the
+    scan. So every row takes its position along.
     """
     statement = split_sql(_of_part(task), task.function, task.number, task.blocks, task.parts)
-    batches = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
-    found = [_workers.run(_Part(task), statement, pa.Table.from_batches([batch])) for batch in batches]
-    return pa.concat_arrays([single_chunk(part) for part in found])
+    found = _workers.run(_Part(task), statement, rows.append_column(POSITION, pa.array(np.arange(len(rows)))))
+    places = np.empty(len(rows), dtype=np.int64)
+    places[found.column(POSITION).to_numpy()] = np.arange(len(rows))  # which fails unless every row came
+    return single_chunk(found.column(PART)).take(pa.array(places))
 
 
 def _of_part(task: Task) -> Plan:

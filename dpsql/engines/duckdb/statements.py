@@ -39,6 +39,8 @@ from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.rendering import call, cast, coalesce, field, identifier, plus, struct, text
 
+# The column with the position of a row, of rows that are split into parts.
+POSITION = "dpsql_position"
 # The key of rows that no block or sample depends on.
 _NO_KEY = "NULL::UBIGINT"
 
@@ -72,7 +74,7 @@ def part_sql(plan: Plan, function: str, number: int, blocks: int) -> str:
 
 
 def split_sql(plan: Plan, function: str, number: int, blocks: int, parts: int) -> str:
-    """Return the query of the part that each row of some rows belongs to, in their order; NULL for rows of nobody."""
+    """Return the query of the part of each of some rows, with the row's position; NULL for rows of nobody."""
     return Statement(plan, function, only=number, blocks=blocks).split(parts)
 
 
@@ -149,10 +151,11 @@ class Statement:
 
     # Where rows come from.
 
-    def _input(self, *, probed: bool = False) -> str:
+    def _input(self, *, probed: bool = False, also: tuple[str, ...] = ()) -> str:
         """Return the FROM item that names each column by its part in the call and makes absent columns recognizable.
 
-        Only rows that meet the call's condition are in it, unless it is `probed` for types, by the gate.
+        Only rows that meet the call's condition are in it, unless it is `probed` for types, by the gate. `also` names
+        columns of the source that are passed on.
 
         It is repeated wherever rows are read, instead of being a CTE: DuckDB 1.5.6 crashes on a frame that it finds
         as a Python variable inside a CTE that is not materialized and is read twice.
@@ -167,10 +170,10 @@ class Statement:
         judged = {} if probed else absent_columns(self.plan.condition)
         types = {name: judged.get(name, "NULL::STRUCT(dpsql_missing BOOLEAN)") for name in named}
         absent = ", ".join(f"{null} AS {name}" for name, null in types.items())
-        source = source_sql(self.plan.source)
+        source, chosen = source_sql(self.plan.source), ", ".join((parts, *also))
         rows = (
             f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
-            f"LATERAL (SELECT {parts} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
+            f"LATERAL (SELECT {chosen} FROM {f'(SELECT * FROM {source})' if named else source} AS {whole}) "
             "AS found) AS input"
         )
         if probed or self.plan.condition is None:
@@ -217,7 +220,10 @@ class Statement:
         return f"SELECT {probe} AS probe, {', '.join(spelled)}"
 
     def split(self, parts: int) -> str:
-        """Return the query of the part of each row: all rows of a unit are in one part, and all rows of a block."""
+        """Return the query of the part of each row, and of its position, because DuckDB may change the order of rows.
+
+        All rows of a unit are in one part, and all rows of a block.
+        """
         layout = self.plan.layout
         owner = "dpsql_row_id" if layout.privacy_unit is None else "dpsql_unit"
         key = block_hash(identity(owner)) if layout.kind == "long" else self._block_key()
@@ -226,7 +232,8 @@ class Statement:
         part = cast(call("%", key, f"{parts}::UBIGINT"), "BIGINT")
         if layout.privacy_unit is not None or layout.kind == "long":
             part = f"CASE WHEN {owner} IS NOT NULL THEN {part} END"
-        return f"WITH {self._gate()}\nSELECT {part} AS {PART} FROM {self._probe()}"
+        rows = self._input(probed=True, also=(POSITION,))
+        return f"WITH {self._gate()}\nSELECT {part} AS {PART}, {POSITION} FROM {rows}"
 
     def _types(self) -> str:
         return f"(SELECT {struct({part: part for part in self._parts})} FROM {self._probe()} LIMIT 0)"
