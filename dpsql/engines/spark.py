@@ -38,6 +38,8 @@ _ARROW_TYPES = {
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
 }
+# A scan of Parquet files as Sail's plans spell it, and the setting of a session whose server reads them as they are.
+_SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
 _Result = TypeVar("_Result")
 
 
@@ -80,16 +82,26 @@ class SparkEngine:
         ------
         SourceError
             S024: there is no such source. S030: the server does not answer. S031: it reads other rows at every attempt,
-            as far as the text of its plan shows.
+            as far as the text of its plan shows. S034: it is Parquet on a server of Sail that may leave NaN out.
         """
         frame = self._frame(source)
         fields = _asked(lambda: frame.schema.fields, source)
-        found = _RANDOM.search(_asked(lambda: _plan_text(frame), source))
+        plan = _asked(lambda: _plan_text(frame), source)
+        found = _RANDOM.search(plan)
         if found is not None:
             raise SourceError(
                 "S031",
                 f"source {_shown(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a "
                 "task would read other rows. Write it to a table, and give that.",
+            )
+        exact = _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"), source)
+        if _SAILS_PARQUET in plan and exact != "true":
+            raise SourceError(
+                "S034",
+                "Sail would believe the minimum and maximum in a Parquet file, which leave NaN out, so one row could "
+                "change how others read. Start it with SAIL_EXECUTION__COLLECT_STATISTICS, SAIL_PARQUET__PRUNING and "
+                "SAIL_PARQUET__ENABLE_PAGE_INDEX set to false, then say so in the session: "
+                f"session.conf.set('{EXACT_PARQUET}', 'true').",
             )
         kinds = [(field.name, _arrow_type(field.dataType)) for field in fields]
         return pa.schema([(name, kind) for name, kind in kinds if kind is not None])

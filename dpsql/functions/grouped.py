@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.call import Call, TargetCode
 from dpsql.contract.contribution import Contribution
-from dpsql.contract.feature_columns import check_ids, refuse_lossless, require
+from dpsql.contract.feature_columns import check_condition, check_ids, refuse_lossless, require
 from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
@@ -368,6 +368,8 @@ class GroupedCall(Call):
             refuse_lossless(row)
             kinds = {part: kinds[name] for part, name in (plan.row_columns or {}).items()}
         check_ids(plan.layout, others)
+        if "condition" in others:
+            check_condition(others["condition"])
         for number, name in enumerate(plan.targets):
             kind = require(kinds.get(f"t{number}"), "target", name)
             if plan.target_blocks[number] is not None and not (is_numeric(kind) or is_boolean(kind)):

@@ -25,6 +25,7 @@ from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
 from dpsql.engines.task import plain
 from support.arrow_engine import ArrowEngine
+from support.spark_servers import EXACT_SAIL
 
 Tables = Mapping[str, pa.Table]
 PARTITIONS = (1, 3, 7, 64)
@@ -197,12 +198,6 @@ def _moved(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], ...])
     return "no difference"
 
 
-# Without these Sail believes the minimum and maximum in a Parquet file, which leave NaN out.
-EXACT_SAIL = dict.fromkeys(
-    ("SAIL_EXECUTION__COLLECT_STATISTICS", "SAIL_PARQUET__PRUNING", "SAIL_PARQUET__ENABLE_PAGE_INDEX"), "false"
-)
-
-
 @contextmanager
 def spark_session(name: str) -> Iterator[Callable[[Tables, int, Path], Engine]]:
     """Start Sail on a free port, or the JVM, and yield what puts tables there."""
@@ -221,6 +216,7 @@ def spark_session(name: str) -> Iterator[Callable[[Tables, int, Path], Engine]]:
     server.start(background=True)
     host, port = server.listening_address
     session = SparkSession.builder.remote(f"sc://{host}:{port}").getOrCreate()
+    session.conf.set("dpsql.exactParquet", "true")
     try:
         yield _of_spark(session)
     finally:

@@ -255,3 +255,21 @@ def test_planted_faults_are_caught(con: Any, tmp_path: Path, fault: str) -> None
         for condition in RAISING:
             test_a_row_whose_condition_raises_does_not_count(con, condition)
         test_statistics_of_a_file_decide_nothing(con, tmp_path, "pyarrow", [1.0, 2.0, math.nan, 3.0])
+
+
+GROUPED = (
+    "dp_count('t', epsilon := 1",
+    "dp_avg('t', target := 'x', lower := 0, upper := 1, epsilon := 1",
+    "dp_histogram('t', target := 'x', edges := [0, 1, 2], epsilon := 1",
+    "dp_quantile('t', target := 'x', lower := 0, upper := 1, epsilon := 1, by := 'g', keys := ['a']",
+)
+
+
+@pytest.mark.parametrize("call", GROUPED)
+def test_a_column_that_the_source_lacks_is_refused_in_groups(call: str) -> None:
+    """It would be NULL for every row, and a release of no rows would be charged."""
+    with dpsql.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1.0 AS x, 'a' AS g")
+        with pytest.raises(duckdb.Error, match="DPSQL-S002"):
+            connection.execute(f"SELECT * FROM {call}, condition := 'nope > 3')").fetchall()
+        assert connection.execute("SELECT count(*) FROM dp_ledger()").fetchall() == [(0,)]

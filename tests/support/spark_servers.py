@@ -82,6 +82,7 @@ class SparkServer:
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
         session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        session.conf.set("dpsql.exactParquet", "true")  # which the environment of Sail here makes true
         session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
         return cast("SparkSession", session)
 
@@ -92,12 +93,18 @@ class SparkServer:
         self._process.wait()
 
 
+# Without these Sail believes the minimum and maximum in a Parquet file, which leave NaN out.
+EXACT_SAIL = dict.fromkeys(
+    ("SAIL_EXECUTION__COLLECT_STATISTICS", "SAIL_PARQUET__PRUNING", "SAIL_PARQUET__ENABLE_PAGE_INDEX"), "false"
+)
+
+
 def sail(folder: Path, **environment: str) -> SparkServer:
     """Start Sail, or skip the test where it is absent."""
     if find_spec("pysail") is None or find_spec("pyspark") is None:
         pytest.skip("no Sail: pip install 'dpsql[sail]'")
     command = [sys.executable, "-m", "pysail", "spark", "server", "--port", "{port}"]
-    return SparkServer(command, folder, **environment)
+    return SparkServer(command, folder, **EXACT_SAIL, **environment)
 
 
 def jvm(folder: Path) -> SparkServer:
