@@ -26,7 +26,9 @@ from pathlib import Path
 ENGINES = ("duckdb", "reader", "polars", "datafusion", "sail")
 _MEGABYTE = 1 << 20
 _SERVER = """
-import sys, time
+import os, sys
+for name in ("EXECUTION__COLLECT_STATISTICS", "PARQUET__PRUNING", "PARQUET__ENABLE_PAGE_INDEX"):
+    os.environ[f"SAIL_{name}"] = "false"
 from pysail.spark import SparkConnectServer
 server = SparkConnectServer("127.0.0.1", 0)
 server.start(background=True)
@@ -81,12 +83,14 @@ def prepared(engine: str, folder: Path, form: str, features: int, partitions: in
     if engine == "datafusion":
         from datafusion import SessionConfig, SessionContext
 
-        session = SessionContext(SessionConfig().with_target_partitions(partitions))
+        settings = {"datafusion.execution.collect_statistics": "false"}
+        session = SessionContext(SessionConfig(settings).with_target_partitions(partitions))
         session.register_parquet("t", str(folder))
         return lambda: getattr(dpsql.datafusion.context(session), function)("t", **given)
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.remote(f"sc://localhost:{os.environ['DPSQL_SAIL']}").getOrCreate()
+    spark.conf.set("dpsql.exactParquet", "true")
     frame = spark.read.parquet(files)
     return lambda: getattr(dpsql.spark.context(spark), function)(frame, **given)
 

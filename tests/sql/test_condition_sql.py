@@ -260,7 +260,7 @@ def test_planted_faults_are_caught(con: Any, tmp_path: Path, fault: str) -> None
 GROUPED = (
     "dp_count('t', epsilon := 1",
     "dp_avg('t', target := 'x', lower := 0, upper := 1, epsilon := 1",
-    "dp_histogram('t', target := 'x', edges := [0, 1, 2], epsilon := 1",
+    "dp_histogram('t', target := 'x', bins := [0, 1, 2], epsilon := 1",
     "dp_quantile('t', target := 'x', lower := 0, upper := 1, epsilon := 1, by := 'g', keys := ['a']",
 )
 
