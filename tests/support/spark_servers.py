@@ -76,12 +76,17 @@ class SparkServer:
         """What the server and its workers have written."""
         return self._log.read_text(errors="replace")
 
+    @property
+    def address(self) -> str:
+        """Where clients find the server."""
+        return f"sc://127.0.0.1:{self._port}"
+
     def session(self) -> SparkSession:
         """Return a new session, whose client gives up soon if the server does not answer."""
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-        session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        session: Any = ConnectSession.builder.remote(self.address).create()
         session.conf.set("dpsql.exactParquet", "true")  # which the environment of Sail here makes true
         session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
         return cast("SparkSession", session)
