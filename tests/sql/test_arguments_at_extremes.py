@@ -406,6 +406,7 @@ def test_the_calls_answer(tables: Tables, name: str) -> None:
         "target_levels",
         "neighbours",
         "dataset",
+        "engine",
         "release",
         "privacy_unit",
         "row_id",
