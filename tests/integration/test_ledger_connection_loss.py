@@ -185,8 +185,8 @@ def test_drivers_that_lose_connections_are_charged_for_what_they_were_answered(f
     actions = itertools.cycle([None, before, None, after, late])
     guard = threading.Lock()
 
-    def work(driver: int) -> list[str]:
-        ledger, answered = Ledger.open(fleet.proxy.url_of(fleet.url)), []
+    def work(ledger: Ledger) -> list[str]:
+        answered = []
         for number in range(12):
             with guard:
                 action = next(actions)
@@ -199,8 +199,10 @@ def test_drivers_that_lose_connections_are_charged_for_what_they_were_answered(f
         ledger.close()
         return answered
 
+    # All are open before a connection is lost: an open that meets a loss is refused, and charges nothing.
+    drivers = [Ledger.open(fleet.proxy.url_of(fleet.url)) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        answered = [digest for each in pool.map(work, range(4)) for digest in each]
+        answered = [digest for each in pool.map(work, drivers) for digest in each]
     assert sorted(answered) == sorted(row.hash for row in fleet.direct.entries() if row.kind == "release")
     assert 24 <= len(answered) < 48
     assert fleet.direct.budgets()[0].epsilon_spent == pytest.approx(0.1 * fleet.recorded)
