@@ -30,20 +30,21 @@ if TYPE_CHECKING:
     from dpsql.ledger.ledger import Entry
 
 
-def refuse_unfoldable(plan: Plan) -> None:
-    """Raise if a call would have to keep rows one by one, which no engine does."""
+def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
+    """Return the call of a plan, from the column types of its source on an engine; no row is read.
+
+    Raises
+    ------
+    ParameterError
+        P073: the call would have to keep rows one by one, which no engine does.
+    """
+    from dpsql.engines.duckdb.part import column_types
+
     if plan.keeps_rows:
         raise ParameterError(
             "P073",
             f"on an engine {plan.function} cannot run in this form, which keeps rows one by one. {plan.keeps_rows}",
         )
-
-
-def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
-    """Return the call of a plan, from the column types of its source on an engine; no row is read."""
-    from dpsql.engines.duckdb.part import column_types
-
-    refuse_unfoldable(plan)
     schema = attached.schema(attached.source(plan))
     probe, spelled = column_types(plan, schema)
     return resolved(plan, plan.function, probe, spelled), schema

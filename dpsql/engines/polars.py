@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dpsql.contract.parameters import show
 from dpsql.engines.port import PART, Mapped, Work, one_part_each
+from dpsql.engines.task import plain
 from dpsql.errors import SourceError
 
 if TYPE_CHECKING:
@@ -75,13 +76,14 @@ class PolarsEngine:
         import polars
 
         frame = self._frame(source).select(list(columns))
-        kinds = {**frame.collect_schema(), PART: polars.Int64()}
+        kinds = plain(_arrow(frame.collect_schema().to_frame()).schema).append(pa.field(PART, pa.int64()))
+        nothing = polars.DataFrame(kinds.empty_table())  # its types are those of the rows that `work.split` yields
 
         def split(rows: polars.DataFrame) -> polars.DataFrame:
             found = [polars.DataFrame(batch) for batch in work.split(_arrow(rows).to_batches())]
-            return polars.concat(found) if found else rows.with_columns(polars.lit(0, dtype=polars.Int64).alias(PART))
+            return polars.concat(found) if found else nothing
 
-        rows = frame.map_batches(split, schema=kinds, streamable=True).sort(PART)
+        rows = frame.map_batches(split, schema=nothing.schema, streamable=True).sort(PART)
         batches = (
             batch
             for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=True, engine="streaming")

@@ -170,10 +170,6 @@ class CrossProducts(Fold):
         """Return the products, shape (d,), as Python ints."""
         return self._sums.total()
 
-    def short_total(self) -> NDArray[np.int64]:
-        """Return the products of fewer than ``2**23`` rows, shape (d,)."""
-        return np.asarray(self._sums.total(np.int64), dtype=np.int64)
-
     def zero(self) -> CrossProducts:
         """Return empty sums."""
         return CrossProducts(self._maps, self._center)

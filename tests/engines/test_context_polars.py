@@ -239,3 +239,18 @@ def test_parts_are_a_number(ctx: dpsql.Context) -> None:
         for parts in (1, 7)
     ]
     assert found[0].value["value"] == found[1].value["value"]
+
+
+CATEGORIES = {"text": pl.String, "category": pl.Categorical, "enum": pl.Enum([str(number) for number in range(30)])}
+
+
+@pytest.mark.parametrize("unit", CATEGORIES)
+@pytest.mark.parametrize("by", CATEGORIES)
+def test_texts_of_every_kind_name_people_and_groups(unit: str, by: str) -> None:
+    """Rows are grouped by person under one type for each kind of text; another type ended the call, and charged it."""
+    people = pl.Series("pid", [str(number % 30) for number in range(300)]).cast(CATEGORIES[unit])
+    groups = pl.Series("g", [str(number % 2) for number in range(300)]).cast(CATEGORIES[by])
+    with dpsql.polars.context({"t": pl.DataFrame([people, groups])}, parts=3) as opened:
+        limits = {"privacy_unit": "pid", "max_rows_per_unit": 4}
+        counted = opened.dp_count("t", by="g", keys=["0", "1"], epsilon=1e6, **limits)
+    assert counted.value["value"].to_pylist() == [60, 60]

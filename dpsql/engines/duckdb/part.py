@@ -83,8 +83,8 @@ class _Worker:
 
         return call_without if spec.nullary else call
 
-    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.Table:
-        """Return what a statement of a part over some rows yields."""
+    def run(self, part: _Part | None, statement: str, rows: pa.Table) -> pa.Table:
+        """Return what a statement over some rows yields; with functions that read rows it is of a part."""
         self.part = part
         self.connection.register(ROWS, rows)
         try:
@@ -102,8 +102,8 @@ class _Workers:
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def run(self, part: _Part, statement: str, rows: pa.Table) -> pa.Table:
-        """Return what a statement of a part over some rows yields."""
+    def run(self, part: _Part | None, statement: str, rows: pa.Table) -> pa.Table:
+        """Return what a statement over some rows yields; with functions that read rows it is of a part."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         worker = worker or _Worker()
@@ -152,7 +152,6 @@ def _of_part(task: Task) -> Plan:
 
 def column_types(plan: Plan, schema: pa.Schema) -> tuple[pa.StructType, tuple[str, ...]]:
     """Return the types of a call's columns by their part in it, and the SQL types of the columns it groups by."""
-    with duckdb.connect(":memory:") as connection:
-        connection.register(ROWS, schema.empty_table())
-        found = connection.sql(types_sql(replace(plan, source=ROWS, placement=None), plan.function)).to_arrow_table()
+    statement = types_sql(replace(plan, source=ROWS, placement=None), plan.function)
+    found = _workers.run(None, statement, schema.empty_table())
     return found.schema.field("probe").type, tuple(found.column("spelled")[0].as_py() or ())
