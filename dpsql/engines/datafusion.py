@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
-from dpsql.engines.port import PART, Mapped, Work, one_part_each
+from dpsql.engines.port import PART, Mapped, Work
 from dpsql.errors import SourceError
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class DataFusionEngine:
                 yield from records
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Sort the rows by part, which a function of ours computes, and run the work over one part after another."""
+        """Sort the rows by part, which a function of ours computes, and run the work over them."""
         from datafusion import udf
 
         frame = self._frame(source).select(*_named(columns))
@@ -101,10 +100,8 @@ class DataFusionEngine:
         part = udf(part_of, list(kinds.types), pa.int64(), "immutable", name=PART)
         [key] = _named([PART])
         rows = frame.select(*_named(columns), part(*_named(columns)).alias(PART)).sort(key.sort())
-        batches = (piece for batch in rows.execute_stream() for piece in one_part_each(batch.to_pyarrow()))
-        for number, batch in groupby(batches, key=lambda batch: batch.column(PART)[0].as_py()):
-            if number is not None:
-                yield from work.run(batch)
+        batches = (batch.to_pyarrow() for batch in rows.execute_stream())
+        yield from work.run(batch.filter(batch.column(PART).is_valid()) for batch in batches)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which a function of DataFusion adds."""

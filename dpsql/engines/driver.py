@@ -156,12 +156,12 @@ class _Run:
         seen: dict[int, int] = {}
         for batch in records:
             for record in batch.to_pylist():
-                part, rows = record["part"], record["rows"]
                 if record["version"] != __version__ or record["pass"] != task.digest:
                     raise ValueError("a worker returned the record of another call")
-                if task.parts and rows and part in seen:
-                    raise ValueError("the engine divided a part of the rows")
-                seen[part] = seen.get(part, 0) + rows
+                for part, rows in zip(record["parts"], record["rows"], strict=True):
+                    if task.parts and rows and part in seen:
+                        raise ValueError("the engine divided a part of the rows")
+                    seen[part] = seen.get(part, 0) + rows
                 with pa.ipc.open_stream(record["state"]) as reader:
                     fold_of(collector).absorb(reader.read_next_batch())
         counted = {part: rows for part, rows in seen.items() if rows}

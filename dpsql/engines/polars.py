@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
-from dpsql.engines.port import PART, Mapped, Work, one_part_each
+from dpsql.engines.port import PART, Mapped, Work
 from dpsql.engines.task import plain
 from dpsql.errors import SourceError
 
@@ -72,7 +71,7 @@ class PolarsEngine:
         yield from found.to_batches()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Sort the rows by part, and run the work over one part after another."""
+        """Sort the rows by part, and run the work over them."""
         import polars
 
         frame = self._frame(source).select(list(columns))
@@ -87,11 +86,9 @@ class PolarsEngine:
         batches = (
             batch
             for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=True, engine="streaming")
-            for whole in _arrow(part).to_batches()
-            for batch in one_part_each(whole)
+            for batch in _arrow(part).to_batches()
         )
-        for _, part in groupby(batches, key=lambda batch: batch.column(PART)[0].as_py()):
-            yield from work.run(part)
+        yield from work.run(batches)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> polars.LazyFrame:
         """Return a lazy frame with more columns, which the streaming engine fills batch by batch."""

@@ -140,7 +140,9 @@ class Engine(Protocol):
         """
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterable[pa.RecordBatch]:
-        """Run the work once over all rows of each part; an action. Parameters as of `fold`.
+        """Run the work over all rows of each part; an action. Parameters as of `fold`.
+
+        One run may have several parts, one after another: the work reads small parts together.
 
         A hint to partition by `PART` is no guarantee: DataFusion 55 drops one. Use an operator whose meaning requires
         the grouping, such as a sort or a grouped map. The driver refuses a part that comes twice.
@@ -160,7 +162,8 @@ class Engine(Protocol):
         """
 
 
-def one_part_each(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield sorted rows as batches of one part each."""
-    runs = pc.run_end_encode(rows.column(PART)).run_ends.to_pylist()
-    yield from (rows.slice(start, stop - start) for start, stop in pairwise([0, *runs]))
+def parts_apart(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of one part after another, with its number, in the order in which they come."""
+    runs = pc.run_end_encode(rows.column(PART))
+    for part, (start, stop) in zip(runs.values.to_pylist(), pairwise([0, *runs.run_ends.to_pylist()]), strict=True):
+        yield part, rows.slice(start, stop - start)

@@ -1,6 +1,6 @@
 """What a worker of an engine runs: one pass of one call over some of the rows, down to one record.
 
-A worker has the rows of a partition, or all rows of a part. It adds them to a collector of its own, and hands over the
+A worker has the rows of a partition, or all rows of some parts. It adds them to a collector of its own, and hands over the
 collector's state with a header. Two ways lead to the collector, and both end in `Call.collect`:
 
 - Rows whose values are all that matters go there as they are.
@@ -14,8 +14,8 @@ of a row follows from the hash that decides its block, so a block is never divid
 from __future__ import annotations
 
 import hashlib
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -30,12 +30,15 @@ from dpsql.contract.condition import columns_of
 from dpsql.contract.fold import Batch, Collector, Fold, Pass
 from dpsql.contract.parameters import fold
 from dpsql.contract.plan import COLLECTED, Plan
-from dpsql.engines.port import PART
+from dpsql.engines.port import PART, parts_apart
 from dpsql.errors import InternalError
 
-# Rows that are added at once, and rows that one statement reads where the engine does not cut them.
+# Rows that are added at once, and rows that one statement reads; of whole parts it reads at least so many.
 _BATCH_ROWS = 1 << 16
 _STATEMENT_ROWS = 1 << 20
+_PART_ROWS = 1 << 17
+# Stands in a record for the part of rows that are not grouped.
+_NO_PART = -1
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 FAILED = "[DPSQL-I001] a worker of dpsql failed; its rows are not named here."
@@ -43,8 +46,8 @@ RECORD = pa.schema(
     [
         ("version", pa.string()),
         ("pass", pa.binary()),
-        ("part", pa.int64()),
-        ("rows", pa.int64()),
+        ("parts", pa.list_(pa.int64())),
+        ("rows", pa.list_(pa.int64())),
         ("state", pa.binary()),
     ]
 )
@@ -117,19 +120,22 @@ class Task:
         return is_direct(self.call.plan)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the record of some rows: of one part, or of any rows if there are no parts."""
+        """Yield the record of some rows: of whole parts one after another, or of any rows if there are no parts."""
         yield _silenced(self._folded, batches)
 
     def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-        collector, rows, part = self.zero.zero(), 0, -1
-        most = sys.maxsize if self.parts else _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
-        for table in _tables(batches, most):
-            if self.parts:
-                [part] = table.column(PART).unique().to_pylist()
-                table = table.drop_columns([PART])
-            rows += table.num_rows
-            self._add(collector, table)
-        return self._record(collector, rows, part)
+        collector, rows = self.zero.zero(), Counter[int]()
+        if self.parts:
+            for counted, table in _whole_parts(batches):
+                if not rows.keys().isdisjoint(counted):
+                    raise ValueError("the rows of a part do not follow one another")
+                rows.update(counted)
+                self._add(collector, table)
+        else:
+            for table in _tables(batches, _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS):
+                rows[_NO_PART] += table.num_rows
+                self._add(collector, table)
+        return self._record(collector, rows)
 
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
@@ -154,12 +160,12 @@ class Task:
             rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
             self.call.collect(collector, rows, Batch(secret=self.secret))
 
-    def _record(self, collector: Collector, rows: int, part: int) -> pa.RecordBatch:
+    def _record(self, collector: Collector, rows: Mapping[int, int]) -> pa.RecordBatch:
         state = fold_of(collector).state()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, state.schema) as writer:
             writer.write_batch(state)
-        values = [__version__, self.digest, part, rows, sink.getvalue().to_pybytes()]
+        values = [__version__, self.digest, list(rows), list(rows.values()), sink.getvalue().to_pybytes()]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], type=field.type) for value, field in zip(values, RECORD, strict=True)], schema=RECORD
         )
@@ -202,6 +208,28 @@ def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
             held, count = [], 0
     if count:
         yield _plain_table(pa.Table.from_batches(held))
+
+
+def _whole_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[int, int], pa.Table]]:
+    """Yield rows that come part after part, as tables of whole parts, each with the number of rows of its parts.
+
+    One statement for many small parts costs what it costs for one.
+    """
+    held: list[pa.RecordBatch] = []
+    counted: dict[int, int] = {}
+    last = None
+    for batch in batches:
+        for part, rows in parts_apart(batch):
+            if part != last and sum(counted.values()) >= _PART_ROWS:
+                yield counted, _plain_table(pa.Table.from_batches(held))
+                held, counted = [], {}
+            elif part != last and part in counted:
+                raise ValueError("the rows of a part do not follow one another")
+            held.append(rows.drop_columns([PART]))
+            counted[part] = counted.get(part, 0) + rows.num_rows
+            last = part
+    if held:
+        yield counted, _plain_table(pa.Table.from_batches(held))
 
 
 def _plain_table(rows: pa.Table) -> pa.Table:

@@ -238,7 +238,7 @@ def test_a_view_of_predictions_is_charged_to_its_table() -> None:
         assert {row[0] for row in opened.execute("SELECT dataset FROM dp_ledger()").fetchall()} == {"t"}
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 1200])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, pytest.param(1200, marks=pytest.mark.long)])
 def test_any_number_of_features(con: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The formula's depth grows with the logarithm of the number of terms, far below DuckDB's limit of 1000."""
     names = tuple(f"f{place}" for place in range(count))

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from dpsql.engines.port import PART, Work
 from dpsql.errors import SourceError
 
+_PARTS_OF_A_RUN = 7
+
 
 class ArrowEngine:
     """Tables by name, in a catalog of one schema.
@@ -51,13 +53,14 @@ class ArrowEngine:
         yield from self._acted([record for rows in self._cut(source, columns) for record in work.run(rows)])
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Run the work over each part."""
+        """Run the work over the parts, a few at a time."""
         split = [batch for rows in self._cut(source, columns) for batch in work.split(rows)]
         records: list[pa.RecordBatch] = []
         if split:
-            rows = pa.Table.from_batches(split)
-            for part in rows.column(PART).unique().to_pylist():
-                records += work.run(rows.filter(pc.equal(rows.column(PART), part)).to_batches())
+            rows = pa.Table.from_batches(split).sort_by(PART)
+            for first in range(0, work.parts, _PARTS_OF_A_RUN):
+                parts = pa.array(range(first, first + _PARTS_OF_A_RUN))
+                records += work.run(rows.filter(pc.is_in(rows.column(PART), parts)).to_batches(max_chunksize=100))
         yield from self._acted(records)
 
     def _acted(self, records: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

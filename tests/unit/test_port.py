@@ -131,6 +131,34 @@ def test_parts_follow_their_rows_however_these_are_cut() -> None:
     assert task.part_of(rows.slice(0, 0)).to_pylist() == []
 
 
+@pytest.mark.parametrize("most", [1, 100, 1 << 17])
+def test_whole_parts_are_read_together(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.engines.task._PART_ROWS", most)
+    call = resolved(BestSubsetCall, BestSubsetPlan, **BOUNDS, privacy_unit="unit", max_rows_per_unit=2, engine="some")
+    table = pa.Table.from_batches(batches()).append_column("unit", pa.array([row % 90 for row in range(ROWS)]))
+    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5)
+    rows = pa.Table.from_batches(task.split(table.to_batches())).sort_by(PART)
+    statements: list[int] = []
+    alone = Task.alone
+    monkeypatch.setattr(Task, "alone", lambda task, rows: statements.append(len(rows)) or alone(task, rows))
+    [record] = [record for batch in task.run(rows.to_batches(max_chunksize=33)) for record in batch.to_pylist()]
+    counts = np.bincount(rows.column(PART).to_numpy()).tolist()
+    assert dict(zip(record["parts"], record["rows"], strict=True)) == dict(enumerate(counts))
+    assert statements == {1: counts, 1 << 17: [ROWS]}.get(most, statements)
+    with pa.ipc.open_stream(record["state"]) as reader:
+        assert reader.read_next_batch() == state_of_tasks(call, table.to_batches(), 5)
+
+
+@pytest.mark.parametrize("most", [1, 1 << 17])
+def test_a_part_that_comes_back_is_refused(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.engines.task._PART_ROWS", most)
+    call = resolved(BestSubsetCall, BestSubsetPlan, **BOUNDS, privacy_unit="unit", max_rows_per_unit=2, engine="some")
+    table = pa.Table.from_batches(batches()).append_column("unit", pa.array([row % 90 for row in range(ROWS)]))
+    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5)
+    with pytest.raises(RuntimeError, match="I001"):
+        list(task.run(pa.Table.from_batches(task.split(table.to_batches())).to_batches()))
+
+
 def test_a_block_in_part_is_refused() -> None:
     call = resolved(KendallCall, KendallPlan, blocks=2, row_id="id")
     collecting = Collecting(call.start())
