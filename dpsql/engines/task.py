@@ -1,7 +1,7 @@
 """What a worker of an engine runs: one pass of one call over some of the rows, down to one record.
 
-A worker has the rows of a partition, or all rows of some parts. It adds them to a collector of its own, and hands over the
-collector's state with a header. Two ways lead to the collector, and both end in `Call.collect`:
+A worker has the rows of a partition, or all rows of some parts. It adds them to a collector of its own, and hands over
+the collector's state with a header. Two ways lead to the collector, and both end in `Call.collect`:
 
 - Rows whose values are all that matters go there as they are.
 - Rows of privacy units, long rows, groups and rows under a condition pass through the statement that DuckDB runs on its
