@@ -78,10 +78,20 @@ def _spark(option: EngineOption) -> Engine:
 
     import dpsql.spark
 
-    url = urlsplit(option.location)
+    remote, settings = split_settings(option.location)
+    url = urlsplit(remote)
     with create_connection((url.hostname, url.port or 15002), timeout=10):  # the client would try for ten minutes
-        session = SparkSession.builder.remote(option.location).getOrCreate()
+        session = SparkSession.builder.remote(remote).getOrCreate()
+    for name, value in settings.items():
+        session.conf.set(name, value)
     return dpsql.spark.engine(session)
+
+
+def split_settings(location: str) -> tuple[str, dict[str, str]]:
+    """Return a URL of Spark Connect without the parameters that are dpsql's, and these: settings of the session."""
+    place, *parameters = location.split(";")
+    ours = dict(one.split("=", 1) for one in parameters if re.match(r"dpsql\.\w+=", one))
+    return ";".join([place, *(one for one in parameters if one.partition("=")[0] not in ours)]), ours
 
 
 def _polars(option: EngineOption) -> Engine:

@@ -15,6 +15,7 @@ import pytest
 
 import dpsql
 import dpsql.spark
+from dpsql.cli.engine_option import EngineOption
 from dpsql.errors import BudgetError, SourceError
 from support.tasks import state_of, state_on, task_of
 
@@ -252,3 +253,10 @@ def test_sail_that_would_leave_out_nan_is_refused(spark: dpsql.Context, spark_se
             spark.dp_count(frame, epsilon=1)
     finally:
         spark_session.conf.set("dpsql.exactParquet", "true")
+
+
+def test_the_command_line_can_say_that_sail_reads_values(sail_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dpsql.spark, "engine", lambda session: session.conf.get("dpsql.exactParquet", None))
+    for setting in ("false", "true"):
+        option = EngineOption.read(f"lake={sail_server.address}/;user_id=a;dpsql.exactParquet={setting}")
+        assert option.engine() == setting
