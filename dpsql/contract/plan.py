@@ -276,6 +276,11 @@ class Plan(ABC):
         return 1
 
     @property
+    def may_stop_early(self) -> bool:
+        """Whether the rows may decide that passes are left out, so that `passes` is the largest number of them."""
+        return False
+
+    @property
     def closing_passes(self) -> int:
         """Number of passes after those over the rows, which read what the call has drawn and no row."""
         return 0

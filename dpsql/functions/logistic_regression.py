@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
@@ -27,7 +26,7 @@ from dpsql.contract.arguments import (
     share,
 )
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Batch, Collector, KeptRows, Waiting
+from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -40,32 +39,29 @@ from dpsql.functions.feature_scaling import (
     MOMENTS,
     PART,
     Interval,
-    KeptFeatures,
     Magnitudes,
     Moments,
     bounds_needed,
     scaling_numbers,
 )
-from dpsql.kernels.clipped_rows import SHRINK
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
-from dpsql.kernels.logistic import SignedRows
-from dpsql.kernels.xty import BLOCK_ROWS
+from dpsql.functions.logistic_rows import FitStep, Solved, LabelledRows, Scaling, labelled_rows
+from dpsql.kernels.logistic import MOST_FACTORISED
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.objective_perturbation import (
-    FINE_EPSILON,
     ObjectiveNoise,
     calibrate,
 )
 from dpsql.mechanisms.parts import GaussianNoise, PerturbedObjective
 from dpsql.progress import Progress
-from dpsql.statistics.regression import DEVIATIONS, RowMap, Scales, Standard
+from dpsql.statistics.regression import DEVIATIONS, Standard
 
 MOST_FEATURES = 20_000
 # Default for the long layout: rows with up to this many features at their bounds are not scaled down.
 _LONG_FEATURES = 10
 # From this norm on, fixed point resolves rows finely enough.
 _LEAST_NORM = 2.0**-10
-_CLOSE = 1e-9
+# Steps of the solver on an engine, of which each reads the rows; some ten are usual.
+MOST_STEPS = 300
 # Standardised rows are as long as one deviation in every feature, beside which there is the least noise. A shorter row
 # biases the coefficients, so from this epsilon on they may be longer, up to what no row exceeds.
 _PLENTY = 4.0
@@ -171,6 +167,12 @@ class LogisticPlan(Plan):
                 f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
                 "Select some first, and give features := release('the name of that release').",
             )
+        if self.engine is not None and count >= MOST_FACTORISED:
+            raise ParameterError(
+                "P073",
+                f"on an engine {self.function} takes at most {MOST_FACTORISED - 1} features; got {count}. "
+                "Select some first, and give features := release('the name of that release').",
+            )
         drawn = count if self.draws_bounds else 0, count if self.standardizes else 0
         if scaling_numbers(*drawn) > MOST_COORDINATES:
             raise ParameterError(
@@ -216,14 +218,14 @@ class LogisticPlan(Plan):
         return self.standardize and self.delta is not None and not self.about_zero
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: the solver reads its rows in every step."""
-        return "Copy the rows to DuckDB, or use dp_naive_bayes or dp_linear_regression."
+    def passes(self) -> int:
+        """Number of passes over the rows; at most, on an engine, where every step of the solver is one."""
+        return (1 if self.engine is None else MOST_STEPS) + self.draws_bounds + self.standardizes
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return 1 + self.draws_bounds + self.standardizes
+    def may_stop_early(self) -> bool:
+        """Whether the rows may decide that passes are left out: they decide how many steps the solver takes."""
+        return self.engine is not None
 
     @cached_property
     def scaling_share(self) -> Fraction:
@@ -297,101 +299,6 @@ class LogisticPlan(Plan):
         return out
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """The map from rows to integers whose norm, intercept included, is at most S.
-
-    Attributes
-    ----------
-    low, high : ndarray of float64, shape (d,)
-        Public or released bounds of the features.
-    mapped : RowMap
-        The map to integers in which the larger bound is S, or to standardised ones.
-    shrink : float
-        Factor from these to those of a row, in which the longest features have the norm `radius`.
-    intercept : int
-        The first coordinate of every row.
-    radius : int
-        Largest norm of the other coordinates: ``intercept**2 + radius**2 <= S**2``.
-    nearest : bool
-        Whether rows are rounded to nearest if their norm stays within `radius`. At very large epsilon the bias of
-        truncation, half a unit toward zero, would show.
-    """
-
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    mapped: RowMap
-    shrink: float
-    intercept: int
-    radius: int
-    nearest: bool
-
-    @classmethod
-    def of(cls, plan: LogisticPlan, pairs: Sequence[Interval], standard: Standard | None = None) -> Scaling:
-        """Derive the map from public arguments and what was released; `pairs` are the bounds of each feature.
-
-        Raises
-        ------
-        ParameterError
-            P036: an interval too narrow for doubles.
-        """
-        count = len(pairs)
-        low, high = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()
-        middle, scale = affine_maps([_around_zero(pair) for pair in pairs] if plan.about_zero else pairs)
-        longest = plan.longest(count)
-        mapped = RowMap(Scales(middle, scale, 0.0, 1.0), standard=standard)
-        if standard is not None or longest**2 < count * (1 - _CLOSE):
-            mapped = replace(mapped, longest=math.floor(longest * mapped.one))
-        intercept = math.floor(FIXED_POINT_ONE / math.hypot(longest, 1.0))
-        radius = math.isqrt(FIXED_POINT_ONE**2 - intercept**2)
-        shrink = radius / (longest * mapped.one) if count else 1.0
-        return cls(low, high, mapped, shrink, intercept, radius, plan.epsilon >= FINE_EPSILON)
-
-    def rows(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return rows as integers, the intercept first.
-
-        Parameters
-        ----------
-        features : ndarray of float64, shape (d, rows)
-            NaN stands for NULL and counts as the middle of the bounds, as zero, or as the mean.
-
-        Returns
-        -------
-        matrix : ndarray of float64, shape (rows, 1 + d)
-            ``sum q_j**2 <= S**2`` holds exactly in every row. Rows are clipped, scaled by slightly less than needed to
-            allow for rounding errors, and truncated toward zero. With `nearest`, a row is rounded to nearest instead if
-            its norm stays within `radius`.
-        """
-        clipped = np.clip(features, self.low[:, np.newaxis], self.high[:, np.newaxis])
-        matrix, _ = self.mapped.matrix(self.mapped.quantised(clipped))
-        matrix[:, 0] = self.intercept
-        quantised = matrix[:, 1:]
-        np.multiply(quantised, self.shrink * SHRINK, out=quantised)
-        nearest = np.rint(quantised) if self.nearest else None
-        np.trunc(quantised, out=quantised)
-        if nearest is not None:
-            # Sums of integers below 2**53: exact in any order.
-            short = np.einsum("ij,ij->i", nearest, nearest) <= float(self.radius**2)
-            quantised[short] = nearest[short]
-        return matrix
-
-    def unmapped(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return coefficients in the units of the features, the intercept first."""
-        middle, slope = self.mapped.columns
-        slopes = coefficients[1:] * (self.shrink * slope / FIXED_POINT_ONE)
-        intercept = coefficients[0] * self.intercept / FIXED_POINT_ONE - slopes @ middle
-        return np.nan_to_num(np.concatenate(([intercept], slopes)))
-
-
-def _around_zero(pair: tuple[float, float]) -> tuple[float, float]:
-    """Return the bounds widened to be symmetric about zero, or unchanged if they exclude zero."""
-    low, high = pair
-    if not low <= 0.0 <= high:
-        return pair
-    far = max(-low, high)
-    return -far, far
-
-
 class LogisticCall(Call):
     """A dp_logistic_regression call, with the column types of its source."""
 
@@ -414,7 +321,8 @@ class LogisticCall(Call):
         pairs = [pair for pair in bounds if pair is not None]
 
         def fitted(standard: Standard | None) -> Collector:
-            return LabelledRows(kept, SignedFeatures(Scaling.of(self.plan, pairs, standard)))
+            scaling = Scaling.of(self.plan, pairs, standard)
+            return labelled_rows(kept, scaling) if self.plan.engine is None else FitStep(self.plan, kept, scaling)
 
         if not self.plan.standardizes:
             return fitted(None)
@@ -422,12 +330,16 @@ class LogisticCall(Call):
             return Waiting(fitted(None))
         return Moments(self.plan, kept, Scaling.of(self.plan, pairs).mapped, fitted)
 
-    def prepare(self, statistic: LabelledRows, progress: Progress) -> Callable[[], Json] | Draw:
+    def prepare(self, statistic: LabelledRows | FitStep | Solved, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model now: fitting takes too long for the ledger's transaction."""
-        plan, scaling = self.plan, statistic.inner.scaling
+        plan, scaling = self.plan, statistic.scaling
         noise = plan.calibrated(len(statistic.kept))
         part: PerturbedObjective = plan.measurement["coefficients"]
-        found = scaling.unmapped(part.draw(statistic.inner.signed, noise, tick=progress.tick))
+        if isinstance(statistic, LabelledRows):
+            drawn = part.draw(statistic.inner.signed, noise, tick=progress.tick)
+        else:
+            drawn = statistic.drawn()
+        found = scaling.unmapped(drawn)
         coefficients = np.zeros(1 + len(self.features))
         coefficients[[0, *(1 + place for place in statistic.kept)]] = found
         bounds: list[Json] = [None] * len(self.features)
@@ -449,34 +361,3 @@ class LogisticCall(Call):
         spent = part.spent(noise)
         scaled = plan.scaling_part
         return Draw(measurement_of(spent) if scaled is None else measurement_of(scaled, spent), lambda: result)
-
-
-class LabelledRows(KeptFeatures["SignedFeatures"]):
-    """Rows multiplied by their label, of the features that have bounds."""
-
-
-class SignedFeatures(KeptRows):
-    """Rows as integers, multiplied by their label -1 or 1. A row of neither level adds nothing to the objective."""
-
-    def __init__(self, scaling: Scaling) -> None:
-        self.scaling = scaling
-        self.signed = SignedRows(1 + len(scaling.low))
-
-    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep the rows of a batch."""
-        signs = np.sign(target)
-        for start in range(0, len(target), BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            counted = signs[part] != 0.0
-            block = features[:, part]
-            matrix = self.scaling.rows(block if counted.all() else block[:, counted])
-            matrix *= signs[part][counted][:, np.newaxis]
-            self.signed.add(matrix)
-
-    def zero(self) -> SignedFeatures:
-        """Return no rows."""
-        return SignedFeatures(self.scaling)
-
-    def merge(self, other: SignedFeatures) -> None:
-        """Append the rows of another collection."""
-        self.signed.extend(other.signed)

@@ -39,19 +39,20 @@ that are allowed, and coefficients up to ``2**20``, it is below ``2**-52``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles
+from dpsql.arrays import Doubles, Integers
 from dpsql.errors import InternalError
 from dpsql.kernels import doubled
 from dpsql.kernels.blas import one_thread
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE
+from dpsql.kernels.wide_sums import WideSums
 from dpsql.kernels.xty import BLOCK_ROWS
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ _NORM_BITS = 33
 _MOST_BITS = 24
 _LOW_BITS = 32
 # Up to so many columns the matrix of second derivatives is factorised; beyond, conjugate gradients.
-_MOST_FACTORISED = 256
+MOST_FACTORISED = 256
 # Rows with at most this share of values other than 0 are kept as such.
 _SPARSE = 0.125
 _LINEAR_SHARE = 1e-3
@@ -73,8 +74,11 @@ _LINEAR_SHARE = 1e-3
 _FINE_BITS = 96
 _GRADIENT_BITS = 200
 _SHARE_DIGITS = 4
-# Sums of a block's digits of q times rows are below 2**52: 64 bits hold so many of them.
-_BLOCKS_AT_ONCE = 1 << 10
+# Of second derivatives as sums of integers: the unit of rows, over 2**-20, rows added at once, and digits of weights.
+_CURVATURE_CUT = 16.0
+_CURVATURE_ROWS = 1 << 8
+_WEIGHT_BASE = 2.0**12
+_WEIGHT_DIGITS = 4
 # A gradient in doubles of at most so many times its error is as good as doubles can make it.
 _SPENT = 4.0
 _MOST_STEPS = 1000
@@ -132,6 +136,10 @@ class FineGradient(Gradient):
         """Return the coefficients in units of a grid that is a power of two, rounded to integers."""
         cell = grid * (1 << _FINE_BITS)
         return np.array([float((2 * value + cell) // (2 * cell)) for value in self.multiples])
+
+
+# What yields coefficients, takes the sums there, and returns the gradient at its end.
+Descent: TypeAlias = "Generator[list[int], GradientSums, FineGradient]"
 
 
 class SignedRows:
@@ -224,41 +232,19 @@ class SignedRows:
         linear : ndarray of float64, shape (p,)
         """
         factors, units = _digits(multiples)
-        digits = np.zeros((_SHARE_DIGITS, self.width), dtype=np.int64)
-        total = np.zeros((_SHARE_DIGITS, self.width), dtype=object)
+        sums = WideSums((_SHARE_DIGITS, self.width))
         weights = []
         with one_thread():
-            for number, block in enumerate(self._doubles()):
-                share = doubled.share(_fine_margins(block @ factors, units))
-                weights.append(share[0] * (1.0 - share[0]))
-                parts = doubled.digits(share, FIXED_POINT_BITS, _SHARE_DIGITS)
-                digits += (block.T @ np.column_stack(parts)).T.astype(np.int64)
-                if number % _BLOCKS_AT_ONCE == _BLOCKS_AT_ONCE - 1:
-                    total, digits = total + digits, np.zeros_like(digits)
-        total = total + digits
-        numerator, denominator = regularization.as_integer_ratio()
-        ridge = numerator << (_GRADIENT_BITS - _FINE_BITS - (denominator.bit_length() - 1))
-        # Digit k of q is in units of 2**(-20 (k + 1)), a row in units of 2**-20.
-        shifts = [_GRADIENT_BITS - FIXED_POINT_BITS * (place + 2) for place in range(_SHARE_DIGITS)]
-        value = [
-            ridge * coefficient
-            + int(math.ldexp(term, _GRADIENT_BITS))
-            - sum(part << shift for part, shift in zip(column, shifts, strict=True))
-            for coefficient, term, column in zip(multiples, linear.tolist(), total.T.tolist(), strict=True)
-        ]
-        rounding = len(units) * _ROUNDING**2 * (1.0 + float(units[0]) * math.sqrt(self.width))
-        return FineGradient(
-            at=np.array([math.ldexp(float(value), -_FINE_BITS) for value in multiples]),
-            value=np.array([math.ldexp(float(entry), -_GRADIENT_BITS) for entry in value]),
-            error=self.rows * (2.0**-80 + rounding) + math.sqrt(self.width) * 2.0**-190,
-            weights=weights,
-            multiples=multiples,
-        )
+            for block in self._doubles():
+                weight, digits = _fine_sums(block, factors, units)
+                weights.append(weight)
+                sums.add(digits)
+        return _fine_gradient(multiples, units, sums.total(), self.rows, weights, regularization, linear)
 
     def newton(self, gradient: Gradient, regularization: float) -> NDArray[np.float64]:
         """Return about the Newton step at a gradient; nothing depends on how exact it is."""
         with one_thread():
-            if self.width > _MOST_FACTORISED:
+            if self.width > MOST_FACTORISED:
                 return self._conjugate_gradients(gradient, regularization)
             matrix = np.zeros((self.width, self.width))
             for block, weight in zip(self._doubles(), gradient.weights, strict=True):
@@ -297,6 +283,145 @@ class SignedRows:
     def _doubles(self) -> Iterator[Doubles | csr_array]:
         for block in self._blocks:
             yield block.astype(np.float64) if isinstance(block, np.ndarray) else block
+
+
+class GradientSums:
+    """What rows add to the fine gradient at some coefficients, as integers: exact in any order and any division.
+
+    Rows are added and forgotten, so the sums may be computed where the rows are.
+
+    Parameters
+    ----------
+    multiples : list of int
+        The coefficients, in units of ``2**-96``; p of them, at most 256.
+
+    Attributes
+    ----------
+    rows : int
+    digits : WideSums, shape (4, p)
+        The digits of ``sum q_i v_i``.
+    curvature : WideSums, shape (4, p (p + 1) / 2)
+        About ``sum q_i (1 - q_i) v_i v_i'``, the upper triangle: of the digits of the weights, to the base ``2**12``,
+        and of rows rounded to ``2**-16``. It only leads to the minimiser, so nothing depends on how exact it is.
+    """
+
+    def __init__(self, multiples: list[int]) -> None:
+        self.multiples = multiples
+        self.rows = 0
+        self.digits = WideSums((_SHARE_DIGITS, len(multiples)))
+        self._upper = np.triu_indices(len(multiples))
+        self.curvature = WideSums((_WEIGHT_DIGITS, len(self._upper[0])))
+
+    def add(self, rows: Doubles) -> None:
+        """Add rows; see `SignedRows.add`."""
+        factors, units = _digits(self.multiples)
+        with one_thread():
+            for start in range(0, len(rows), BLOCK_ROWS):
+                block = rows[start : start + BLOCK_ROWS]
+                weight, digits = _fine_sums(block, factors, units)
+                self.digits.add(digits)
+                cut = np.rint(block / _CURVATURE_CUT)
+                for first in range(0, len(block), _CURVATURE_ROWS):
+                    some = slice(first, first + _CURVATURE_ROWS)
+                    self.curvature.add(self._curvature(cut[some], weight[some]))
+        self.rows += len(rows)
+
+    def _curvature(self, rows: Doubles, rest: Doubles) -> NDArray[np.int64]:
+        """Return the sums of some rows: products below ``2**44``, so they are exact in doubles."""
+        sums = []
+        for _ in range(_WEIGHT_DIGITS):
+            digit = np.floor(rest * _WEIGHT_BASE)
+            rest = rest * _WEIGHT_BASE - digit
+            sums.append((rows.T @ (rows * digit[:, np.newaxis]))[self._upper])
+        return np.array(sums).astype(np.int64)
+
+    def gradient(self, regularization: float, linear: Doubles) -> FineGradient:
+        """Return the gradient with a bound on its error; parameters as of `SignedRows.fine_gradient`."""
+        _, units = _digits(self.multiples)
+        return _fine_gradient(self.multiples, units, self.digits.total(), self.rows, [], regularization, linear)
+
+    def newton(self, gradient: Gradient, regularization: float) -> Doubles:
+        """Return about the Newton step at a gradient."""
+        units = _WEIGHT_BASE ** -np.arange(1.0, 1.0 + _WEIGHT_DIGITS) * (_CURVATURE_CUT / FIXED_POINT_ONE) ** 2
+        matrix = np.zeros((len(self.multiples), len(self.multiples)))
+        matrix[self._upper] = units @ self.curvature.total().astype(np.float64)
+        matrix = np.triu(matrix) + np.triu(matrix, 1).T
+        matrix[np.diag_indices(len(matrix))] += regularization
+        return np.asarray(np.linalg.solve(matrix, -gradient.value), dtype=np.float64)
+
+
+def _fine_sums(
+    block: Doubles | csr_array, factors: Doubles, units: list[Fraction]
+) -> tuple[Doubles, NDArray[np.int64]]:
+    """Return the second derivatives of a block's rows, and the digits of their sum of ``q v``, shape (4, p)."""
+    share = doubled.share(_fine_margins(block @ factors, units))
+    parts = doubled.digits(share, FIXED_POINT_BITS, _SHARE_DIGITS)
+    return share[0] * (1.0 - share[0]), (block.T @ np.column_stack(parts)).T.astype(np.int64)
+
+
+def _fine_gradient(
+    multiples: list[int],
+    units: list[Fraction],
+    total: Integers,
+    rows: int,
+    weights: list[Doubles],
+    regularization: float,
+    linear: Doubles,
+) -> FineGradient:
+    """Return the gradient of so many rows, of whose ``sum q v`` the digits are given."""
+    numerator, denominator = regularization.as_integer_ratio()
+    ridge = numerator << (_GRADIENT_BITS - _FINE_BITS - (denominator.bit_length() - 1))
+    # Digit k of q is in units of 2**(-20 (k + 1)), a row in units of 2**-20.
+    shifts = [_GRADIENT_BITS - FIXED_POINT_BITS * (place + 2) for place in range(_SHARE_DIGITS)]
+    value = [
+        ridge * coefficient
+        + int(math.ldexp(term, _GRADIENT_BITS))
+        - sum(part << shift for part, shift in zip(column, shifts, strict=True))
+        for coefficient, term, column in zip(multiples, linear.tolist(), total.T.tolist(), strict=True)
+    ]
+    width = len(multiples)
+    rounding = len(units) * _ROUNDING**2 * (1.0 + float(units[0]) * math.sqrt(width))
+    return FineGradient(
+        at=np.array([math.ldexp(float(value), -_FINE_BITS) for value in multiples]),
+        value=np.array([math.ldexp(float(entry), -_GRADIENT_BITS) for entry in value]),
+        error=rows * (2.0**-80 + rounding) + math.sqrt(width) * 2.0**-190,
+        weights=weights,
+        multiples=multiples,
+    )
+
+
+def descent(width: int, *, regularization: float, linear: Doubles, tolerance: float) -> Descent:
+    """Yield coefficients, take the sums of the rows there, and return a gradient that is certainly small.
+
+    So whoever has the rows computes the sums, in one pass over them. Parameters and result as of `minimise`; every
+    gradient is fine, and the first coefficients are zeros.
+
+    Raises
+    ------
+    InternalError
+        I022, when the gradient stays large.
+    """
+    sums = yield [0] * width
+    current = sums.gradient(regularization, linear)
+    while current.at_most > tolerance:
+        step, share = sums.newton(current, regularization), 1.0
+        while True:
+            moved = [a + b for a, b in zip(current.multiples, _multiples(share * step), strict=True)]
+            sums = yield moved
+            trial = sums.gradient(regularization, linear)
+            if _falls(trial, current, share):
+                break
+            share /= 2.0
+            if share < 2.0**-_MOST_HALVINGS:
+                raise InternalError("I022", "the fit did not converge. Raise regularization.")
+        current = trial
+    return current
+
+
+def _falls(trial: Gradient, current: Gradient, share: float) -> bool:
+    """Whether a share of a Newton step leads to a gradient that is smaller by enough."""
+    # Also less by itself: for a tiny share the factor rounds to 1.
+    return trial.norm <= (1.0 - share / 4.0) * current.norm < current.norm
 
 
 def minimise(
@@ -370,8 +495,7 @@ def _descend(
             trial: Gradient = rows.fine_gradient(moved, regularization, linear)
         else:
             trial = rows.gradient(current.at + share * step, regularization, linear)
-        # Also less by itself: for a tiny share the factor rounds to 1.
-        if trial.norm <= (1.0 - share / 4.0) * current.norm < current.norm:
+        if _falls(trial, current, share):
             return trial
         share /= 2.0
     return None

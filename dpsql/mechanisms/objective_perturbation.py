@@ -64,11 +64,12 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ from dpsql.contract.events import Approximate, Event, ObjectivePerturbation
 from dpsql.contract.gaussian_profile import EPSILON_MARGIN, LARGEST_EPSILON, SMALLEST_DELTA, gaussian_mu
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
-from dpsql.kernels.logistic import SignedRows, minimise
+from dpsql.kernels.logistic import Gradient, GradientSums, SignedRows, descent, minimise
 from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -101,6 +102,10 @@ _FINE_SHARE = Fraction(1, 1 << 24)
 _BISECTIONS = 64
 _CLIP_BITS = 61
 _hint = "Leave it out for the usual value."
+
+
+# What yields coefficients, takes the sums there, and returns what is released.
+PerturbedFit: TypeAlias = Generator[list[int], GradientSums, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -384,12 +389,49 @@ def objective_perturbation(
     - **Assumes**: at most ``2**27`` rows. IEEE 754 doubles and mathematical libraries within 8 units in the last place.
     - **Does not protect**: running time, which depends on the rows.
     """
-    width = rows.width
-    draw = {"exponential": exponential_norm, "gaussian": gaussian_vector}[noise.law]
-    linear = draw(noise.scale, width, source=source)
-    # Rounded down: the certificate is against the bound that the output noise was made for.
-    tolerance = float(noise.tolerance(width)) * (1.0 - 2.0**-50)
-    found = minimise(rows, regularization=float(noise.regularization), linear=linear, tolerance=tolerance, tick=tick)
+    start = _Start.drawn(noise, rows.width, source)
+    found = minimise(
+        rows, regularization=start.regularization, linear=start.linear, tolerance=start.tolerance, tick=tick
+    )
+    return _output(found, noise, rows.width, source)
+
+
+def perturbed_fit(noise: ObjectiveNoise, width: int, *, source: BitSource = SYSTEM) -> PerturbedFit:
+    """Yield coefficients, take the exact sums of the rows there, and return the released coefficients.
+
+    So whoever has the rows computes the sums, in one pass over them. Coefficients that are yielded depend on the linear
+    term and on the rows: only those at the end are released, and the others are as secret as the rows. Parameters and
+    guarantee as of `objective_perturbation`, for any number of rows: the certificate counts them.
+
+    Notes
+    -----
+    - **Does not protect**: running time and the number of passes, which depend on the rows.
+    """
+    start = _Start.drawn(noise, width, source)
+    found = yield from descent(
+        width, regularization=start.regularization, linear=start.linear, tolerance=start.tolerance
+    )
+    return _output(found, noise, width, source)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a fit starts from: the numbers of `minimise`, with the linear term drawn."""
+
+    regularization: float
+    linear: NDArray[np.float64]
+    tolerance: float
+
+    @classmethod
+    def drawn(cls, noise: ObjectiveNoise, width: int, source: BitSource) -> _Start:
+        draw = {"exponential": exponential_norm, "gaussian": gaussian_vector}[noise.law]
+        linear = draw(noise.scale, width, source=source)
+        # Rounded down: the certificate is against the bound that the output noise was made for.
+        return cls(float(noise.regularization), linear, float(noise.tolerance(width)) * (1.0 - 2.0**-50))
+
+
+def _output(found: Gradient, noise: ObjectiveNoise, width: int, source: BitSource) -> NDArray[np.float64]:
+    """Return coefficients on the grid, with the noise that hides their distance from the minimiser."""
     grid = noise.grid(width)
     # Clipping coordinates moves no two points apart.
     cells = np.clip(found.cells(grid), -(2.0**_CLIP_BITS), 2.0**_CLIP_BITS).astype(np.int64)

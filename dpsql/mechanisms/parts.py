@@ -32,7 +32,13 @@ from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, ada_ssp, boosted_ada_ssp, boosting
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts, gaussian_release
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, interval_scan
-from dpsql.mechanisms.objective_perturbation import ObjectiveNoise, objective_event, objective_perturbation
+from dpsql.mechanisms.objective_perturbation import (
+    ObjectiveNoise,
+    PerturbedFit,
+    objective_event,
+    objective_perturbation,
+    perturbed_fit,
+)
 from dpsql.mechanisms.prefix_bounds import Interval, prefix_bounds
 from dpsql.mechanisms.prefix_sums import (
     PrefixStrategy,
@@ -431,6 +437,15 @@ class PerturbedObjective(Part):
         self, rows: SignedRows, noise: ObjectiveNoise, *, tick: Callable[[], object] | None
     ) -> NDArray[np.float64]:
         """Return the coefficients, from noise that this part pays for."""
+        self._check(noise)
+        return objective_perturbation(rows, noise, tick=tick)
+
+    @sampled
+    def start(self, width: int, noise: ObjectiveNoise) -> PerturbedFit:
+        """Return a fit that asks for the sums of the rows, from noise that this part pays for."""
+        self._check(noise)
+        return perturbed_fit(noise, width)
+
+    def _check(self, noise: ObjectiveNoise) -> None:
         if not self.covers(self.spent(noise)):
             raise InternalError("I034", f"{self.name} was calibrated for another loss. Report it.")
-        return objective_perturbation(rows, noise, tick=tick)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -162,7 +163,16 @@ class Compared:
         session._released.clear()  # by ticket, and calls of one number have one
         woven = self.watch.ask(self.connection, call.sql.format(source=call.table), number, through=True)
         session._released.clear()
+        if call.function == "dp_logistic_regression" and _near(released, woven):
+            return None
         return replace(released, passes=[]).differs(replace(woven, passes=[]))
+
+
+def _near(one: Seen, other: Seen) -> bool:
+    """Whether two fits are alike: the solver stops somewhere within a certified distance, and steps in two ways."""
+    terms = [[(row[0], *row[2:]) for row in seen.rows or ()] for seen in (one, other)]
+    values = [[float(row[1]) for row in seen.rows or ()] for seen in (one, other)]
+    return terms[0] == terms[1] != [] and np.allclose(*values, rtol=0, atol=1e-4)
 
 
 def _keeps_rows(seen: Seen) -> bool:

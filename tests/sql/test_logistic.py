@@ -17,7 +17,8 @@ from sklearn.linear_model import LogisticRegression
 
 import dpsql
 from dpsql.errors import ParameterError
-from dpsql.functions.logistic_regression import LogisticPlan, Scaling
+from dpsql.functions.logistic_regression import LogisticPlan
+from dpsql.functions.logistic_rows import Scaling
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.objective_perturbation import calibrate
 

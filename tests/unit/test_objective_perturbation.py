@@ -13,7 +13,7 @@ from dpsql.contract.gaussian_profile import gaussian_delta
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels import logistic as kernel
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.logistic import SignedRows, minimise
+from dpsql.kernels.logistic import Descent, FineGradient, GradientSums, SignedRows, descent, minimise
 from dpsql.mechanisms.objective_perturbation import (
     OUTPUT_SHARE,
     calibrate,
@@ -246,6 +246,53 @@ def test_the_solver_always_arrives() -> None:
                 found = minimise(store, regularization=ridge, linear=linear, tolerance=2.0**-20)
                 assert found.at_most <= 2.0**-20
                 assert np.linalg.norm(store.gradient(found.at, ridge, linear).value) <= 2.0**-20
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, -7.5, 2.0**20])
+def test_sums_of_a_step_are_those_of_rows_that_are_kept(at: float) -> None:
+    """The same integers, so the same gradient and the same certificate, however the rows are divided."""
+    rows, linear = signed(9000, 5), np.linspace(-1, 1, 5)
+    multiples = [int(at * 2.0**96) + number for number in range(5)]
+    whole = kept(rows).fine_gradient(multiples, 0.7, linear)
+    parts = [GradientSums(multiples) for _ in range(3)]
+    for part, some in zip(parts, np.array_split(rows, [10, 5000]), strict=True):
+        part.add(some)
+    for other in parts[1:]:
+        parts[0].rows += other.rows
+        parts[0].digits.absorb(other.digits.column())
+        parts[0].curvature.absorb(other.curvature.column())
+    found = parts[0].gradient(0.7, linear)
+    assert found.value.tolist() == whole.value.tolist()
+    assert (found.error, found.multiples) == (whole.error, whole.multiples)
+    step = kept(rows).newton(whole, 0.7)
+    assert np.linalg.norm(parts[0].newton(found, 0.7) - step) <= 0.02 * np.linalg.norm(step)
+
+
+def last_of(steps: Descent, rows: np.ndarray, most: int) -> FineGradient:
+    """Return what a descent ends with, after so many passes over the rows at most."""
+    at = next(steps)
+    for _ in range(most):
+        sums = GradientSums(at)
+        sums.add(rows)
+        try:
+            at = steps.send(sums)
+        except StopIteration as end:
+            return end.value
+    raise AssertionError("the descent takes too many passes")
+
+
+def test_the_descent_by_passes_always_arrives() -> None:
+    """Separable rows, huge and tiny ridges, linear terms of any size, no row at all: within the passes of an engine."""
+    rows = signed(200, 3)
+    rows[:, 1] = np.abs(rows[:, 1])
+    for some in (rows, rows[:1], rows[:0]):
+        for ridge in (2.0**-20, 1.0, 2.0**40):
+            for size in (0.0, 1.0, 1e4):
+                linear = np.array([size, -size, 0.3 * size])
+                steps = descent(3, regularization=ridge, linear=linear, tolerance=2.0**-20)
+                found = last_of(steps, some, most=300)
+                assert found.at_most <= 2.0**-20
+                assert np.linalg.norm(kept(some).gradient(found.at, ridge, linear).value) <= 2.0**-19
 
 
 def test_batches_and_their_form_do_not_matter() -> None:

@@ -90,7 +90,7 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
         return f"-- refused now: {error}"
     first = call.start()
     parts, columns = 0 if first is None else parts_of(plan, first, attached.parts), read_columns(plan, schema)
-    readings = "1 pass" if plan.passes == 1 else f"{plan.passes} passes"
+    readings = "1 pass" if plan.passes == 1 else f"{'at most ' * plan.may_stop_early}{plan.passes} passes"
     grouped = f", grouped into {parts} parts by a keyed hash" if parts else ""
     lines = [
         f"-- engine {attached.name}: {attached.label}",

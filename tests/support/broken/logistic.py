@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.functions import logistic_regression as model
-from dpsql.functions.logistic_regression import Scaling
+from dpsql.functions.logistic_rows import Scaling
 from dpsql.kernels.logistic import SignedRows, minimise
 from dpsql.mechanisms import objective_perturbation as mechanism
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
