@@ -44,7 +44,7 @@ from dpsql.functions.feature_scaling import (
     bounds_needed,
     scaling_numbers,
 )
-from dpsql.functions.logistic_rows import FitStep, Solved, LabelledRows, Scaling, labelled_rows
+from dpsql.functions.logistic_rows import FitStep, LabelledRows, Scaling, Solved, labelled_rows
 from dpsql.kernels.logistic import MOST_FACTORISED
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.objective_perturbation import (
