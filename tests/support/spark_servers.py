@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -146,7 +147,9 @@ def sail_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServe
 def sail_session(sail_server: SparkServer) -> Iterator[SparkSession]:
     session = sail_server.session()
     yield session
-    session.stop()
+    # The server forgets a session that rests for long, and PySpark then warns in a way that Python deprecates.
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        session.stop()
 
 
 @pytest.fixture(scope="session")
