@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 import duckdb
 
@@ -49,6 +51,9 @@ _NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 
 # The name under which rows are cast to their types, on a cursor of their own.
 ROWS = f"{FRAME_PREFIX}rows"
+# One lock for each connection: DuckDB gives the result of one thread's statement to another thread's fetch.
+_locks: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
+_locking = threading.Lock()
 _Method = TypeVar("_Method", bound=Callable[..., Release])
 
 
@@ -61,7 +66,10 @@ def _releases(function: str) -> Callable[[_Method], _Method]:
 class Context:
     """A DuckDB connection with dpsql installed, and its ledger.
 
-    Its methods take the arguments of the SQL functions of the same names, and return a `Release`.
+    Its methods take the arguments of the SQL functions of the same names, and return a `Release`. Threads may share it:
+    calls that DuckDB runs take turns on the connection, so that all of them see its temporary tables and its
+    transaction, and each uses all of DuckDB's threads. Calls on an engine run side by side. For more at once, give each
+    thread ``Context(ctx.connection.cursor())``, which has the same ledger.
 
     Parameters
     ----------
@@ -96,6 +104,8 @@ class Context:
             self.connection = connect(database, ledger=ledger, strict=strict)
             self._session = install(self.connection)
         self.ledger: Ledger = self._session.ledger
+        with _locking:
+            self._turns = _locks.setdefault(self.connection, threading.RLock())
         self._engine = engine
         if engine is not None:
             self._session.attach(engine)
@@ -295,7 +305,7 @@ class Context:
         found = self.model(model, dataset)
         if self._engine is not None:
             return self._engine.predictions(found, source)
-        with self._named(source) as name:
+        with self._turns, self._named(source) as name:
             try:
                 return self.sql(predictions_sql(found, name))
             except _NAMING_ERRORS as error:
@@ -311,7 +321,7 @@ class Context:
             arguments["features"] = {"release": features.ledger_id}
         if self._engine is not None:
             arguments.setdefault("engine", self._engine.name)
-        with self._named(source) as name:
+        with nullcontext() if arguments.get("engine") else self._turns, self._named(source) as name:
             seen = self._seen(name, arguments.get("release")) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = "default"
@@ -412,7 +422,8 @@ class Context:
         listed = ", ".join(part for part in ("?", places, names) if part)
         values = [table, *more, *said.values()]
         try:
-            found = self.connection.execute(f"SELECT {function}({listed})", values).fetchall()
+            with self._turns:
+                found = self.connection.execute(f"SELECT {function}({listed})", values).fetchall()
         except duckdb.Error as error:
             ours = original(error)
             if ours is None:
@@ -441,7 +452,8 @@ class Context:
         from dpsql.engines.duckdb.explanation import explain
 
         try:
-            return explain(self._session, self.connection, statement)
+            with self._turns:
+                return explain(self._session, self.connection, statement)
         except duckdb.Error as error:
             ours = original(error)
             if ours is None:
@@ -470,9 +482,10 @@ class Context:
         import pyarrow as pa
 
         try:
-            # A relation runs its query at every fetch, and this is the only one.
-            relation = self.connection.sql(statement)
-            return pa.table({}) if relation is None else relation.to_arrow_table()
+            with self._turns:
+                # A relation runs its query at every fetch, and this is the only one.
+                relation = self.connection.sql(statement)
+                return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
             ours = original(error)
             if ours is None:
