@@ -313,8 +313,20 @@ class Context:
                 shown = show(source if isinstance(source, str) else type(source).__name__)
                 raise SourceError("S002", f"source {shown}: {reason} Check the source's columns.") from None
 
-    def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
-        """Run one release: what the SQL function of that name does."""
+    def planned(self, function: str, source: object, arguments: Mapping[str, object]) -> Plan:
+        """Return the checked plan of a call, such as of ``'dp_count'``; nothing is read, drawn or charged.
+
+        Raises
+        ------
+        DpsqlError
+            What the call itself would be refused with.
+        """
+        with self._planned(function, source, dict(arguments)) as plan:
+            return plan
+
+    @contextmanager
+    def _planned(self, function: str, source: object, arguments: dict[str, object]) -> Iterator[Plan]:
+        """Yield the plan of a call, for which a frame has a name in the body of a with statement."""
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         features = arguments.get("features")
         if isinstance(features, Release):
@@ -325,7 +337,11 @@ class Context:
             seen = self._seen(name, arguments.get("release")) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = "default"
-            plan = self._session.plan(function, name, arguments, seen=seen)
+            yield self._session.plan(function, name, arguments, seen=seen)
+
+    def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
+        """Run one release: what the SQL function of that name does."""
+        with self._planned(function, source, arguments) as plan:
             self._session.check(plan)
             stored = self._session.replay(plan)
             release = self._released(plan, function, stored)

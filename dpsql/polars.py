@@ -1,6 +1,15 @@
-"""Polars frames under a budget: a context whose calls run in Polars' streaming engine, or an engine to attach.
+"""Polars frames under a budget: the namespace `dp` of frames, a context for Polars' streaming engine, or an engine.
 
 ::
+
+    import dpsql.polars  # gives frames their namespace
+
+    dpsql.polars.use(ledger="patients.dpsql-ledger")
+    visits = pl.scan_parquet("visits/*.parquet").dp.of("visits")
+    visits.dp.count(by="ward", keys=["A", "B"], epsilon=0.5)
+
+``import dpsql`` alone does not register the namespace, because it does not import Polars. A context instead has its own
+ledger, and names for its frames::
 
     ctx = dpsql.polars.context({"visits": pl.scan_parquet("visits/*.parquet")})
     ctx.dp_count("visits", epsilon=0.5)
@@ -15,9 +24,13 @@ from typing import TYPE_CHECKING
 from dpsql.context import Context
 from dpsql.engines.attached import PARTS, Attached
 from dpsql.engines.polars import PolarsEngine
+from dpsql.frames import register, use
 
 if TYPE_CHECKING:
     import polars
+
+__all__ = ["context", "engine", "use"]
+register()
 
 
 def context(

@@ -257,4 +257,9 @@ ENTRIES = (
         "An engine is attached under a name that is not one word, or what is attached is not an engine.",
         "Give a name such as `lake`, and an engine such as `dpsql.polars.engine({...})`.",
     ),
+    Code(
+        "P081",
+        "Nobody has said whose rows a frame holds.",
+        "Name the dataset once, at the source: `frame = frame.dp.of('patients')`.",
+    ),
 )

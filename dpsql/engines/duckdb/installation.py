@@ -67,6 +67,7 @@ _PRIVATE = (
     "dp/dp_auc.sql",
     "dp/dp_confusion.sql",
     "dp/models.sql",
+    "dp/dp_split.sql",
     "dp/budget.sql",
 )
 

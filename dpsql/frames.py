@@ -1,0 +1,269 @@
+"""The namespace `dp` of Polars frames: ``frame.dp.count(by="ward", keys=["A", "B"], epsilon=0.5)``.
+
+``import dpsql.polars`` registers it. It has one method for each private function, made from the function's list of
+arguments, so that names, defaults and documentation are those of SQL.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import polars as pl
+
+from dpsql.context import Context
+from dpsql.contract.arguments import Signature
+from dpsql.contract.documented import takes
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.plan import Plan
+from dpsql.engines.attached import Attached
+from dpsql.engines.polars import PolarsEngine
+from dpsql.engines.task import read_columns
+from dpsql.errors import ParameterError, SourceError
+from dpsql.functions.declarations import DECLARATIONS
+from dpsql.functions.registry import FUNCTIONS, Function
+from dpsql.released.shapes import KEYS
+
+if TYPE_CHECKING:
+    from dpsql.released.release import Release
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+# The namespace says which frame and whose rows; the frame's engine is Polars.
+_SAID = ("dataset", "engine")
+_contexts: dict[str, Context] = {}
+
+
+def use(*, ledger: str | PathLike[str] | None = None, strict: bool = False) -> Context:
+    """Choose the ledger of all frames; by default they share one in memory, which ends with the process.
+
+    Parameters
+    ----------
+    ledger : path or URL, optional
+        Where budgets and releases are kept.
+    strict : bool
+        Refuse releases of frames whose dataset has no budget.
+
+    Returns
+    -------
+    context : Context
+        For what is not about one frame: ``dp_protect``, ``dp_budget``, ``dp_ledger``, ``model``.
+    """
+    _contexts["frames"] = Context(ledger=ledger, strict=strict, engine=Attached("polars", PolarsEngine()))
+    return _contexts["frames"]
+
+
+def _context() -> Context:
+    return _contexts.get("frames") or use()
+
+
+class Frames(Generic[Frame]):
+    """Private releases from a Polars frame.
+
+    A result is a Polars frame; ``result.dp.release`` is its `Release`: the guarantee, the receipt, the pictures.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame: Frame = frame
+        self._dataset: str | None = None
+        self._release: Release | None = None
+
+    def of(self, dataset: str) -> Frame:
+        """Return the same frame, as rows of a dataset: its releases are charged to that budget.
+
+        Name it once, at the source. Frames that Polars makes of it (``filter``, ``with_columns``) are other frames:
+        name it again there, if every row still belongs to one privacy unit. Once the ledger protects anything, a frame
+        of no dataset is refused, and so is a dataset that has no budget.
+
+        Parameters
+        ----------
+        dataset : str
+            A name of `dpsql.polars.use(...).dp_budget()`, such as ``'patients'``.
+
+        Returns
+        -------
+        frame : polars.DataFrame or polars.LazyFrame
+            It shares the rows with this one.
+        """
+        if not isinstance(dataset, str) or not dataset:
+            raise ParameterError("P013", f"a dataset is named by a text; got {show(dataset)}. Try 'patients'.")
+        return self._like(self._frame.clone(), dataset)
+
+    @property
+    def dataset(self) -> str | None:
+        """The dataset that the rows belong to; None if `of` did not say."""
+        return self._dataset
+
+    @property
+    def release(self) -> Release:
+        """The release whose rows this frame is.
+
+        Raises
+        ------
+        AttributeError
+            The frame was not returned by a method of `dp`; what Polars makes of a result is another frame.
+        """
+        if self._release is None:
+            raise AttributeError("this frame is no release. Take it from the frame that a method of .dp returned.")
+        return self._release
+
+    @takes(Signature(*(one for one in DECLARATIONS["dp_protect"].values() if one.name not in ("source", "engine"))))
+    def protect(self, **budget: object) -> str:
+        """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
+        if self._dataset is None:
+            raise ParameterError("P081", "the rows are of no dataset. Name it first: frame.dp.of('patients').")
+        unit = budget.get("privacy_unit")
+        if isinstance(unit, str) and fold(unit) != "row":
+            self._check(unit)
+        return _context().dp_protect(self._dataset, source=False, **budget)
+
+    def predict(self, model: object) -> Frame:
+        """Return the frame with a column ``prediction`` of a released model; costs nothing.
+
+        Of a classifier ``prediction`` is the likelier class, and ``probability`` that of its second class. A lazy frame
+        stays lazy.
+
+        Parameters
+        ----------
+        model : polars.DataFrame, Release, str or int
+            What `linear_regression` and its like returned, its name, or its number in the ledger.
+        """
+        found: Any = _context().dp_predict(_released(model), self._frame, dataset=self._dataset)
+        return self._like(found if isinstance(self._frame, pl.LazyFrame) else found.collect())
+
+    def split(self, unit: str, *, test: float = 0.25, key: str | None = None) -> tuple[Frame, Frame]:
+        """Return the rows in two parts, to fit a model and to evaluate it; all rows of a unit are in one of them.
+
+        A keyed hash of a unit's id decides. No other unit moves a row from one part to the other, so what is private
+        on a part is private on the whole. Both parts belong to the same dataset, and their charges add up, although a
+        unit's rows are in one of them only. Rows without an id are in neither.
+
+        Parameters
+        ----------
+        unit : str
+            Column of the privacy unit's id.
+        test : float
+            Share of the units in the second part, in (0, 1).
+        key : str, optional
+            Of the hash; the same key gives the same split, here and in SQL (``dp_split``). By default it is drawn, and
+            the split is another one in every call.
+
+        Returns
+        -------
+        train, test : polars.DataFrame or polars.LazyFrame
+        """
+        from dpsql.engines.duckdb.split import in_test
+
+        if not 0.0 < test < 1.0:
+            raise ParameterError("P006", f"test must be between 0 and 1; got {show(test)}. 0.25 is usual.")
+        self._check(unit)
+        drawn = secrets.token_hex(16) if key is None else key
+        side = pl.col(unit).map_batches(lambda ids: in_test(ids, drawn, test), return_dtype=pl.Boolean)
+        return self._like(self._frame.filter(~side)), self._like(self._frame.filter(side))
+
+    def one_hot(self, levels: Mapping[str, list[object]]) -> Frame:
+        """Return the frame with a column of 0 and 1 for each public level of some columns, which go.
+
+        A level that is not listed, and NULL, is 0 everywhere. The levels are public: give them from what the data may
+        hold, and not from the rows.
+
+        Parameters
+        ----------
+        levels : mapping of str to list
+            Levels by column: ``{"ward": ["A", "B", "C"]}`` adds ``ward=A``, ``ward=B`` and ``ward=C``.
+        """
+        for name in levels:
+            self._check(name)
+        added = [
+            # Texts are compared as texts: an Enum that lacks a level would refuse it.
+            (pl.col(name).cast(pl.String) if isinstance(level, str) else pl.col(name))
+            .eq(level)
+            .fill_null(False)
+            .cast(pl.Int8)
+            .alias(f"{name}={level}")
+            for name, listed in levels.items()
+            for level in listed
+        ]
+        return self._like(self._frame.with_columns(added).drop(list(levels)))
+
+    def _check(self, column: str) -> None:
+        """Raise if the frame has no such column."""
+        if column not in self._frame.collect_schema().names():
+            raise SourceError("S002", f"there is no column {show(column)} in the frame. Check its name.")
+
+    def _like(self, frame: Frame, dataset: str | None = None) -> Frame:
+        """Return a frame whose rows belong where those of this one do."""
+        _of(frame)._dataset = self._dataset if dataset is None else dataset
+        return frame
+
+    def _run(self, function: str, arguments: dict[str, Any]) -> pl.DataFrame:
+        """Return the rows of a release."""
+        for name in _SAID:
+            if name in arguments:
+                raise ParameterError("P016", f"a frame's {function} has no argument {show(name)}. Use .dp.of.")
+        if "features" in arguments:
+            arguments["features"] = _released(arguments["features"])
+        if self._dataset is not None:
+            arguments["dataset"] = self._dataset
+        context = _context()
+        frame, beside = self._read(context, function, arguments)
+        release: Release = getattr(beside, function)(frame, **arguments)
+        found = release.to_polars()
+        _of(found)._release = release
+        return found
+
+    def _read(self, context: Context, function: str, arguments: dict[str, Any]) -> tuple[Frame, Context]:
+        """Return what a call reads, and where it runs.
+
+        A lazy frame is run once: if the call needs several passes, its columns are held in memory in between. A call
+        that has to see rows one by one runs in DuckDB, over the columns that it reads.
+        """
+        frame: Any = self._frame
+        plan = context.planned(function, frame, arguments)
+        if not plan.keeps_rows and (plan.passes == 1 or isinstance(frame, pl.DataFrame)):
+            return frame, context
+        frame = frame.select(_columns(plan, frame))
+        if isinstance(frame, pl.LazyFrame):
+            frame = frame.collect(engine="streaming")
+        return frame, Context(context.connection) if plan.keeps_rows else context
+
+
+def _columns(plan: Plan, frame: Any) -> list[str]:
+    """Return the columns of a frame that a call reads."""
+    return read_columns(plan, frame.collect_schema().to_frame().to_arrow().schema)
+
+
+def _of(frame: Frame) -> Frames[Frame]:
+    """Return the namespace of a frame, which keeps it as an attribute."""
+    found: Frames[Frame] = getattr(frame, "dp")  # noqa: B009 - Polars' classes do not declare it
+    return found
+
+
+def _released(given: object) -> Any:
+    """Return the release that a frame is the rows of; anything else as it is."""
+    return _of(given).release if isinstance(given, pl.DataFrame) else given
+
+
+def _method(name: str, known: Function) -> Callable[..., pl.DataFrame]:
+    """Return the method of a private function."""
+
+    def method(self: Frames[Any], **arguments: object) -> pl.DataFrame:
+        return self._run(name, arguments)
+
+    method.__name__ = name.removeprefix("dp_")
+    method.__qualname__ = f"Frames.{method.__name__}"
+    method.__doc__ = f"{known.doc}\n\n        The rows of the release, as a Polars frame; see `{name}` of SQL."
+    signature = Signature(*(one for one in known.plan.arguments.values() if one.name not in _SAID))
+    return takes(signature, [column for column in known.shape.columns if column != KEYS])(method)
+
+
+for _name, _known in FUNCTIONS.items():
+    if _known.spends:
+        setattr(Frames, _name.removeprefix("dp_"), _method(_name, _known))
+
+
+def register() -> None:
+    """Give every Polars frame its attribute `dp`."""
+    pl.api.register_dataframe_namespace("dp")(Frames)
+    pl.api.register_lazyframe_namespace("dp")(Frames)
