@@ -7,6 +7,6 @@
 -- test     share of the units in the test part, between 0 and 1
 CREATE OR REPLACE TEMP MACRO dp_split(id, key, test := 0.25) AS
   CASE WHEN id IS NOT NULL THEN
-    system.main.md5_number_lower(system.main.concat(key::VARCHAR, '/', id::VARCHAR))::DOUBLE
-      < system.main."*"(test::DOUBLE, 18446744073709551616::DOUBLE)
+    system.main.md5_number(system.main.concat(key::VARCHAR, '/', id::VARCHAR))::DOUBLE
+      < system.main."*"(test::DOUBLE, 3.402823669209384634633746e38::DOUBLE)
   END;
