@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.udfs import budget, kendall, models, release, sis
+from dpsql.udfs import budget, kendall, manual, models, release, sis
 from dpsql.udfs.spec import UdfSpec
 
-SPECS: tuple[UdfSpec, ...] = (*release.SPECS, *sis.SPECS, *kendall.SPECS, *models.SPECS, *budget.SPECS)
+SPECS: tuple[UdfSpec, ...] = (*release.SPECS, *sis.SPECS, *kendall.SPECS, *models.SPECS, *budget.SPECS, *manual.SPECS)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from dpsql.cli.known_names import signature_of
 from dpsql.cli.splitting import split
+from dpsql.manual.catalogue import signature_of
 from dpsql.rendering import identifier
 
 if TYPE_CHECKING:

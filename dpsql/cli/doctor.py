@@ -87,7 +87,7 @@ def _engines_found() -> str:
 
 
 def _sql() -> str:
-    from dpsql.engines.duckdb.headers import sql_texts
+    from dpsql.engines.duckdb.sql_files import sql_texts
 
     texts = list(sql_texts())
     if len(texts) < _sql_files:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
-from dpsql.cli.known_names import KnownFunction, signature_of
 from dpsql.cli.messages import console, say_error
 from dpsql.cli.receipts import budget_view, ledger_view
-from dpsql.contract.arguments import Argument
-from dpsql.engines.duckdb.headers import headers, summaries
-from dpsql.functions.registry import FUNCTIONS
 
 if TYPE_CHECKING:
     from dpsql.cli.shell import Shell
 
 _deepest_read = 16
+# Longer lines are hard to read.
+_widest_help = 100
 
 
 @dataclass(frozen=True)
@@ -126,54 +122,36 @@ def _timer(shell: Shell, words: list[str]) -> bool:
 
 
 def _help(shell: Shell, words: list[str]) -> bool:
-    if not words:
-        texts = summaries()
-        names = dict.fromkeys(function.name for function in shell.names.functions)
-        rows = [(command.usage, command.help) for command in DOT_COMMANDS.values()]
-        _show_columns([*rows, ("", ""), *((name, texts.get(name, "")) for name in names)])
-        return True
-    forms = [function for function in shell.names.functions if function.name == words[0].lower()]
-    if not forms:
-        say_error(f"there is no function {words[0]!r}. Type .help for the list.")
+    from dpsql.manual.help_text import columns, help_lines, suggestion
+
+    width = min(console().width, _widest_help)
+    lines = help_lines(*words, width=width)
+    if lines is None:
+        say_error(f"no function, topic or argument has {words[0]!r}. {suggestion(words[0])}")
         return False
-    name = forms[0].name
-    if name in FUNCTIONS:
-        click.echo(f"{FUNCTIONS[name].doc}\n")
-    if name in (texts := headers()):
-        click.echo(f"{texts[name]}\n")
-    for form in forms:
-        click.echo(_call(form))
-    signature = signature_of(name)
-    taken = [signature[argument] for argument in signature if any(argument in form.arguments for form in forms)]
-    if taken:
-        click.echo()
-        _show_columns([(argument.name, argument.shown_default, argument.meaning) for argument in taken])
+    if not words:
+        commands = columns([(command.usage, command.help) for command in DOT_COMMANDS.values()], width)
+        lines = [*commands, "", *lines, "", ".help dp_sis explains a function, .help quantile finds what has a word."]
+    text = "\n".join(lines)
+    if sys.stdin.isatty() and sys.stdout.isatty() and len(lines) > console().height:
+        click.echo_via_pager(text + "\n")
+    else:
+        click.echo(text)
     return True
 
 
-def _call(form: KnownFunction) -> str:
-    """Return a call of one form as SQL, with the defaults that it has."""
-    signature = signature_of(form.name)
-    parts = [name if name not in signature else f"{name} := {_default(signature[name])}" for name in form.arguments]
-    kept = [part.replace(" ", "\0") for part in parts]  # a line ends between arguments
-    call = f"{'SELECT * FROM' if form.is_table else 'SELECT'} {form.name}({', '.join(kept)})"
-    lines = textwrap.fill(call, width=120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    return lines.replace("\0", " ")
+def _examples(shell: Shell, _: list[str]) -> bool:
+    from dpsql.manual.demonstration import STATEMENTS, TABLES
 
-
-def _default(argument: Argument) -> str:
-    """Return what stands for an argument that a call leaves out, or an ellipsis where it must not."""
-    if argument.required:
-        return "…"
-    return "NULL" if argument.default is None else argument.shown_default
-
-
-def _show_columns(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print rows below one another, each column as wide as it needs to be."""
-    view = Table.grid(padding=(0, 2))
-    for row in rows:
-        view.add_row(*map(escape, row))
-    console().print(view)
+    taken = [name for name in TABLES if name in shell.names.columns]
+    if taken:
+        say_error(f"there is a table {taken[0]} already. Open a shell without a database: dpsql shell.")
+        return False
+    for statement in STATEMENTS:
+        shell.runner.execute(statement)
+    shell.names.refresh()
+    click.echo(f"Invented data to try the examples of .help on: {', '.join(TABLES)}.")
+    return True
 
 
 def _quit(_shell: Shell, _: list[str]) -> None:
@@ -196,6 +174,7 @@ DOT_COMMANDS: dict[str, DotCommand] = {
     ".read": DotCommand(_read, ".read FILE", "run the statements of a file", most=1, least=1),
     ".mode": DotCommand(_mode, ".mode table|csv|json", "how rows are shown", most=1, least=1),
     ".timer": DotCommand(_timer, ".timer on|off", "tell the time of each statement", most=1, least=1),
-    ".help": DotCommand(_help, ".help [FUNCTION]", "this list, or what a function does", most=1),
+    ".examples": DotCommand(_examples, ".examples", "make the tables that the examples of .help run on"),
+    ".help": DotCommand(_help, ".help [WORD]", "this list, what a function does, or what has a word", most=1),
     ".quit": DotCommand(_quit, ".quit", "leave; Ctrl-D does the same"),
 }

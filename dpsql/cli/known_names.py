@@ -6,11 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dpsql.contract.arguments import Signature
-from dpsql.functions.declarations import DECLARATIONS
-from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
-
 if TYPE_CHECKING:
     from dpsql.cli.runner import Runner
 
@@ -91,10 +86,3 @@ class KnownNames:
         except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
             return []
         return found
-
-
-def signature_of(function: str) -> Signature:
-    """Return the named arguments of a SQL function; none for one that has no list of them."""
-    if function in FUNCTIONS or function in EXACT:
-        return function_of(function).plan.arguments
-    return {**DECLARATIONS, "dp_estimate": ESTIMATE}.get(function, Signature())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dpsql.manual.entry import BUDGETS, NO_ROWS, Entry, Example
 
-_TRUST = "dpsql believes what is declared. Whoever can call this function can change it, so give analysts results, "
-"and not this connection."
+_TRUST = (
+    "dpsql believes what is declared. Whoever can call this function can change it, so give analysts results, "
+    "and not this connection."
+)
 _PUBLIC = "Its answer holds public values only: what was declared, spent and released."
 
 
@@ -167,10 +169,9 @@ ENTRIES = (
         "None needed: it computes from public numbers alone.",
         {"quantity": "what is told", "value": "its number or text", "meaning": "in one sentence"},
         Example(
-            "FROM dp_estimate('dp_sis', n_features := 100, k := 5, epsilon := 0.5, n_rows := 1000,\n  lower := 0, "
-            "upper := 1, target_lower := 0, target_upper := 1);",
-            'ctx.dp_estimate("dp_sis", n_features=100, k=5, epsilon=0.5, n_rows=1000, lower=0, upper=1, '
-            "target_lower=0, target_upper=1)",
+            "FROM dp_estimate('dp_sis', n_features := 100, k := 5, epsilon := 0.5, n_rows := 1000,\n"
+            "  score := 'rank');",
+            'ctx.dp_estimate("dp_sis", n_features=100, k=5, epsilon=0.5, n_rows=1000, score="rank")',
         ),
         arguments={"function": "A function that spends, such as 'dp_sis'."},
     ),

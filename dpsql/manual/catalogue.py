@@ -16,13 +16,24 @@ from dpsql.manual import (
     distributions,
     evaluations,
     exact_statistics,
+    looking_up,
     models,
     predictions,
     selections,
 )
 from dpsql.manual.entry import TOPICS, Entry
 
-_records = (counts, distributions, selections, models, evaluations, predictions, budgets, exact_statistics)
+_records = (
+    counts,
+    distributions,
+    selections,
+    models,
+    evaluations,
+    predictions,
+    budgets,
+    exact_statistics,
+    looking_up,
+)
 MANUAL: dict[str, Entry] = {entry.name: entry for module in _records for entry in module.ENTRIES}
 # The columns of the aggregate form, in their order.
 _COLUMNS = ("x", "y", "p")
@@ -34,6 +45,12 @@ _LISTED = 8
 def summary_of(name: str) -> str:
     """Return what a function does, in one sentence."""
     return FUNCTIONS[name].doc if name in FUNCTIONS else MANUAL[name].summary
+
+
+def comment_of(name: str) -> str:
+    """Return what DuckDB's list of functions says: the summary, the guarantee, and an example."""
+    entry = MANUAL[name]
+    return f"{summary_of(name)}\nGuarantee: {entry.guarantee}\nExample: {entry.example.sql}"
 
 
 def signature_of(name: str) -> Signature:

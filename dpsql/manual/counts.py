@@ -30,15 +30,19 @@ _COLUMNS = {
     "upper": "its upper end",
     "verdict": "'clear' if the interval excludes 0, else 'unclear'; 'undetermined' without a value",
 }
-_MISSING = "NULL and NaN of a target add nothing to it; values outside of the bounds are clipped. NULL is a key "
-"where `keys` lists it."
+_MISSING = (
+    "NULL and NaN of a target add nothing to it; values outside of the bounds are clipped. NULL is a key "
+    "where `keys` lists it."
+)
 _KULESZA = (
     "A. Kulesza, A. T. Suresh, Y. Wang, Mean estimation in the add-remove model of differential privacy, 2023: a row "
     "adds "
     "its distances to both bounds, so that the count comes with the sum at no cost"
 )
-_CANONNE = "C. Canonne, G. Kamath, T. Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020: how "
-"noise is sampled"
+_CANONNE = (
+    "C. Canonne, G. Kamath, T. Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020: how "
+    "noise is sampled"
+)
 _SUM = (
     "A row with value v adds the pair (v - lower, upper - v), whose L1 norm is the width upper - lower. So Laplace "
     "noise on "

@@ -17,6 +17,7 @@ EVALUATIONS = "Evaluate"
 PREDICTIONS = "Predict and read releases again"
 BUDGETS = "Budgets and lineage"
 EXACT_STATISTICS = "Exact statistics (not private)"
+LOOKING_UP = "Look up functions"
 TOPICS = (
     COUNTS,
     DISTRIBUTIONS,
@@ -26,6 +27,7 @@ TOPICS = (
     PREDICTIONS,
     BUDGETS,
     EXACT_STATISTICS,
+    LOOKING_UP,
 )
 
 # What the two relations mean for calls in which a person may have several rows.
@@ -117,11 +119,11 @@ def called(function: str, source: str, *before: str, **arguments: object) -> Exa
     """Return the example of a call that reads a table: as SQL, in Python, and on a Polars frame."""
     given = [f"{name} := {_sql(value)}" for name, value in arguments.items()]
     stated = [f"{name}={_python(value)}" for name, value in arguments.items()]
-    dataset = [] if "dataset" in arguments else [f'dataset="{source}"']
+    short = function.removeprefix("dp_")
     return Example(
         _filled(f"FROM {function}(", [text(source), *given], ");"),
-        _python_call(function, [f'"{source}"', *stated]),
-        _python_call(function, [source, *dataset, *stated]),
+        _python_call(f"ctx.{function}", [f'"{source}"', *stated]),
+        _python_call(f"{source}.dp.{short}", stated),
         before,
     )
 
@@ -146,14 +148,14 @@ def _python(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _python_call(function: str, parts: list[str]) -> str:
-    """Return a call of a context's method, laid out as formatters do."""
+def _python_call(method: str, parts: list[str]) -> str:
+    """Return a call of a method, laid out as formatters do."""
     line = ", ".join(parts)
-    if len(line) + len(function) + len("ctx.()") <= _PYTHON_WIDTH:
-        return f"ctx.{function}({line})"
+    if len(line) + len(method) + len("()") <= _PYTHON_WIDTH:
+        return f"{method}({line})"
     if len(line) + 4 <= _PYTHON_WIDTH:
-        return f"ctx.{function}(\n    {line}\n)"
-    return "\n".join([f"ctx.{function}(", *(f"    {part}," for part in parts), ")"])
+        return f"{method}(\n    {line}\n)"
+    return "\n".join([f"{method}(", *(f"    {part}," for part in parts), ")"])
 
 
 def _filled(head: str, parts: list[str], tail: str) -> str:

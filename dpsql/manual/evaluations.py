@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dpsql.manual.entry import ALWAYS_SHOWN, EVALUATIONS, FREE, NO_ROWS, UNITS, Entry, Example, called
 
-_LABELLED = "A missing score counts as the middle of the bounds, and one outside as the bound. A row whose label is "
-"neither class counts as no row."
+_LABELLED = (
+    "A missing score counts as the middle of the bounds, and one outside as the bound. A row whose label is "
+    "neither class counts as no row."
+)
 _COUNTED = (
     "Every row is in one cell of one of two histograms, so each histogram gets the whole epsilon that the counts "
     "have. With "

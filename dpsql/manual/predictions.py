@@ -9,10 +9,14 @@ _NEIGHBOURS = (
     "applied to are read as "
     "they are: a prediction for a row is not private for that row."
 )
-_UNPROTECTED = "The rows that predictions are made for: whoever sees a prediction learns about them. Release metrics "
-"of them, not the predictions."
-_MISSING = "NULL in a feature gives NULL; where presence counts, as for naive Bayes, it is absence. Values outside "
-"of the model's bounds are clipped."
+_UNPROTECTED = (
+    "The rows that predictions are made for: whoever sees a prediction learns about them. Release metrics "
+    "of them, not the predictions."
+)
+_MISSING = (
+    "NULL in a feature gives NULL; where presence counts, as for naive Bayes, it is absence. Values outside "
+    "of the model's bounds are clipped."
+)
 _MODEL = {
     "model": "The model's release: its name, or its number in the ledger.",
     "x": "A row (`patients`), a struct with a field per feature, a vector, or a list of the names of the features "
@@ -49,6 +53,30 @@ def _free(
         example=example,
         papers=("None: post-processing of a released model.",),
     )
+
+
+_SPLIT = Entry(
+    name="dp_split",
+    topic=PREDICTIONS,
+    summary="Tell whether a privacy unit is in the test part of a keyed split, for views to fit on and to evaluate on.",
+    signature=("SELECT dp_split(id, key, test := 0.25)",),
+    arguments={
+        "id": "The column of the privacy unit's id.",
+        "key": "Any text; the same key gives the same split, another one another split.",
+        "test": "Share of the units in the test part, between 0 and 1.",
+    },
+    guarantee="None needed: it reads one row at a time. A release of a view of one part is charged to its table.",
+    neighbours="No unit moves another one from one part to the other, so neighbouring tables have neighbouring parts.",
+    sensitivity="That of the call that reads the view: a unit's rows are all in one part.",
+    unprotected="Which part a unit is in, for whoever knows its id and the key. Charges of both parts add up.",
+    missing="NULL for a row without an id: it is in neither part.",
+    columns={"value": "true in the test part, a BOOLEAN"},
+    example=Example(
+        "SELECT patient_id, dp_split(patient_id, 'spring') AS in_test FROM patients ORDER BY patient_id LIMIT 3;",
+        frame='train, test = patients.dp.split("patient_id", key="spring")',
+    ),
+    papers=("None: a keyed hash.",),
+)
 
 
 ENTRIES = (
@@ -155,4 +183,5 @@ ENTRIES = (
         ),
         papers=("None.",),
     ),
+    _SPLIT,
 )

@@ -1,8 +1,7 @@
--- dp_protect(dataset, epsilon := …, delta := …) or (dataset, rho := …) → VARCHAR
--- Sets the budget of a table or view; what is stated besides (neighbours, privacy unit, bounds) holds for every call on it.
--- keys := {'ward': ['A', 'B']}: the values that columns may have. public := ['wards']: tables that tell of nobody, see dp_public.
--- From then on nothing is answered that cannot be placed: see dp_unplaced(). source := false: rows that are in no catalog.
--- engine := 'lake': a table of that engine's catalog, whose budget has the table's full name: lake.catalog.schema.table.
+-- dp_protect: Set the budget of a table, and what must hold for every call on it.
+-- Guarantee: From then on all releases on the table together stay within epsilon and delta (or rho), under the stated
+-- relation and privacy unit. A call that does not fit is refused before it reads a row, and charges nothing.
+-- More: docs/functions/dp_protect.md
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
@@ -22,7 +21,9 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
     system.main.list_transform(TRY_CAST(public AS VARCHAR[]), lambda t: dpsql_reads(t)),
     dpsql_tables());
 
--- dp_public(table) → VARCHAR. Declares that a table tells of nobody, so that views may join it.
+-- dp_public: Declare that a table holds nothing about any privacy unit, so that views of protected tables may join it.
+-- Guarantee: None of its own: a call on a view that joins the table is charged to the protected tables alone.
+-- More: docs/functions/dp_public.md
 CREATE OR REPLACE TEMP MACRO dp_public(
   source, force := false
 ) AS
@@ -32,10 +33,11 @@ CREATE OR REPLACE TEMP MACRO dp_public(
       force := force),
     dpsql_reads(source), dpsql_tables());
 
--- dp_derive(table, base, own_rows_only := true) → VARCHAR
--- Declares that a table was made from a protected one, to which calls on it are charged.
--- own_rows_only: each row is made of rows of its own privacy unit and of public tables alone.
--- one_row_each, where the base has no privacy unit: one row of it gives at most one row here, made of it alone.
+-- dp_derive: Declare that a table was made from a protected one, so that calls on it are charged to that one.
+-- Guarantee: Calls on the table are charged to the base's budget, as far as a privacy unit reaches: with
+-- `own_rows_only` each row is made of rows of its own person and of public tables; with `one_row_each` each row of the
+-- base gives at most one row.
+-- More: docs/functions/dp_derive.md
 CREATE OR REPLACE TEMP MACRO dp_derive(
   source, base, privacy_unit := NULL, own_rows_only := false, one_row_each := false
 ) AS
@@ -45,23 +47,32 @@ CREATE OR REPLACE TEMP MACRO dp_derive(
       privacy_unit := privacy_unit, own_rows_only := own_rows_only, one_row_each := one_row_each),
     dpsql_reads(source), dpsql_tables());
 
--- dp_unplaced() → TABLE: every table of which nothing is declared, with the lines that declare it.
+-- dp_unplaced: List the tables of which nothing is declared, with the statements that declare them.
+-- Guarantee: None needed: it reads names of tables.
+-- More: docs/functions/dp_unplaced.md
 CREATE OR REPLACE TEMP MACRO dp_unplaced() AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_unplaced((
     SELECT system.main.list(system.main.struct_pack(
       database_name := database_name, schema_name := schema_name, table_name := table_name))
     FROM system.main.duckdb_tables() WHERE NOT internal))) AS entry);
 
--- dp_budget() → TABLE: one row per dataset, what is spent and what remains.
+-- dp_budget: Show what each dataset may spend, has spent and has left.
+-- Guarantee: All releases so far together are (epsilon_spent, delta_spent)-DP, or rho_spent-zCDP for a budget in rho,
+-- under the budget's accountant.
+-- More: docs/functions/dp_budget.md
 CREATE OR REPLACE TEMP MACRO dp_budget() AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry);
 
--- dp_ledger() → TABLE: one row per entry of the ledger, in the order of its hash chain.
+-- dp_ledger: Show every entry of the ledger: budgets, declarations, charges and replays, in the order of its hash
+-- chain.
+-- Guarantee: Each entry has the guarantee of one release; `dp_budget()` adds them up.
+-- More: docs/functions/dp_ledger.md
 CREATE OR REPLACE TEMP MACRO dp_ledger() AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_ledger()) AS entry);
 
--- dp_estimate(function, n_features := …, k := …, epsilon := …, …) → TABLE(quantity, value, meaning)
--- What a call would cost and how noisy it would be; reads no table and charges nothing.
+-- dp_estimate: Tell what a call would cost and how noisy it would be, without reading a table.
+-- Guarantee: None needed: it computes from public numbers alone.
+-- More: docs/functions/dp_estimate.md
 CREATE OR REPLACE TEMP MACRO dp_estimate(
   function, n_features := NULL, k := NULL, epsilon := NULL, delta := NULL, n_rows := NULL, neighbours := NULL,
   mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, split := NULL, blocks := NULL,

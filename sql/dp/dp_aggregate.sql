@@ -1,11 +1,7 @@
--- dp_aggregate(source, aggregates := ['count', 'avg'], target := […], lower := …, upper := …, by := …, keys := […], epsilon := …, …)
---   → TABLE(the columns of by, target VARCHAR, aggregate VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE,
---     verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_aggregate(y, …) FROM t.
--- guarantee  pure epsilon-DP for all groups together; with delta (epsilon, delta)-DP
--- nulls      NULL and NaN are left out; values outside of the bounds clip
--- bounds     drawn at bounds_share of epsilon where none are given
--- twin       dpsql/functions/aggregate.py
+-- dp_aggregate: Release several aggregates of several columns as one, in groups.
+-- Guarantee: Pure epsilon-DP for all groups, targets and aggregates of the call together, as one release. With `delta`
+-- it is (epsilon, delta)-DP: noise may then be Gaussian, and `keys := 'private'` is allowed.
+-- More: docs/functions/dp_aggregate.md
 CREATE OR REPLACE TEMP MACRO dp_aggregate(
   source, aggregates := NULL, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL,
   bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,

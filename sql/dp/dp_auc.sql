@@ -1,17 +1,7 @@
--- dp_auc(source, label := …, score := …, epsilon := …, …) → TABLE(auc DOUBLE, std_error DOUBLE, lower DOUBLE,
--- upper DOUBLE, verdict VARCHAR): the area under the ROC curve, in [0, 1], and an interval that holds the area of these
--- rows with a chance of 95 %. The verdict is 'clear' if the interval excludes 1/2, else 'unclear'; 'undetermined' without
--- an area where the interval is all of [0, 1]; and 'not measured' without an interval for method := 'smooth'.
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate:
--- SELECT dp_auc(y, p, …) FROM t.
--- guarantee  pure epsilon-DP; with delta, (epsilon, delta)-DP
--- nulls      a missing score counts as the middle of the bounds, one outside as the bound; a label that is neither
---            level, as no row
--- empty      1/2 before noise, when a level has no rows
--- twin       dpsql/functions/auc.py
--- dp_auc(release := 'roc') → the same columns, from a released ROC curve, named by its release or its number in the
--- ledger. Costs nothing. The area is that under the curve's straight lines; the interval holds the area of the rows with
--- a chance of 95 %, whatever their order between two thresholds. There is no std_error.
+-- dp_auc: Release the area under a ROC curve privately.
+-- Guarantee: Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it. `dp_auc(release := 'roc')` reads a released
+-- curve and costs nothing.
+-- More: docs/functions/dp_auc.md
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, method := NULL, cells := NULL, lower := NULL,
   upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,

@@ -1,10 +1,6 @@
--- dp_best_subset(source, target := …, k := …, epsilon := …, lower := …, upper := …, …)
---   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_best_subset(x, y, …) FROM t.
--- One of all k-subsets, likelier the better a least squares fit in a ball of coefficients is. Rank is only the features' order.
--- guarantee  pure epsilon-DP for the whole call
--- nulls      NULL and NaN count as the middle of the bounds; values outside clip
--- twin       dpsql/functions/best_subset.py
+-- dp_best_subset: Select one k-subset privately by its least squares fit.
+-- Guarantee: Pure epsilon-DP for the whole call.
+-- More: docs/functions/dp_best_subset.md
 CREATE OR REPLACE TEMP MACRO dp_best_subset(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, radius := NULL,

@@ -1,12 +1,6 @@
--- dp_bounds(source, target := …, epsilon := …, …) → TABLE(lower DOUBLE, upper DOUBLE, rows_inside DOUBLE,
--- rows_outside DOUBLE, std_error DOUBLE, verdict VARCHAR): an interval that holds the bulk of a column of which nothing is
--- known, and how many rows with a value lie inside and outside, with noise of std_error. 'clear' says that more than half
--- of them lie inside (99 %), and that the interval was not started beyond all rows (99 %); 'undetermined', without bounds,
--- that there are too few rows.
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_bounds(y, …) FROM t.
--- guarantee  pure epsilon-DP for the whole call
--- nulls      NULL and NaN are left out
--- twin       dpsql/functions/bounds.py
+-- dp_bounds: Draw private bounds that hold the bulk of a column.
+-- Guarantee: Pure epsilon-DP for the interval and both counts, and for all groups of `by` together.
+-- More: docs/functions/dp_bounds.md
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   source, target := NULL, epsilon := NULL, failure := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL,

@@ -1,12 +1,6 @@
--- dp_confusion(source, label := …, score := …, thresholds := […], epsilon := …, …)
---   → TABLE(threshold, true_positives, false_positives, false_negatives, true_negatives, accuracy, precision, recall,
---     f1, std_error; all DOUBLE; verdict VARCHAR): a row per public threshold, ascending; a score from the threshold on is positive
--- PRIVATE: charges epsilon, and delta where one is given, to the dataset's budget each time it is read. Also as an
--- aggregate: SELECT dp_confusion(y, p, …) FROM t.
--- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
--- nulls      a missing score counts as the middle of the bounds, one outside as the bound; a label that is neither
---            level, as no row
--- twin       dpsql/functions/confusion.py
+-- dp_confusion: Release confusion matrices at public thresholds privately.
+-- Guarantee: Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it, for all thresholds together.
+-- More: docs/functions/dp_confusion.md
 CREATE OR REPLACE TEMP MACRO dp_confusion(
   source, label := NULL, score := NULL, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL,
   lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,

@@ -1,11 +1,6 @@
--- dp_correlation(source, features := […], epsilon := …, delta := …, lower := …, upper := …, …)
---   → TABLE(feature_1 VARCHAR, feature_2 VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE,
---     verdict VARCHAR)
--- PRIVATE: charges epsilon and delta to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_correlation(x, …) FROM t.
--- One row per pair of different features in their order, each pair once; NULL where the noise hides a variance.
--- guarantee  (epsilon, delta)-DP for the whole call; pure epsilon-DP without delta, for at most 3 features
--- nulls      a row with NULL or NaN in any feature is left out; values outside of the bounds clip
--- twin       dpsql/functions/correlation.py
+-- dp_correlation: Release the correlation matrix of columns privately.
+-- Guarantee: (epsilon, delta)-DP for the whole matrix; without `delta` pure epsilon-DP, for at most 3 features.
+-- More: docs/functions/dp_correlation.md
 CREATE OR REPLACE TEMP MACRO dp_correlation(
   source, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL,
   upper := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL,

@@ -1,10 +1,7 @@
--- dp_count(source, by := …, keys := […], epsilon := …, …)
---   → TABLE(the columns of by, target VARCHAR, aggregate VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE,
---     verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_count(y, …) FROM t.
--- guarantee  pure epsilon-DP for all groups together; with delta (epsilon, delta)-DP
--- nulls      of a target are not counted; NULL is a key where keys has it
--- twin       dpsql/functions/aggregate.py
+-- dp_count: Count rows, values or distinct units privately, in groups.
+-- Guarantee: Pure epsilon-DP for all groups, targets and aggregates of the call together, as one release. With `delta`
+-- it is (epsilon, delta)-DP: noise may then be Gaussian, and `keys := 'private'` is allowed.
+-- More: docs/functions/dp_count.md
 CREATE OR REPLACE TEMP MACRO dp_count(
   source, target := NULL, distinct_of := NULL, epsilon := NULL, delta := NULL, by := NULL, keys := NULL, other := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,

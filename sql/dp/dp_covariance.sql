@@ -1,11 +1,6 @@
--- dp_covariance(source, features := […], epsilon := …, delta := …, lower := …, upper := …, …)
---   → TABLE(feature_1 VARCHAR, feature_2 VARCHAR, value DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE,
---     verdict VARCHAR)
--- PRIVATE: charges epsilon and delta to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_covariance(x, …) FROM t.
--- One row per pair of features in their order, each pair once, a feature with itself included.
--- guarantee  (epsilon, delta)-DP for the whole call; pure epsilon-DP without delta, for at most 3 features
--- nulls      a row with NULL or NaN in any feature is left out; values outside of the bounds clip
--- twin       dpsql/functions/covariance.py
+-- dp_covariance: Release the covariance matrix of columns privately.
+-- Guarantee: (epsilon, delta)-DP for the whole matrix; without `delta` pure epsilon-DP, for at most 3 features.
+-- More: docs/functions/dp_covariance.md
 CREATE OR REPLACE TEMP MACRO dp_covariance(
   source, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL,
   upper := NULL, ddof := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,

@@ -1,10 +1,6 @@
--- dp_crosstab(source, rows := …, columns := …, keys := {…}, epsilon := …, …)
---   → TABLE(the columns, margin VARCHAR, count DOUBLE, std_error DOUBLE, lower DOUBLE, upper DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read.
--- A column that a margin adds up over is NULL in it; margin says which it is: 'total', names of columns, or 'cells'.
--- guarantee  pure epsilon-DP for the whole table; with delta (epsilon, delta)-DP
--- nulls      a row with an unlisted key is in no cell and in no margin; NULL is a key where it is listed
--- twin       dpsql/functions/crosstab.py
+-- dp_crosstab: Count the combinations of columns privately, with margins.
+-- Guarantee: Pure epsilon-DP for the whole table with its margins; with `delta`, (epsilon, delta)-DP.
+-- More: docs/functions/dp_crosstab.md
 CREATE OR REPLACE TEMP MACRO dp_crosstab(
   source, rows := NULL, columns := NULL, by := NULL, keys := NULL, epsilon := NULL, delta := NULL, margins := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,

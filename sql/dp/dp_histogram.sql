@@ -1,11 +1,6 @@
--- dp_histogram(source, target := …, bins := […] or lower := …, upper := …, n_bins := …, by := …, keys := […], epsilon := …, …)
---   → TABLE(the columns of by, lower DOUBLE, upper DOUBLE, count DOUBLE, std_error DOUBLE, count_lower DOUBLE,
---     count_upper DOUBLE, cumulative DOUBLE, cumulative_std_error DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_histogram(y, …) FROM t.
--- A bin holds the values above lower and up to upper, as DuckDB's histogram does; NULL is an open end.
--- guarantee  pure epsilon-DP for all groups and bins together; with delta (epsilon, delta)-DP
--- nulls      NULL and NaN have a bin of their own, whose lower and upper are NULL, unless null_bin := false
--- twin       dpsql/functions/histogram.py
+-- dp_histogram: Count the values of a column privately between public edges.
+-- Guarantee: Pure epsilon-DP for all groups and bins together; with `delta`, (epsilon, delta)-DP.
+-- More: docs/functions/dp_histogram.md
 CREATE OR REPLACE TEMP MACRO dp_histogram(
   source, target := NULL, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL,
   null_bin := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,

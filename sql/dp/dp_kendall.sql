@@ -1,10 +1,6 @@
--- dp_kendall(source, target := …, k := …, epsilon := …, …)
---   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_kendall(x, y, …) FROM t.
--- Needs no bounds: only the order of the values counts. Rank is the round in which a feature was chosen.
--- guarantee  pure epsilon-DP for the whole call
--- nulls      NULL and NaN tie with every value
--- twin       dpsql/functions/kendall.py
+-- dp_kendall: Select k features privately by rank correlation.
+-- Guarantee: Pure epsilon-DP for the whole call.
+-- More: docs/functions/dp_kendall.md
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, verdict_share := NULL, n_rows := NULL,

@@ -1,11 +1,6 @@
--- dp_linear_regression(source, target := …, features := …, epsilon := …, delta := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR)
--- PRIVATE: charges (epsilon, delta) to the dataset's budget each time it is read. Also as an aggregate:
--- SELECT dp_linear_regression(x, y, …) FROM t.
--- guarantee  (epsilon, delta)-DP for the whole call, private bounds, scale and count included
--- nulls      NULL and NaN count as the middle of their bounds; tukey: a row without a target is in no fit
--- std_error  of the privacy noise alone, where it is public (ada_ssp)
--- twin       dpsql/functions/linear_regression.py
+-- dp_linear_regression: Fit a linear model privately.
+-- Guarantee: (epsilon, delta)-DP for the whole call, with private bounds, standard deviations, scale and count.
+-- More: docs/functions/dp_linear_regression.md
 CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   method := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,

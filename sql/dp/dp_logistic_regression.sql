@@ -1,12 +1,7 @@
--- dp_logistic_regression(source, target := …, features := …, epsilon := …, lower := …, upper := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR): the log odds of the second level, intercept first
--- PRIVATE: charges epsilon, and delta where normal noise is drawn, to the dataset's budget each time it is read. Also
--- as an aggregate: SELECT dp_logistic_regression(x, y, …) FROM t.
--- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
--- nulls      a missing feature counts as the middle of its bounds (zero with row_norm and in long rows); a label that
---            is neither level, as no row
--- row_norm   longer rows of features are shortened; without it none, and long rows beyond ten features at their bounds
--- twin       dpsql/functions/logistic_regression.py
+-- dp_logistic_regression: Fit a logistic regression privately.
+-- Guarantee: Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it, and private bounds and deviations are
+-- included.
+-- More: docs/functions/dp_logistic_regression.md
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, standardize := NULL, bounds_share := NULL,

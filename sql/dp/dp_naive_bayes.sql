@@ -1,10 +1,6 @@
--- dp_naive_bayes(source, target := …, features := …, epsilon := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR): the log odds of the second level, intercept first
--- PRIVATE: charges epsilon, and delta where one is given, to the dataset's budget each time it is read. Also as an
--- aggregate: SELECT dp_naive_bayes(x, y, …) FROM t.
--- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
--- nulls      a missing feature counts as absent; a label that is neither level, as no row
--- twin       dpsql/functions/naive_bayes.py
+-- dp_naive_bayes: Fit naive Bayes privately to binary features.
+-- Guarantee: Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it.
+-- More: docs/functions/dp_naive_bayes.md
 CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   max_features_per_row := NULL, present_above := NULL, count_share := NULL, smoothing := NULL, shrink := NULL,

@@ -1,10 +1,7 @@
--- dp_pipeline(source, target := …, k := …, epsilon := …, delta := …, selector := …, method := …, …)
---   → TABLE(term VARCHAR, coefficient DOUBLE, std_error DOUBLE, verdict VARCHAR)
--- PRIVATE: charges (epsilon, delta) to the dataset's budget each time it is read. Also as an aggregate.
--- Selects k features, then fits a linear model to them: one budget, one receipt. Without k all of at most 50 features
--- are fitted.
--- guarantee  (epsilon, delta)-DP for the whole call
--- twin       dpsql/functions/pipeline.py
+-- dp_pipeline: Select features and fit a linear model to them under one budget.
+-- Guarantee: (epsilon, delta)-DP for the whole call: the selection takes `selection_share` of epsilon, and the fit the
+-- rest and all of delta.
+-- More: docs/functions/dp_pipeline.md
 CREATE OR REPLACE TEMP MACRO dp_pipeline(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   delta := NULL, selector := NULL, method := NULL, selection_share := NULL, selection_blocks := NULL, lower := NULL,

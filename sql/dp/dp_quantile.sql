@@ -1,10 +1,7 @@
--- dp_quantile(source, target := …, quantiles := [0.25, 0.5, 0.75], epsilon := …, lower := …, upper := …, …)
---   → TABLE(quantile DOUBLE, value DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_quantile(y, …) FROM t.
--- guarantee  pure epsilon-DP for the whole call
--- nulls      NULL and NaN are left out; values outside of the bounds clip
--- bounds     drawn at bounds_share of epsilon where none are given, without by
--- twin       dpsql/functions/quantile.py
+-- dp_quantile: Draw private quantiles of a column.
+-- Guarantee: Pure epsilon-DP for all quantiles of the call together, and for all groups of `by`; private bounds are
+-- included.
+-- More: docs/functions/dp_quantile.md
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,
   bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,

@@ -1,10 +1,6 @@
--- dp_regression_metrics(source, target := …, prediction := …, epsilon := …, lower := …, upper := …, …)
---   → TABLE(metric VARCHAR, value DOUBLE, lower DOUBLE, upper DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate:
--- SELECT dp_regression_metrics(y, prediction, …) FROM t.
--- guarantee  pure epsilon-DP for the whole call
--- nulls      NULL and NaN count as the middle of the bounds; values outside clip
--- twin       dpsql/functions/regression_metrics.py
+-- dp_regression_metrics: Measure predictions privately.
+-- Guarantee: Pure epsilon-DP for all metrics together.
+-- More: docs/functions/dp_regression_metrics.md
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   source, target := NULL, prediction := NULL, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL,

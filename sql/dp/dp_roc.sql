@@ -1,12 +1,7 @@
--- dp_roc(source, label := …, score := …, epsilon := …, …)
---   → TABLE(threshold DOUBLE, fpr DOUBLE, tpr DOUBLE, fpr_std_error DOUBLE, tpr_std_error DOUBLE, verdict VARCHAR)
---   from (Infinity, 0, 0) to (lower, 1, 1), thresholds descending; a row is predicted positive from the threshold on
--- PRIVATE: charges epsilon, and delta where one is given, to the dataset's budget each time it is read. Also as an
--- aggregate: SELECT dp_roc(y, p, …) FROM t.
--- guarantee  pure epsilon-DP without delta; (epsilon, delta)-DP with it
--- nulls      a missing score counts as the middle of the bounds, one outside as the bound; a label that is neither
---            level, as no row
--- twin       dpsql/functions/roc.py
+-- dp_roc: Release a ROC curve of scores privately.
+-- Guarantee: Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it. The private choice of thresholds is
+-- included.
+-- More: docs/functions/dp_roc.md
 CREATE OR REPLACE TEMP MACRO dp_roc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL,
   threshold_share := NULL, curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL,

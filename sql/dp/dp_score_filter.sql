@@ -1,12 +1,6 @@
--- dp_score_filter(source, target := …, features := …, threshold := … or k := …, epsilon := …, …)
---   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR): features whose counts by label score high
--- PRIVATE: charges epsilon, and delta where one is spent, to the dataset's budget each time it is read. Also as an
--- aggregate: SELECT dp_score_filter(x, y, …) FROM t.
--- guarantee  pure epsilon-DP without Gaussian noise and with public names; (epsilon, delta)-DP else
--- nulls      a missing feature counts as absent; a label that is neither level, as no row
--- score      'total_count' n11 + n10, 'difference_count' |n11 - n10|, 'purity' max(|n11 - n10|, |n01 - n00|),
---            'information_gain' rows times mutual information, in nats
--- twin       dpsql/functions/score_filter.py
+-- dp_score_filter: Find features privately whose counts by label score high.
+-- Guarantee: Pure epsilon-DP without Gaussian noise and with public names; (epsilon, delta)-DP otherwise.
+-- More: docs/functions/dp_score_filter.md
 CREATE OR REPLACE TEMP MACRO dp_score_filter(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, score := NULL, threshold := NULL,
   k := NULL, epsilon := NULL, delta := NULL, method := NULL, max_features_per_row := NULL, present_above := NULL,

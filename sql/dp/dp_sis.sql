@@ -1,9 +1,6 @@
--- dp_sis(source, target := …, k := …, epsilon := …, lower := …, upper := …, …)
---   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_sis(x, y, …) FROM t.
--- guarantee  pure epsilon-DP for the whole call
--- nulls      NULL and NaN count as the middle of the bounds; values outside clip; by rank they tie with every value
--- twin       dpsql/functions/sis.py
+-- dp_sis: Select k features privately by covariance or rank correlation.
+-- Guarantee: Pure epsilon-DP for the whole call, a private mean of the target and released scores included.
+-- More: docs/functions/dp_sis.md
 CREATE OR REPLACE TEMP MACRO dp_sis(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, score := NULL,

@@ -1,10 +1,6 @@
--- dp_two_stage(source, target := …, k := …, epsilon := …, blocks := …, …)
---   → TABLE(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)
--- PRIVATE: charges epsilon to the dataset's budget each time it is read. Also as an aggregate: SELECT dp_two_stage(x, y, …) FROM t.
--- A Lasso on each of many blocks of rows votes for its k largest coefficients; most votes win. Needs no bounds.
--- guarantee  pure epsilon-DP for the whole call
--- nulls      a row without a target is in no fit; elsewhere NULL and NaN count as the block's mean
--- twin       dpsql/functions/two_stage.py
+-- dp_two_stage: Select k features privately by votes of block-wise Lasso fits.
+-- Guarantee: Pure epsilon-DP for the whole call, a private count of the rows included.
+-- More: docs/functions/dp_two_stage.md
 CREATE OR REPLACE TEMP MACRO dp_two_stage(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, blocks := NULL, rows_per_block := NULL, count_share := NULL, count_failure := NULL,

@@ -1,6 +1,7 @@
--- exact_discordant(source, target := …, …) → TABLE(feature VARCHAR, discordant HUGEINT, concordant HUGEINT)
--- EXACT: not private. Pairs of rows that a feature orders otherwise than the target, and alike; ties count for neither.
--- nulls  NULL and NaN tie with every value
+-- exact_discordant: Count the pairs of rows that a feature orders otherwise than the target, and alike: the statistic
+-- of dp_kendall. Not private.
+-- Guarantee: None. NOT PRIVATE: the result is exact. Do not publish it.
+-- More: docs/functions/exact_discordant.md
 CREATE OR REPLACE TEMP MACRO exact_discordant(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, target_levels := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, condition := NULL

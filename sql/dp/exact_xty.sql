@@ -1,6 +1,6 @@
--- exact_xty(source, target := …, lower := …, upper := …, …) → TABLE(feature VARCHAR, xty HUGEINT)
--- EXACT: not private. What dp_sis adds its noise to, on every layout, by the same statement.
--- units  2^-40 of the product of the half widths
+-- exact_xty: Add up the products of features and target exactly: the statistic of dp_sis. Not private.
+-- Guarantee: None. NOT PRIVATE: the result is exact. Do not publish it.
+-- More: docs/functions/exact_xty.md
 CREATE OR REPLACE TEMP MACRO exact_xty(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,
   target_lower := NULL, target_upper := NULL, target_levels := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,

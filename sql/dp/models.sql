@@ -1,43 +1,48 @@
--- dp_predict(model, row) → DOUBLE: one prediction per row, of a classifier the probability of its second class.
--- Costs nothing: it reads a released model.
--- model    the release's name, or its number in the ledger
--- row      a row (dp_predict('m', t) FROM t), a struct with a field per feature, a vector, or a list of the names of
---          the features that are present: SELECT doc, dp_predict('m', list(token)) FROM words GROUP BY doc
--- nulls    NULL in a feature gives NULL; where presence counts, it is absence
+-- dp_predict: Predict for each row from a released model: a number, or the probability of a classifier's positive
+-- class.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_predict.md
 CREATE OR REPLACE TEMP MACRO dp_predict(model, x, dataset := NULL) AS
   system.main.dpsql_predict(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
--- dp_predict_class(model, row) → VARCHAR: the likelier class of each row, of a classifier.
+-- dp_predict_class: Predict the likelier class of each row from a released classifier.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_predict_class.md
 CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x, dataset := NULL) AS
   system.main.dpsql_predict_class(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
--- dp_predictions(model, source) → TABLE: the columns of the source, and prediction; of a classifier probability, too.
--- Costs nothing: it reads a released model. A model of columns becomes a formula in SQL: the fastest way to predict.
--- model    the release's name, or its number in the ledger
--- source   a table, view, file or registered frame with the columns that the model was fitted to; of a model of long
---          rows there is one row per row id
--- nulls    NULL in a feature gives NULL; where presence counts, it is absence
+-- dp_predictions: Return the rows of a source with their predictions, by a formula that DuckDB runs: the fastest way to
+-- predict.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_predictions.md
 CREATE OR REPLACE TEMP MACRO dp_predictions(model, source, dataset := NULL) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_predictions(model, dataset::VARCHAR, source));
 
--- dp_precision_recall(release) → TABLE(threshold DOUBLE, precision DOUBLE, recall DOUBLE)
--- Another view of a released ROC curve, named by its release or its number in the ledger. Costs nothing.
+-- dp_precision_recall: Read precision and recall off a released ROC curve, at no cost.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_precision_recall.md
 CREATE OR REPLACE TEMP MACRO dp_precision_recall(release, dataset := NULL) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_precision_recall(release, dataset::VARCHAR)) AS entry);
 
--- dp_calibration(release) → TABLE(lower DOUBLE, upper DOUBLE, mean_score DOUBLE, positive_rate DOUBLE, rows DOUBLE)
--- Another view of a released ROC curve: how many rows of each bin of scores are positive. Costs nothing.
+-- dp_calibration: Read off a released ROC curve how many rows of each range of scores are positive, at no cost.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_calibration.md
 CREATE OR REPLACE TEMP MACRO dp_calibration(release, dataset := NULL) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_calibration(release, dataset::VARCHAR)) AS entry);
 
--- dp_histogram_quantile(release, quantiles) → TABLE(keys VARCHAR[], quantile DOUBLE, value DOUBLE)
--- Quantiles that a released histogram tells, of each of its groups. Costs nothing.
+-- dp_histogram_quantile: Read quantiles off a released histogram, at no cost.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_histogram_quantile.md
 CREATE OR REPLACE TEMP MACRO dp_histogram_quantile(release, quantiles := 0.5, dataset := NULL) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_histogram_quantile(release, quantiles, dataset::VARCHAR)) AS entry);
 
--- dp_models() → TABLE: one row per model in the ledger; json reads like scikit-learn's attributes.
+-- dp_models: List the released models, with JSON to export.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_models.md
 CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_models()) AS entry);
 
--- release(name): stands for the features that an earlier release chose, features := release('name').
+-- release: Stand for the features that an earlier release selected: features := release('name').
+-- Guarantee: The features were released, so naming them costs nothing; the call that uses them has its own guarantee.
+-- More: docs/functions/release.md
 CREATE OR REPLACE TEMP MACRO release(name) AS system.main.struct_pack(release := name);

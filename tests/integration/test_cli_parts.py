@@ -13,14 +13,15 @@ from prompt_toolkit.document import Document
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.demo import MEASUREMENTS, upper_bounds
 from dpsql.cli.dot_commands import DOT_COMMANDS
-from dpsql.cli.known_names import KnownNames, signature_of
+from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import clean_message
 from dpsql.cli.output import coloured
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell, is_complete
 from dpsql.cli.splitting import is_blank, split, split_all
-from dpsql.engines.duckdb.headers import headers
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.manual.catalogue import MANUAL, arguments_of, comment_of, signature_of, summary_of
+from dpsql.manual.entry import TOPICS
 
 
 @pytest.fixture
@@ -151,47 +152,78 @@ def test_completing_charges_nothing(runner: Runner) -> None:
     assert runner.ledger.entries() == []
 
 
-def test_every_dp_function_is_described(runner: Runner) -> None:
-    texts = headers()
-    for function in KnownNames(runner).functions:
-        assert texts.get(function.name), f"{function.name} has no comment above its definition in sql/"
+def test_every_dp_function_is_in_the_manual(runner: Runner) -> None:
+    assert {function.name for function in KnownNames(runner).functions} <= set(MANUAL)
 
 
-def test_help_shows_defaults_and_what_each_argument_means(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Shell(runner).run_dot(".help dp_bounds")
+def help_of(runner: Runner, line: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert Shell(runner).run_dot(line)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Draw private bounds that hold the bulk of a column."
-    form = lines.index(
-        "SELECT dp_bounds(y, epsilon := …, failure := 0.01, neighbours := NULL, dataset := NULL, release := NULL)"
-    )
-    assert lines[form + 1].startswith("SELECT * FROM dp_bounds(source, target := …, epsilon := …, failure := 0.01,")
-    first = next(number for number, line in enumerate(lines) if line.startswith("target "))
-    rows = [line.split("  ", 1) for line in lines[first:]]
-    assert [row[0] for row in rows] == list(FUNCTIONS["dp_bounds"].plan.arguments)
-    for name, rest in rows:
-        argument = FUNCTIONS["dp_bounds"].plan.arguments[name]
-        assert rest.strip().startswith(argument.shown_default)
-        assert rest.rstrip().endswith(argument.meaning)
+    assert max(map(len, lines)) <= 80, [one for one in lines if len(one) > 80]
+    return lines
 
 
-@pytest.mark.parametrize("function", ["dp_sis", "exact_xty", "dp_protect", "dp_estimate", "dp_budget", "dp_predict"])
-def test_help_of_every_kind_of_function(runner: Runner, function: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Shell(runner).run_dot(f".help {function}")
-    out = capsys.readouterr().out
+@pytest.mark.parametrize("function", MANUAL)
+def test_help_of_a_function(runner: Runner, function: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It fits 80 columns, and has the signature with its defaults, every argument, the guarantee and the example."""
+    lines = help_of(runner, f".help {function}", capsys)
+    whole = " ".join(" ".join(lines).split())
+    entry = MANUAL[function]
+    for said in (summary_of(function), entry.guarantee, entry.sensitivity, entry.unprotected, f"{function}("):
+        assert " ".join(said.split()) in whole
+    assert set(entry.example.sql.split("\n")) <= set(lines)
+    for argument in arguments_of(function).values():
+        assert any(line.strip().startswith(argument.name) for line in lines)
     for argument in signature_of(function).values():
-        if any(argument.name in form.arguments for form in KnownNames(runner).functions if form.name == function):
-            assert argument.meaning in out
-    assert f"{function}(" in out
+        assert f"{argument.name} := " in whole
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [("quantile", "dp_quantile"), ("roc", "dp_roc"), ("EVALUATE", "dp_confusion"), ("blocks", "dp_kendall")],
+)
+def test_help_finds_what_has_a_word(runner: Runner, word: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_of(runner, f".help {word}", capsys)
+    assert any(line.strip().startswith(found) for line in lines)
+    assert not any(line.strip().startswith("dp_protect ") for line in lines)
+
+
+def test_help_lists_all_by_topic_and_suggests(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_of(runner, ".help", capsys)
+    assert [line for line in lines if line in TOPICS] == list(TOPICS)
+    assert not Shell(runner).run_dot(".help dp_siss")
+    assert "Did you mean dp_sis" in capsys.readouterr().err
+
+
+def test_examples_of_the_manual_run_in_the_shell(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = Shell(runner)
+    runner.execute("DROP TABLE IF EXISTS patients CASCADE; DROP TABLE IF EXISTS visits CASCADE")
+    assert shell.run_dot(".examples")
+    assert shell.run_text(MANUAL["dp_sis"].example.sql)
+    assert not shell.run_dot(".examples")
+    assert "there is a table patients already" in capsys.readouterr().err
+
+
+def test_any_client_can_read_the_manual(runner: Runner) -> None:
+    rows = runner.connection.execute("SELECT name, signature, guarantee, example FROM dp_functions()").fetchall()
+    assert [row[0] for row in rows] == list(MANUAL)
+    assert all(all(row) for row in rows)
+    [first, *_] = runner.connection.execute("FROM dp_help('dp_roc')").fetchall()
+    assert first == (f"dp_roc: {FUNCTIONS['dp_roc'].doc}",)
+    assert "Did you mean dp_roc" in runner.connection.execute("FROM dp_help('dp_rocc')").fetchall()[0][0]
 
 
 def test_duckdb_lists_what_each_function_does(runner: Runner) -> None:
-    found = runner.connection.execute(
-        "SELECT DISTINCT function_name, comment FROM duckdb_functions() WHERE database_name = 'dpsql' "
-        "AND regexp_matches(function_name, '^(dp|exact)_')"
-    ).fetchall()
-    assert len(found) == len({name for name, _ in found}) > 30
-    assert all(comment for _, comment in found)
-    assert dict(found)["dp_sis"] == FUNCTIONS["dp_sis"].doc
+    """Also of the macros that a caller finds without a catalog's name."""
+    for database in ("dpsql", "temp"):
+        found = runner.connection.execute(
+            "SELECT DISTINCT function_name, comment FROM duckdb_functions() WHERE database_name = ? "
+            "AND regexp_matches(function_name, '^(dp|exact)_')",
+            [database],
+        ).fetchall()
+        assert len(found) == len({name for name, _ in found}) > 30
+        assert all(comment for _, comment in found)
+        assert dict(found)["dp_sis"] == comment_of("dp_sis")
 
 
 def test_a_misspelt_table_is_not_taken_from_python(runner: Runner) -> None:

@@ -169,7 +169,7 @@ ALLOWED = {
     ("dpsql/noise/scores.py", "kth_largest", "partition"): LIMIT,
     ("dpsql/statistics/presence.py", "_sample", "argpartition"): "random words; at most so many stay in any case",
     ("dpsql/released/plots.py", "_coefficients", "sorted"): SHOWN,
-    ("dpsql/engines/duckdb/headers.py", "sql_texts", "sorted"): SHOWN,
+    ("dpsql/engines/duckdb/sql_files.py", "sql_texts", "sorted"): SHOWN,
     ("udfs/release.py", "_release_rows", "sort"): VALUES,
 }
 NAMES = {"argsort", "argpartition", "partition", "sort", "lexsort", "sort_complex", "nsmallest", "nlargest", "sorted"}

@@ -69,6 +69,7 @@ _PRIVATE = (
     "dp/models.sql",
     "dp/dp_split.sql",
     "dp/budget.sql",
+    "dp/manual.sql",
 )
 
 
@@ -346,7 +347,7 @@ def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement
     with duckdb.connect(config={"threads": 1}) as parser:
         return (
             parser.extract_statements(instance + _comments_sql(instance)),
-            parser.extract_statements(connection),
+            parser.extract_statements(connection + _comments_sql(connection)),
         )
 
 
@@ -365,15 +366,19 @@ def _macros_sql(scope: str, catalog: str) -> str:
 
 
 def _comments_sql(macros: str) -> str:
-    """Return the SQL that lets `duckdb_functions` say what each macro of the instance's catalog does."""
-    from dpsql.engines.duckdb.headers import summaries
+    """Return the SQL that lets `duckdb_functions` say what each macro does, promises, and looks like in a call.
 
-    texts = summaries()
-    defined = re.findall(r"^CREATE OR REPLACE MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S)
+    DuckDB keeps no description and no example of a macro; it keeps a comment.
+    """
+    from dpsql.manual.catalogue import MANUAL, comment_of
+
+    defined = re.findall(
+        r"^CREATE OR REPLACE (TEMP )?MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S
+    )
     return "".join(
-        f"COMMENT ON MACRO {kind} {path} IS {text(texts[name])};\n"
-        for path, name, kind in dict.fromkeys(defined)
-        if name in texts
+        f"COMMENT ON MACRO {kind} {'temp.main.' if temporary else ''}{path} IS {text(comment_of(name))};\n"
+        for temporary, path, name, kind in dict.fromkeys(defined)
+        if name in MANUAL
     )
 
 

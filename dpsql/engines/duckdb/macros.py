@@ -1,8 +1,9 @@
 """The SQL macros of the private functions, made of their arguments.
 
 ``python -m dpsql.engines.duckdb.macros`` writes the files of ``sql/dp`` in a checkout; with ``--check`` it fails where
-one differs. Written by hand are the comment that a function's file opens with, and everything in ``budget.sql`` but the
-parameters of a macro and the struct that it hands over.
+one differs. The comment above a macro comes from the manual (`dpsql.manual`). Written by hand are the macros of
+``models.sql``, ``manual.sql`` and ``dp_split.sql``, and everything in ``budget.sql`` but the parameters of a macro and
+the struct that it hands over.
 
 A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
 while it binds a statement. The aggregate form leaves out what says something about the columns of a table.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from dpsql.contract.arguments import Argument, Signature
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import EXACT, FUNCTIONS
+from dpsql.manual.catalogue import MANUAL, summary_of
 from dpsql.rendering import identifier, text
 
 SQL = Path(__file__).resolve().parents[3] / "sql" / "dp"
@@ -165,18 +168,36 @@ def _declared(written: str) -> str:
 def generated() -> Iterator[tuple[Path, str]]:
     """Yield every file that is made of arguments, with the text that it should have."""
     for name in (*FUNCTIONS, *EXACT):
-        path = SQL / f"{name}.sql"
-        header = re.match(r"(?:--.*\n)+", path.read_text(encoding="utf-8")) if path.exists() else None
-        if header is None:
-            raise SystemExit(f"{path}: write the header of {name} first, as comments.")
-        yield path, f"{header.group()}{function_sql(name)}\n"
+        yield SQL / f"{name}.sql", f"{_header(name)}{function_sql(name)}\n"
     path = SQL / "budget.sql"
-    yield path, _declared(path.read_text(encoding="utf-8"))
+    yield path, _commented(_declared(path.read_text(encoding="utf-8")))
+    for path in (SQL / "models.sql", SQL / "manual.sql", SQL / "dp_split.sql"):
+        yield path, _commented(path.read_text(encoding="utf-8"))
+
+
+def _header(name: str) -> str:
+    """Return the comment above a function's macros: what the manual says in short, and where the rest is."""
+    lines = [f"{name}: {summary_of(name)}", f"Guarantee: {MANUAL[name].guarantee}", f"More: docs/functions/{name}.md"]
+    return "".join(f"-- {line}\n" for text in lines for line in textwrap.wrap(text, _WIDTH - 3))
+
+
+def _commented(written: str) -> str:
+    """Return the text of a file with the manual's comment above each macro that the manual knows."""
+
+    def above(macro: re.Match[str]) -> str:
+        return (_header(macro["name"]) if macro["name"] in MANUAL else macro["comment"]) + macro["head"]
+
+    pattern = r"(?P<comment>(?:^--.*\n)*)(?P<head>^CREATE OR REPLACE TEMP MACRO (?P<name>\w+))"
+    return re.sub(pattern, above, written, flags=re.MULTILINE)
 
 
 def main(words: list[str]) -> int:
     """Write the files, or with ``--check`` say which differ; return the exit status."""
-    stale = [(path, wanted) for path, wanted in generated() if path.read_text(encoding="utf-8") != wanted]
+    stale = [
+        (path, wanted)
+        for path, wanted in generated()
+        if not path.exists() or path.read_text(encoding="utf-8") != wanted
+    ]
     if words == ["--check"]:
         for path, _ in stale:
             print(f"{path}: not what the arguments say. Run python -m dpsql.engines.duckdb.macros.")

@@ -1,0 +1,51 @@
+"""dp_functions and dp_help: what the manual says, in any SQL client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpsql.engines.duckdb.session import Session
+from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.values import struct_list
+
+_FUNCTIONS = dict.fromkeys(("name", "topic", "summary", "signature", "guarantee", "example"), "VARCHAR")
+
+
+def functions(session: Session) -> Callable[..., list[dict[str, str]]]:
+    """Bind () → one row per function."""
+
+    def run() -> list[dict[str, str]]:
+        from dpsql.manual.catalogue import MANUAL, signatures, summary_of
+
+        return [
+            {
+                "name": name,
+                "topic": entry.topic,
+                "summary": summary_of(name),
+                "signature": "\n".join(signatures(name)),
+                "guarantee": entry.guarantee,
+                "example": "\n".join((*entry.example.before, entry.example.sql)),
+            }
+            for name, entry in MANUAL.items()
+        ]
+
+    return run
+
+
+def explain(session: Session) -> Callable[..., list[str]]:
+    """Bind (word or NULL) → lines of help."""
+
+    def run(word: object) -> list[str]:
+        from dpsql.manual.help_text import help_lines, suggestion
+
+        asked = None if word is None else str(word).strip()
+        lines = help_lines(asked or None)
+        return lines if lines is not None else [f"There is no function {asked!r}. {suggestion(str(asked))}"]
+
+    return run
+
+
+SPECS = (
+    UdfSpec("dpsql_functions", functions, struct_list(_FUNCTIONS), native=True, nullary=True),
+    UdfSpec("dpsql_help", explain, "VARCHAR[]", native=True),
+)
