@@ -122,9 +122,10 @@ def _timer(shell: Shell, words: list[str]) -> bool:
 
 
 def _help(shell: Shell, words: list[str]) -> bool:
-    from dpsql.manual.help_text import columns, help_lines, suggestion
+    from dpsql.manual.help_text import WIDTH, columns, help_lines, suggestion
 
-    width = min(console().width, _widest_help)
+    is_shown = sys.stdin.isatty() and sys.stdout.isatty()
+    width = min(console().width, _widest_help) if is_shown else WIDTH
     lines = help_lines(*words, width=width)
     if lines is None:
         say_error(f"no function, topic or argument has {words[0]!r}. {suggestion(words[0])}")
@@ -133,7 +134,7 @@ def _help(shell: Shell, words: list[str]) -> bool:
         commands = columns([(command.usage, command.help) for command in DOT_COMMANDS.values()], width)
         lines = [*commands, "", *lines, "", ".help dp_sis explains a function, .help quantile finds what has a word."]
     text = "\n".join(lines)
-    if sys.stdin.isatty() and sys.stdout.isatty() and len(lines) > console().height:
+    if is_shown and len(lines) > console().height:
         click.echo_via_pager(text + "\n")
     else:
         click.echo(text)

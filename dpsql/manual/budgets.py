@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import BUDGETS, NO_ROWS, Entry, Example
+from dpsql.manual.entry import BUDGETS, NO_ROWS, Example, ManualEntry
 
 _TRUST = (
     "dpsql believes what is declared. Whoever can call this function can change it, so give analysts results, "
@@ -23,8 +23,8 @@ def _entry(
     arguments: dict[str, str] | None = None,
     neighbours: str = NO_ROWS,
     sensitivity: str = "None: it charges nothing, because it reads no row.",
-) -> Entry:
-    return Entry(
+) -> ManualEntry:
+    return ManualEntry(
         name=name,
         topic=BUDGETS,
         summary=summary,

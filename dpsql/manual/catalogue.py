@@ -21,7 +21,7 @@ from dpsql.manual import (
     predictions,
     selections,
 )
-from dpsql.manual.entry import TOPICS, Entry
+from dpsql.manual.entry import TOPICS, ManualEntry
 
 _records = (
     counts,
@@ -34,7 +34,7 @@ _records = (
     exact_statistics,
     looking_up,
 )
-MANUAL: dict[str, Entry] = {entry.name: entry for module in _records for entry in module.ENTRIES}
+MANUAL: dict[str, ManualEntry] = {entry.name: entry for module in _records for entry in module.ENTRIES}
 # The columns of the aggregate form, in their order.
 _COLUMNS = ("x", "y", "p")
 # What stands for an argument that a call must have.
@@ -108,7 +108,7 @@ def wrapped_call(call: str, width: int) -> str:
     return lines.replace("\0", " ")
 
 
-def by_topic() -> Iterator[tuple[str, list[Entry]]]:
+def by_topic() -> Iterator[tuple[str, list[ManualEntry]]]:
     """Yield each topic with its records, in their order."""
     for topic in TOPICS:
         yield topic, [entry for entry in MANUAL.values() if entry.topic == topic]

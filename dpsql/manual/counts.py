@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import ALWAYS_SHOWN, COUNTS, UNITS, Entry, called
+from dpsql.manual.entry import ALWAYS_SHOWN, COUNTS, UNITS, ManualEntry, called
 
 _GUARANTEE = (
     "Pure epsilon-DP for all groups, targets and aggregates of the call together, as one release. With `delta` it is "
@@ -60,8 +60,8 @@ _SQUARES = (
 _BOUNDS = "Without bounds, `bounds_share` of epsilon draws an interval first, as `dp_bounds` does; it is released. "
 
 
-def _aggregate(name: str, sensitivity: str, **arguments: object) -> Entry:
-    return Entry(
+def _aggregate(name: str, sensitivity: str, **arguments: object) -> ManualEntry:
+    return ManualEntry(
         name=name,
         topic=COUNTS,
         guarantee=_GUARANTEE,
@@ -104,7 +104,7 @@ ENTRIES = (
         **_WARDS,
         epsilon=1.0,
     ),
-    Entry(
+    ManualEntry(
         name="dp_crosstab",
         topic=COUNTS,
         guarantee="Pure epsilon-DP for the whole table with its margins; with `delta`, (epsilon, delta)-DP.",

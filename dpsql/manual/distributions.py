@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import ALWAYS_SHOWN, DISTRIBUTIONS, FREE, NO_ROWS, UNITS, Entry, Example, called
+from dpsql.manual.entry import ALWAYS_SHOWN, DISTRIBUTIONS, FREE, NO_ROWS, UNITS, Example, ManualEntry, called
 
 _MOMENTS = (
     "With p features mapped to [-1, 1] and m rows per unit, the vector of count, sums, squares and products moves by "
@@ -29,7 +29,7 @@ _GAUSS = (
 )
 
 ENTRIES = (
-    Entry(
+    ManualEntry(
         name="dp_histogram",
         topic=DISTRIBUTIONS,
         guarantee="Pure epsilon-DP for all groups and bins together; with `delta`, (epsilon, delta)-DP.",
@@ -65,7 +65,7 @@ ENTRIES = (
             "X. Xiao, G. Wang, J. Gehrke, Differential privacy via wavelet transforms, TKDE 2011 (wavelet)",
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_histogram_quantile",
         topic=DISTRIBUTIONS,
         summary="Read quantiles off a released histogram, at no cost.",
@@ -95,7 +95,7 @@ ENTRIES = (
         ),
         papers=("None: post-processing of a released histogram.",),
     ),
-    Entry(
+    ManualEntry(
         name="dp_quantile",
         topic=DISTRIBUTIONS,
         guarantee="Pure epsilon-DP for all quantiles of the call together, and for all groups of `by`; private "
@@ -130,7 +130,7 @@ ENTRIES = (
             "q n follows the number of rows, which is private, and the ranges above are those of that utility",
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_bounds",
         topic=DISTRIBUTIONS,
         guarantee="Pure epsilon-DP for the interval and both counts, and for all groups of `by` together.",
@@ -166,7 +166,7 @@ ENTRIES = (
             "which are often used as bounds, are not private: they are values of single rows",
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_covariance",
         topic=DISTRIBUTIONS,
         guarantee=_MATRIX_GUARANTEE,
@@ -186,7 +186,7 @@ ENTRIES = (
         ),
         papers=_GAUSS,
     ),
-    Entry(
+    ManualEntry(
         name="dp_correlation",
         topic=DISTRIBUTIONS,
         guarantee=_MATRIX_GUARANTEE,

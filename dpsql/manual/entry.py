@@ -69,7 +69,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManualEntry:
     """What a reader is told about one function.
 
     Attributes

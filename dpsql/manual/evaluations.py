@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import ALWAYS_SHOWN, EVALUATIONS, FREE, NO_ROWS, UNITS, Entry, Example, called
+from dpsql.manual.entry import ALWAYS_SHOWN, EVALUATIONS, FREE, NO_ROWS, UNITS, Example, ManualEntry, called
 
 _LABELLED = (
     "A missing score counts as the middle of the bounds, and one outside as the bound. A row whose label is "
@@ -27,7 +27,7 @@ _RELEASED = {
 }
 
 ENTRIES = (
-    Entry(
+    ManualEntry(
         name="dp_roc",
         topic=EVALUATIONS,
         guarantee="Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it. The private choice of thresholds is "
@@ -57,7 +57,7 @@ ENTRIES = (
             "H. Kaplan, S. Schnapp, U. Stemmer, Differentially private approximate quantiles, ICML 2022",
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_precision_recall",
         topic=EVALUATIONS,
         summary="Read precision and recall off a released ROC curve, at no cost.",
@@ -76,7 +76,7 @@ ENTRIES = (
         example=Example("FROM dp_precision_recall('roc');", 'ctx.dp_precision_recall("roc")', before=_CURVE),
         papers=("None: post-processing of a released curve.",),
     ),
-    Entry(
+    ManualEntry(
         name="dp_calibration",
         topic=EVALUATIONS,
         summary="Read off a released ROC curve how many rows of each range of scores are positive, at no cost.",
@@ -97,7 +97,7 @@ ENTRIES = (
         example=Example("FROM dp_calibration('roc');", 'ctx.dp_calibration("roc")', before=_CURVE),
         papers=("None: post-processing of a released curve.",),
     ),
-    Entry(
+    ManualEntry(
         name="dp_auc",
         topic=EVALUATIONS,
         guarantee="Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it. `dp_auc(release := 'roc')` reads a "
@@ -131,7 +131,7 @@ ENTRIES = (
         ),
         signature=("FROM dp_auc(release := 'roc', dataset := NULL)",),
     ),
-    Entry(
+    ManualEntry(
         name="dp_confusion",
         topic=EVALUATIONS,
         guarantee="Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it, for all thresholds together.",
@@ -155,7 +155,7 @@ ENTRIES = (
         example=called("dp_confusion", "scores", label="label", score="score", thresholds=[0.4, 0.6], epsilon=0.5),
         papers=("As `dp_roc`, with public thresholds.",),
     ),
-    Entry(
+    ManualEntry(
         name="dp_regression_metrics",
         topic=EVALUATIONS,
         guarantee="Pure epsilon-DP for all metrics together.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import EXACT_STATISTICS, Entry, Example
+from dpsql.manual.entry import EXACT_STATISTICS, Example, ManualEntry
 
 _NONE = "None. NOT PRIVATE: the result is exact. Do not publish it."
 
@@ -17,8 +17,8 @@ def _exact(
     sql: str,
     arguments: dict[str, str],
     *before: str,
-) -> Entry:
-    return Entry(
+) -> ManualEntry:
+    return ManualEntry(
         name=name,
         topic=EXACT_STATISTICS,
         summary=summary,

@@ -16,7 +16,7 @@ from dpsql.manual.catalogue import (
     summary_of,
     wrapped_call,
 )
-from dpsql.manual.entry import Entry
+from dpsql.manual.entry import ManualEntry
 
 WIDTH = 80
 _GAP = "  "
@@ -67,7 +67,7 @@ def _listed(topics: Sequence[tuple[str, list[str]]], width: int) -> Iterator[str
         yield from columns([(_GAP + name.ljust(longest), summary_of(name)) for name in names], width)
 
 
-def _function(entry: Entry, width: int) -> Iterator[str]:
+def _function(entry: ManualEntry, width: int) -> Iterator[str]:
     yield from _wrapped(f"{entry.name}: {summary_of(entry.name)}", width)
     for call in signatures(entry.name):
         yield ""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import LOOKING_UP, NO_ROWS, Entry, Example
+from dpsql.manual.entry import LOOKING_UP, NO_ROWS, Example, ManualEntry
 
 _NOTHING = "None needed: it reads no table and charges nothing."
 
 
 def _entry(
     name: str, summary: str, signature: str, columns: dict[str, str], sql: str, arguments: dict[str, str]
-) -> Entry:
-    return Entry(
+) -> ManualEntry:
+    return ManualEntry(
         name=name,
         topic=LOOKING_UP,
         summary=summary,

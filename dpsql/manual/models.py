@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import ALWAYS_SHOWN, MODELS, UNITS, Entry, called
+from dpsql.manual.entry import ALWAYS_SHOWN, MODELS, UNITS, ManualEntry, called
 
 _TERMS = {
     "term": "'intercept', then the features; 'not released' where the mechanism has no answer",
@@ -38,7 +38,7 @@ _REGRESSION = (
 )
 
 ENTRIES = (
-    Entry(
+    ManualEntry(
         name="dp_linear_regression",
         topic=MODELS,
         guarantee="(epsilon, delta)-DP for the whole call, with private bounds, standard deviations, scale and count.",
@@ -62,7 +62,7 @@ ENTRIES = (
         ),
         papers=_SSP,
     ),
-    Entry(
+    ManualEntry(
         name="dp_pipeline",
         topic=MODELS,
         guarantee="(epsilon, delta)-DP for the whole call: the selection takes `selection_share` of epsilon, and the "
@@ -84,7 +84,7 @@ ENTRIES = (
         ),
         papers=_SSP,
     ),
-    Entry(
+    ManualEntry(
         name="dp_naive_bayes",
         topic=MODELS,
         guarantee="Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it.",
@@ -115,7 +115,7 @@ ENTRIES = (
             "itself; here one release covers all counts of a row, which is what its guarantee needs",
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_logistic_regression",
         topic=MODELS,
         guarantee="Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it, and private bounds and deviations "

@@ -24,7 +24,7 @@ from dpsql.manual.catalogue import (
     wrapped_call,
 )
 from dpsql.manual.demonstration import STATEMENTS, TABLES
-from dpsql.manual.entry import Entry, Example
+from dpsql.manual.entry import Example, ManualEntry
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "functions"
 _CODE_WIDTH = 96
@@ -141,7 +141,7 @@ def _default(argument: Argument) -> str:
     return f"`{argument.shown_default}`" if constant else argument.shown_default
 
 
-def _other_languages(entry: Entry) -> Iterator[str]:
+def _other_languages(entry: ManualEntry) -> Iterator[str]:
     if entry.example.python:
         yield f'In Python, with `ctx = dpsql.Context("clinic.duckdb")`:\n\n```python\n{entry.example.python}\n```'
     if entry.example.frame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import FREE, PREDICTIONS, Entry, Example
+from dpsql.manual.entry import FREE, PREDICTIONS, Example, ManualEntry
 
 _NEIGHBOURS = (
     "The model is public, so the rows that it was fitted to are protected by its own release. The rows that it is "
@@ -37,8 +37,8 @@ _CLASSIFIER = (
 
 def _free(
     name: str, summary: str, signature: str, columns: dict[str, str], example: Example, arguments: dict[str, str]
-) -> Entry:
-    return Entry(
+) -> ManualEntry:
+    return ManualEntry(
         name=name,
         topic=PREDICTIONS,
         summary=summary,
@@ -55,7 +55,7 @@ def _free(
     )
 
 
-_SPLIT = Entry(
+_SPLIT = ManualEntry(
     name="dp_split",
     topic=PREDICTIONS,
     summary="Tell whether a privacy unit is in the test part of a keyed split, for views to fit on and to evaluate on.",
@@ -131,7 +131,7 @@ ENTRIES = (
             "dataset": _MODEL["dataset"],
         },
     ),
-    Entry(
+    ManualEntry(
         name="dp_models",
         topic=PREDICTIONS,
         summary="List the released models, with JSON to export.",
@@ -160,7 +160,7 @@ ENTRIES = (
         ),
         papers=("None.",),
     ),
-    Entry(
+    ManualEntry(
         name="release",
         topic=PREDICTIONS,
         summary="Stand for the features that an earlier release selected: features := release('name').",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.manual.entry import ALWAYS_SHOWN, SELECTIONS, UNITS, Entry, called
+from dpsql.manual.entry import ALWAYS_SHOWN, SELECTIONS, UNITS, ManualEntry, called
 
 _RANKED = {
     "rank": "the order in which features are given",
@@ -27,7 +27,7 @@ _CLM = (
 )
 
 ENTRIES = (
-    Entry(
+    ManualEntry(
         name="dp_sis",
         topic=SELECTIONS,
         guarantee="Pure epsilon-DP for the whole call, a private mean of the target and released scores included.",
@@ -65,7 +65,7 @@ ENTRIES = (
             _ONE_SHOT,
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_kendall",
         topic=SELECTIONS,
         guarantee="Pure epsilon-DP for the whole call.",
@@ -92,7 +92,7 @@ ENTRIES = (
             "row's id, because an added row shifts blocks of consecutive rows",
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_two_stage",
         topic=SELECTIONS,
         guarantee="Pure epsilon-DP for the whole call, a private count of the rows included.",
@@ -125,7 +125,7 @@ ENTRIES = (
             _ONE_SHOT,
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_best_subset",
         topic=SELECTIONS,
         guarantee="Pure epsilon-DP for the whole call.",
@@ -161,7 +161,7 @@ ENTRIES = (
             "may move the residual sum of squares by any amount",
         ),
     ),
-    Entry(
+    ManualEntry(
         name="dp_score_filter",
         topic=SELECTIONS,
         guarantee="Pure epsilon-DP without Gaussian noise and with public names; (epsilon, delta)-DP otherwise.",

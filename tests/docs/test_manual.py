@@ -57,7 +57,8 @@ def test_every_private_function_has_a_page_and_stands_in_python() -> None:
 
 def test_the_columns_are_those_of_the_result() -> None:
     for name, known in FUNCTIONS.items():
-        assert set(MANUAL[name].columns) == set(known.shape.columns), name
+        listed = {"keys" if column == "the columns of `by`" else column for column in MANUAL[name].columns}
+        assert listed == set(known.shape.columns), name
 
 
 def test_pages_are_what_the_manual_says() -> None:

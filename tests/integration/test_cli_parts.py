@@ -195,12 +195,12 @@ def test_help_lists_all_by_topic_and_suggests(runner: Runner, capsys: pytest.Cap
     assert "Did you mean dp_sis" in capsys.readouterr().err
 
 
-def test_examples_of_the_manual_run_in_the_shell(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
-    shell = Shell(runner)
-    runner.execute("DROP TABLE IF EXISTS patients CASCADE; DROP TABLE IF EXISTS visits CASCADE")
-    assert shell.run_dot(".examples")
-    assert shell.run_text(MANUAL["dp_sis"].example.sql)
-    assert not shell.run_dot(".examples")
+def test_examples_of_the_manual_run_in_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    with Runner(":memory:") as runner:
+        shell = Shell(runner)
+        assert shell.run_dot(".examples")
+        assert shell.run_text(MANUAL["dp_sis"].example.sql)
+        assert not shell.run_dot(".examples")
     assert "there is a table patients already" in capsys.readouterr().err
 
 
