@@ -53,7 +53,7 @@ ENTRIES = (
         "call that does not fit is refused before it reads a row, and charges nothing.",
         _ONE_LINE,
         Example(
-            "SELECT dp_protect('admissions', epsilon := 3.0, delta := 1e-6, lower := 0, upper := {age: 120});",
+            "SELECT dp_protect('admissions', epsilon := 3.0, delta := 1e-6, lower := 0,\n  upper := {age: 120});",
             'ctx.dp_protect("admissions", epsilon=3.0, delta=1e-6, lower=0, upper={"age": 120})',
             before=("CREATE OR REPLACE TABLE admissions AS SELECT age, days FROM patients;",),
         ),
@@ -72,8 +72,7 @@ ENTRIES = (
             "SELECT dp_public('wards');",
             'ctx.dp_public("wards")',
             before=(
-                "CREATE OR REPLACE TABLE wards AS SELECT unnest(['A', 'B', 'C']) AS ward, unnest([20, 30, 25]) AS "
-                "beds;",
+                "CREATE OR REPLACE TABLE wards AS SELECT unnest(['A', 'B', 'C']) AS ward,\n  unnest([20, 30, 25]) AS beds;",
             ),
         ),
         unprotected=_TRUST + " A table that was computed from rows about people is not public.",
@@ -88,7 +87,7 @@ ENTRIES = (
         "person and of public tables; with `one_row_each` each row of the base gives at most one row.",
         _ONE_LINE,
         Example(
-            "SELECT dp_derive('costly', 'visits', own_rows_only := true, privacy_unit := 'patient_id');",
+            "SELECT dp_derive('costly', 'visits', own_rows_only := true,\n  privacy_unit := 'patient_id');",
             'ctx.dp_derive("costly", "visits", own_rows_only=True, privacy_unit="patient_id")',
             before=("CREATE OR REPLACE TABLE costly AS SELECT * FROM visits WHERE cost > 500;",),
         ),
@@ -136,7 +135,7 @@ ENTRIES = (
             "zcdp_delta": "the delta of `epsilon_zcdp`",
         },
         Example(
-            "SELECT dataset, budget, epsilon_spent, epsilon_remaining FROM dp_budget() WHERE dataset = 'visits';",
+            "SELECT dataset, budget, epsilon_spent, epsilon_remaining FROM dp_budget()\nWHERE dataset = 'visits';",
             "ctx.dp_budget()",
         ),
     ),
@@ -169,8 +168,8 @@ ENTRIES = (
         "None needed: it computes from public numbers alone.",
         {"quantity": "what is told", "value": "its number or text", "meaning": "in one sentence"},
         Example(
-            "FROM dp_estimate('dp_sis', n_features := 100, k := 5, epsilon := 0.5, n_rows := 1000,\n"
-            "  score := 'rank');",
+            "FROM dp_estimate('dp_sis', n_features := 100, k := 5, epsilon := 0.5,\n"
+            "  n_rows := 1000, score := 'rank');",
             'ctx.dp_estimate("dp_sis", n_features=100, k=5, epsilon=0.5, n_rows=1000, score="rank")',
         ),
         arguments={"function": "A function that spends, such as 'dp_sis'."},

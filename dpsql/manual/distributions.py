@@ -89,8 +89,8 @@ ENTRIES = (
             "FROM dp_histogram_quantile('ages', quantiles := [0.25, 0.5, 0.75]);",
             'ctx.dp_histogram_quantile("ages", [0.25, 0.5, 0.75])',
             before=(
-                "FROM dp_histogram('patients', target := 'age', lower := 0, upper := 120, n_bins := 24,\n"
-                "  curve := 'auto', epsilon := 1.0, release := 'ages');",
+                "FROM dp_histogram('patients', target := 'age', lower := 0, upper := 120,\n"
+                "  n_bins := 24, curve := 'auto', epsilon := 1.0, release := 'ages');",
             ),
         ),
         papers=("None: post-processing of a released histogram.",),

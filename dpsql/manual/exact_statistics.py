@@ -54,8 +54,8 @@ ENTRIES = (
             "feature": "the feature's name",
             "xty": "the sum, in units of 2^-40 of the product of the half widths of the bounds",
         },
-        "FROM exact_xty('patients', target := 'days', features := ['age', 'bmi'], lower := 0, upper := 120,\n  "
-        "target_lower := 0, target_upper := 30);",
+        "FROM exact_xty('patients', target := 'days', features := ['age', 'bmi'],\n  "
+        "lower := 0, upper := 120, target_lower := 0, target_upper := 30);",
         {**_SOURCE, "x": "The feature, of the aggregate form.", "y": "The target, of the aggregate form."},
     ),
     _exact(
@@ -102,7 +102,7 @@ ENTRIES = (
             **_BOUNDS,
             "row_norm": "Norm to which longer rows are scaled down.",
         },
-        "CREATE OR REPLACE TEMP TABLE vectors AS SELECT [age, bmi] AS x, days AS y FROM patients;",
+        "CREATE OR REPLACE TEMP TABLE vectors AS SELECT [age, bmi] AS x, days AS y\nFROM patients;",
     ),
     _exact(
         "exact_fixed_point",

@@ -24,14 +24,15 @@ _MODEL = {
     "dataset": "The budget of the release, where two of them have a release of that name.",
 }
 _FITTED = (
-    "FROM dp_linear_regression('patients', target := 'days', features := ['age', 'bmi'],\n"
-    "  epsilon := 1.0, delta := 1e-6, lower := 0, upper := {age: 120, bmi: 60},\n"
+    "FROM dp_linear_regression('patients', target := 'days',\n"
+    "  features := ['age', 'bmi'], epsilon := 1.0, delta := 1e-6,\n"
+    "  lower := 0, upper := {age: 120, bmi: 60},\n"
     "  target_lower := 0, target_upper := 30, release := 'stay');",
 )
 _CLASSIFIER = (
-    "FROM dp_logistic_regression('patients', target := 'readmitted', target_levels := ['no', 'yes'],\n"
-    "  features := ['age', 'bmi'], epsilon := 1.0, lower := 0, upper := {age: 120, bmi: 60},\n"
-    "  release := 'risk');",
+    "FROM dp_logistic_regression('patients', target := 'readmitted',\n"
+    "  target_levels := ['no', 'yes'], features := ['age', 'bmi'], epsilon := 1.0,\n"
+    "  lower := 0, upper := {age: 120, bmi: 60}, release := 'risk');",
 )
 
 
@@ -72,7 +73,7 @@ _SPLIT = ManualEntry(
     missing="NULL for a row without an id: it is in neither part.",
     columns={"value": "true in the test part, a BOOLEAN"},
     example=Example(
-        "SELECT patient_id, dp_split(patient_id, 'spring') AS in_test FROM patients ORDER BY patient_id LIMIT 3;",
+        "SELECT patient_id, dp_split(patient_id, 'spring') AS in_test\nFROM patients ORDER BY patient_id LIMIT 3;",
         frame='train, test = patients.dp.split("patient_id", key="spring")',
     ),
     papers=("None: a keyed hash.",),
@@ -174,11 +175,12 @@ ENTRIES = (
         missing="A release that is not known, or is not a selection, is refused, and nothing is charged.",
         columns={"value": "a struct that calls read as the features"},
         example=Example(
-            "FROM dp_linear_regression('patients', target := 'days', features := release('two'),\n  epsilon := 1.0, "
-            "delta := 1e-6);",
+            "FROM dp_linear_regression('patients', target := 'days',\n"
+            "  features := release('two'), epsilon := 1.0, delta := 1e-6);",
             before=(
-                "FROM dp_kendall('patients', target := 'days', features := ['age', 'bmi', 'sugar'], k := 2,\n"
-                "  epsilon := 0.5, release := 'two');",
+                "FROM dp_kendall('patients', target := 'days',\n"
+                "  features := ['age', 'bmi', 'sugar'], k := 2, epsilon := 0.5,\n"
+                "  release := 'two');",
             ),
         ),
         papers=("None.",),

@@ -87,7 +87,7 @@ def test_a_session_as_a_person_has_it(person: Person, tmp_path: Path) -> None:
     refused = person.asks(UP + UP + UP, r"\[DPSQL-B001\][^\r]*\r")
     assert "0.5 remains of 1.5" in refused
     person.asks("FROM nowhere;", "Catalog Error: Table with name nowhere does not exist!")
-    person.asks(".help dp_si", "no function, topic or argument has")
+    person.asks(".help dp_sys", "no function, topic or argument has")
 
     (tmp_path / "part.sql").write_text("SELECT 'from ' || 'file' AS r;\n")
     person.asks(".read part.sql", "from file")
