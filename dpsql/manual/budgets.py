@@ -72,7 +72,8 @@ ENTRIES = (
             "SELECT dp_public('wards');",
             'ctx.dp_public("wards")',
             before=(
-                "CREATE OR REPLACE TABLE wards AS SELECT unnest(['A', 'B', 'C']) AS ward,\n  unnest([20, 30, 25]) AS beds;",
+                "CREATE OR REPLACE TABLE wards AS SELECT unnest(['A', 'B', 'C']) AS ward,\n"
+                "  unnest([20, 30, 25]) AS beds;",
             ),
         ),
         unprotected=_TRUST + " A table that was computed from rows about people is not public.",
