@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Floats
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
+from dpsql.released.estimator import Estimator
 from dpsql.released.results import Fitted, Level
 from dpsql.released.shapes import COEFFICIENTS, VERDICT
 from dpsql.statistics.feature_counts import present_in
@@ -32,11 +33,12 @@ _LONG = ("row_id", "features", "value")
 _BLOCK = 4096
 
 
-@dataclass(frozen=True)
-class LinearModel:
+@dataclass(eq=False)
+class LinearModel(Estimator):
     """``prediction = intercept_ + coef_ . features``, features outside of the fit's bounds counting as the bound.
 
-    Where there are bounds of predictions, a prediction outside of them is the bound, too.
+    Where there are bounds of predictions, a prediction outside of them is the bound, too. To scikit-learn it is a
+    fitted regressor.
 
     Attributes
     ----------
@@ -48,7 +50,8 @@ class LinearModel:
         Its entry in the ledger.
     dataset, target, method, guarantee : str
         Whose rows it was fitted to, what it predicts, how, and what holds for whom.
-    feature_names_in_ : tuple of str
+    feature_names_in_ : ndarray of object, shape (d,)
+        Texts.
     coef_ : ndarray of float64, shape (d,)
         In units of the target per unit of the feature. Levels of a target are coded -1 and 1.
     intercept_ : float
@@ -67,6 +70,8 @@ class LinearModel:
         The verdict of each term, the intercept first; None for models of JSON from before there were verdicts.
     """
 
+    _estimator_type: ClassVar[str] = "regressor"
+
     kind: str
     name: str | None
     ledger_id: int
@@ -74,7 +79,7 @@ class LinearModel:
     target: str
     method: str
     guarantee: str
-    feature_names_in_: tuple[str, ...]
+    feature_names_in_: NDArray[np.object_]
     coef_: NDArray[np.float64]
     intercept_: float
     feature_bounds_: tuple[tuple[float, float] | None, ...] | None
@@ -107,7 +112,7 @@ class LinearModel:
         negative, positive = result["levels"]
         return LinearClassifier(
             **vars(model),
-            classes_=(negative, positive),
+            classes_=np.array([negative, positive]),
             binary=result.get("binary", False),
             present_above=result.get("present_above"),
         )
@@ -115,7 +120,8 @@ class LinearModel:
     def to_json(self) -> str:
         """Return the model as JSON with the names of scikit-learn's attributes; `from_json` reads it back."""
         record = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "kind"}
-        record |= {"n_features_in_": len(self.coef_), "coef_": self.coef_.tolist()}
+        record |= {"n_features_in_": self.n_features_in_}
+        record |= {name: value.tolist() for name, value in record.items() if isinstance(value, np.ndarray)}
         return json.dumps({"model": self.kind, **record}, ensure_ascii=False)
 
     @classmethod
@@ -134,9 +140,12 @@ class LinearModel:
             made = _KINDS[record["model"]]
             record["kind"] = record.pop("model")
             record["coef_"] = np.array(record["coef_"], dtype=np.float64)
+            record["feature_names_in_"] = np.array(record["feature_names_in_"], dtype=object)
+            if "classes_" in record:
+                record["classes_"] = np.array(record["classes_"])
             record["feature_bounds_"] = _pairs(record["feature_bounds_"])
             record["prediction_bounds_"] = _pair(record.get("prediction_bounds_"))
-            for name in ("feature_names_in_", "elements", "long", "classes_", "verdicts"):
+            for name in ("elements", "long", "verdicts"):
                 if record.get(name) is not None:
                     record[name] = tuple(record[name])
             return made(**record)
@@ -145,13 +154,13 @@ class LinearModel:
                 "P054", "the text is not a dpsql model. Give the text that to_json returned."
             ) from None
 
-    def predict(self, rows: object) -> Doubles | NDArray[np.object_]:
+    def predict(self, rows: object) -> NDArray[Any]:
         """Return one prediction per row.
 
         Parameters
         ----------
-        rows : ndarray of shape (n, d), or a frame (Polars, pandas, Arrow) with a column per feature or the vectors'
-            NaN and NULL give NaN.
+        rows : array of shape (n, d), or a frame (Polars, pandas, Arrow) with a column per feature or the vectors'
+            Of a Polars LazyFrame, those columns alone are collected. NaN and NULL give NaN.
 
         Returns
         -------
@@ -166,18 +175,26 @@ class LinearModel:
 
     def _scores(self, rows: object) -> NDArray[np.float64]:
         """Return the linear form of each row."""
-        if isinstance(rows, np.ndarray):
-            if rows.ndim != 2 or rows.shape[1] != len(self.coef_):
-                raise SourceError("S010", f"rows must have shape (n, {len(self.coef_)}); got {rows.shape}.")
-            return self._combined(np.asarray(rows, dtype=np.float64).T)
+        if isinstance(rows, list) or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
+            return self._combined(self._values(rows).T)
         import pyarrow as pa
 
         from dpsql.kernels.columns import single_chunk
 
-        table = rows if isinstance(rows, pa.Table) else _arrow(rows)
+        table = rows if isinstance(rows, pa.Table) else self._arrow(rows)
         if self.vector is not None and self.vector in table.column_names:
             return self._row_scores(single_chunk(table.column(self.vector)))
         return self._row_scores(table.to_struct_array().combine_chunks())
+
+    def _values(self, rows: Any) -> NDArray[np.float64]:
+        """Return an array of shape (n, d) as doubles."""
+        try:
+            values = np.asarray(rows, dtype=np.float64)
+        except (ValueError, TypeError):
+            raise SourceError("S010", "rows must be numbers. Cast them, or give a frame.") from None
+        if values.ndim != 2 or values.shape[1] != self.n_features_in_:
+            raise SourceError("S010", f"rows must have shape (n, {self.n_features_in_}); got {values.shape}.")
+        return values
 
     def predict_rows(self, rows: pa.Array) -> NDArray[np.float64]:
         """Return one number per row of a struct column (by name), of vectors (by place) or of lists of names.
@@ -284,6 +301,27 @@ class LinearModel:
         counted[self.left_out] = 0.0
         return counted
 
+    def _arrow(self, rows: object) -> pa.Table:
+        """Return the rows of a frame, of a lazy one in the columns that count."""
+        import pyarrow as pa
+
+        if hasattr(rows, "collect"):  # a LazyFrame
+            rows = self._collected(rows)
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.table(rows)
+        try:
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        except (AttributeError, TypeError):
+            raise SourceError(
+                "S010", f"rows must be an array or a frame, and not sparse; got {show(type(rows).__name__)}."
+            ) from None
+
+    def _collected(self, rows: Any) -> Any:
+        """Return the columns of a lazy frame that count, by name in any case."""
+        wanted = {fold(name) for name in (*self.feature_names_in_, *filter(None, [self.vector]))}
+        columns = [name for name in rows.collect_schema().names() if fold(name) in wanted]
+        return rows.select(columns).collect(engine="streaming")
+
     @cached_property
     def left_out(self) -> list[int]:
         """Places of the features that were left out of the fit."""
@@ -313,13 +351,13 @@ class LinearModel:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class LinearClassifier(LinearModel):
-    """``P(classes_[1]) = 1 / (1 + exp(-(intercept_ + coef_ . features)))``.
+    """``P(classes_[1]) = 1 / (1 + exp(-(intercept_ + coef_ . features)))``; to scikit-learn a fitted classifier.
 
     Attributes
     ----------
-    classes_ : tuple
+    classes_ : ndarray, shape (2,)
         The two levels of the label, the negative one first.
     binary : bool
         Features count as present or absent.
@@ -327,7 +365,9 @@ class LinearClassifier(LinearModel):
         Of a binary model: a value above this counts as present; None where any value but 0 and NaN does.
     """
 
-    classes_: tuple[Level, Level]
+    _estimator_type: ClassVar[str] = "classifier"
+
+    classes_: NDArray[Any]
     binary: bool
     present_above: float | None = None
 
@@ -340,9 +380,16 @@ class LinearClassifier(LinearModel):
         second = _probability(self._scores(rows))
         return np.stack([1 - second, second], axis=1)
 
-    def predict(self, rows: object) -> NDArray[np.object_]:
+    def predict(self, rows: object) -> NDArray[Any]:
         """Return the likelier class of each row, shape (n,); `rows` as for `LinearModel.predict`, None where NaN."""
-        return self._classes(self._scores(rows), np.array([*self.classes_, None], dtype=object))
+        scores = self._scores(rows)
+        if not np.isnan(scores).any():
+            likelier: NDArray[Any] = self.classes_[(scores > 0).astype(np.intp)]
+            return likelier
+        return self._classes(scores, np.array([*self.classes_.tolist(), None], dtype=object))
+
+    def _score(self, truth: NDArray[Any], predicted: NDArray[Any], weights: Doubles) -> float:
+        return float(np.average(truth == predicted, weights=weights))
 
     def predict_rows(self, rows: pa.Array) -> NDArray[np.float64]:
         """Return the probability of the second class for each row, as `LinearModel.predict_rows` does predictions."""
@@ -357,7 +404,7 @@ class LinearClassifier(LinearModel):
     @property
     def class_texts(self) -> tuple[str, str]:
         """The two classes as SQL would print them, the negative one first."""
-        negative, positive = self.classes_
+        negative, positive = self.classes_.tolist()
         return _class_text(negative), _class_text(positive)
 
     @staticmethod
@@ -394,7 +441,7 @@ def _linear(stored: StoredRelease, result: Fitted, coefficients: Sequence[float]
         target=layout["target"],
         method=result["method"],
         guarantee=stored.guarantee,
-        feature_names_in_=tuple(result["terms"][1:]),
+        feature_names_in_=np.array(result["terms"][1:], dtype=object),
         coef_=np.array(slopes, dtype=np.float64),
         intercept_=float(intercept),
         feature_bounds_=_pairs(result["bounds"]),
@@ -439,14 +486,3 @@ def _pairs(bounds: Iterable[tuple[float, float] | None] | None) -> tuple[tuple[f
 
 def _pair(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
     return None if bounds is None else (float(bounds[0]), float(bounds[1]))
-
-
-def _arrow(rows: object) -> pa.Table:
-    import pyarrow as pa
-
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
-    try:
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    except (AttributeError, TypeError):
-        raise SourceError("S010", f"rows must be an array or a frame; got {show(type(rows).__name__)}.") from None

@@ -6,6 +6,7 @@ transparent, and ink and colours are light enough for a dark page and dark enoug
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
-from dpsql.released.results import Curve, Ranked
+from dpsql.released.results import Curve, Fitted, Ranked
 from dpsql.released.shapes import ROC, VERDICT, Rows
 from dpsql.released.verdicts import whole_verdict
 
@@ -76,7 +77,8 @@ def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = N
         Its tidy rows.
     kind : str, optional
         Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
-        a ROC curve; the name of an aggregate, or ``'avg of days'`` where there are several targets.
+        a ROC curve; of a model with bounds ``'effects'`` (the default), on one scale for all features, or
+        ``'coefficients'``; the name of an aggregate, or ``'avg of days'`` where there are several targets.
     ax : matplotlib Axes, optional
         Where to draw; by default on a new figure.
 
@@ -130,6 +132,16 @@ def save(ax: Axes, path: Path) -> None:
         figure.savefig(path, dpi=200, bbox_inches="tight")
 
 
+def svg(ax: Axes, name: str) -> str:
+    """Return the figure of `ax` as an SVG element, the same text every time; `name` tells its parts from others'."""
+    import matplotlib
+
+    file, figure = io.StringIO(), ax.figure
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})  # type: ignore[union-attr]
+    return file.getvalue()[file.getvalue().index("<svg") :]
+
+
 def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
     """Return the pictures of a function's release, the usual one first."""
     if function == "dp_roc":
@@ -150,7 +162,8 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
     if "score" in columns and rows[0]["score"] is not None:
         return {"scores": partial(_scores, result, rows)}
     if "coefficient" in columns and rows[0]["coefficient"] is not None:
-        return {"coefficients": partial(_coefficients, rows)}
+        effects = {"effects": partial(_effects, result, rows)} if result["bounds"] else {}
+        return {**effects, "coefficients": partial(_coefficients, rows)}
     return {}
 
 
@@ -275,12 +288,28 @@ def _scores(result: Ranked, rows: Rows, ax: Axes) -> None:
         ax.set_title(f"first {len(shown)} of {len(rows)} features")
 
 
+def _effects(result: Fitted, rows: Rows, ax: Axes) -> None:
+    """Draw how far each feature moves a prediction from its lower to its upper bound, whatever its unit is."""
+    spans = [0.0 if pair is None else pair[1] - pair[0] for pair in result["bounds"] or ()]
+    scaled = [
+        {**row, **{name: row[name] and row[name] * span for name in ("coefficient", "std_error")}}
+        for row, span in zip(rows[1:], spans, strict=True)
+    ]
+    unit = "log odds" if "levels" in result else "prediction"
+    _by_size(scaled or rows, f"change of the {unit}, lower to upper bound", ax)
+
+
 def _coefficients(rows: Rows, ax: Axes) -> None:
-    ranked = sorted(rows[1:], key=lambda row: -abs(row["coefficient"]))
-    shown = ranked[:_MOST_BARS] or rows
+    _by_size(rows[1:] or rows, "coefficient", ax)
+
+
+def _by_size(rows: Rows, label: str, ax: Axes) -> None:
+    """Draw coefficients with their noise, the largest first."""
+    ranked = sorted(rows, key=lambda row: -abs(row["coefficient"]))
+    shown = ranked[:_MOST_BARS]
     errors = [row["std_error"] for row in shown]
     known = None if None in errors else [_BAND * error for error in errors]
-    _bars(ax, [row["term"] for row in shown], [row["coefficient"] for row in shown], known, "coefficient")
+    _bars(ax, [row["term"] for row in shown], [row["coefficient"] for row in shown], known, label)
     if len(ranked) > len(shown):
         ax.set_title(f"largest {len(shown)} of {len(ranked)} coefficients")
 

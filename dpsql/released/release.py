@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dpsql.released.html import cell_text, release_html
+
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
@@ -94,7 +96,8 @@ class Release:
         Parameters
         ----------
         kind : str, optional
-            Of a ROC curve ``'roc'``, ``'precision_recall'`` or ``'calibration'``.
+            Of a ROC curve ``'roc'``, ``'precision_recall'`` or ``'calibration'``; of a model with bounds ``'effects'``
+            or ``'coefficients'``; of aggregates the name of one.
         ax : matplotlib Axes, optional
             Where to draw; by default on a new figure.
 
@@ -160,7 +163,7 @@ class Release:
         return matrix
 
     def __repr__(self) -> str:
-        rows = [[_shown(value) for value in row.values()] for row in self.value.to_pylist()]
+        rows = [[cell_text(value) for value in row.values()] for row in self.value.to_pylist()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
         shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
         if len(rows) > 20:
@@ -170,6 +173,5 @@ class Release:
         head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
         return "\n".join([head, *shown])
 
-
-def _shown(value: object) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    def _repr_html_(self) -> str:
+        return release_html(self)

@@ -250,7 +250,7 @@ def test_any_number_of_features(con: Any, count: int, monkeypatch: pytest.Monkey
         target="y",
         method="made",
         guarantee="",
-        feature_names_in_=names,
+        feature_names_in_=np.array(names, dtype=object),
         coef_=np.linspace(-1, 1, count),
         intercept_=0.5,
         feature_bounds_=((-0.25, 0.25),) * count,

@@ -1,0 +1,121 @@
+"""What a notebook shows of a release: the receipt, the rows, the verdict and a picture, and no more than was released."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pytest
+
+import dpsql
+from dpsql import Release
+from dpsql.released.html import MOST_ROWS
+
+VOID = {"br", "use", "path", "rect"}
+
+
+class Page(HTMLParser):
+    """Reads HTML: its text, and which elements it has; it fails where one is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+
+
+@pytest.fixture
+def ctx() -> Iterator[dpsql.Context]:
+    with dpsql.Context() as opened:
+        opened.sql("CREATE TABLE t AS SELECT i % 40 AS k, i % 7 AS x, i % 7 + i % 3 AS y FROM range(4000) AS r(i)")
+        opened.dp_protect("t", epsilon=100, delta=1e-5)
+        yield opened
+
+
+def html(release: Release) -> str:
+    return release._repr_html_()
+
+
+def test_receipt_rows_and_picture(ctx: dpsql.Context) -> None:
+    release = ctx.dp_count("t", by="k", keys=list(range(40)), epsilon=1, release="<b>")
+    page = Page(html(release))
+    assert f"{release.ledger_id} of dp_count on t" in page.texts
+    assert release.guarantee in page.texts
+    assert "once, with this release" in page.texts
+    assert page.texts.count(str(release.verdict)) == MOST_ROWS + 1
+    assert f"and {40 - MOST_ROWS} more rows" in page.texts
+    assert page.tags.count("svg") == 1
+    assert html(release) == html(release)
+
+    again = ctx.dp_count("t", by="k", keys=list(range(40)), epsilon=1, release="<b>")
+    assert f"nothing: {again.replay}" in Page(html(again)).texts
+
+
+def test_values_are_text_and_not_markup(ctx: dpsql.Context) -> None:
+    key = "<script>alert(1)</script>&amp;"
+    ctx.sql(f"CREATE TABLE s AS SELECT '{key}' AS k")
+    ctx.dp_public("s")
+    page = Page(html(ctx.dp_count("s", by="k", keys=[key], epsilon=5)))
+    assert "script" not in page.tags
+    assert key in page.texts
+
+
+def test_a_model_is_drawn_on_one_scale(ctx: dpsql.Context) -> None:
+    ctx.sql("CREATE VIEW scaled AS SELECT x, 1000 * k AS k, y FROM t")
+    release = ctx.dp_linear_regression(
+        "scaled",
+        target="y",
+        epsilon=50,
+        delta=1e-6,
+        lower=0,
+        upper={"x": 6, "k": 39000},
+        target_lower=0,
+        target_upper=8,
+    )
+    ax = release.plot()
+    rows = {row["term"]: row for row in release.value.to_pylist()}
+    drawn = dict(
+        zip(
+            (text.get_text() for text in ax.get_yticklabels()),
+            ax.containers[0].lines[0].get_xdata().tolist(),
+            strict=True,
+        )
+    )
+    assert drawn == {"x": 6 * rows["x"]["coefficient"], "k": 39000 * rows["k"]["coefficient"]}
+    assert list(drawn) == ["x", "k"]
+    assert "lower to upper bound" in ax.get_xlabel()
+    plain = release.plot("coefficients").containers[0].lines[0].get_xdata()
+    assert sorted(plain) == sorted(row["coefficient"] for term, row in rows.items() if term != "intercept")
+    assert "lower to upper bound" in html(release)
+
+
+def test_without_matplotlib_or_a_picture(ctx: dpsql.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    selected = ctx.dp_sis("t", target="y", k=1, epsilon=1, lower=0, upper=40, target_lower=0, target_upper=8)
+    assert "svg" not in Page(html(selected)).tags
+    counted = ctx.dp_count("t", epsilon=1)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "svg" not in Page(html(counted)).tags
+
+
+def test_after_the_connection_was_closed() -> None:
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE t AS SELECT 1 AS x")
+        release = ctx.dp_count("t", epsilon=1)
+    assert f"{release.ledger_id} of dp_count on t" in Page(html(release)).texts
