@@ -13,8 +13,10 @@ from dpsql.ledger.budget import STATED_NAMES
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import Plans, seen_of, struct_list
 
+# What is spent and what remains are in words at both ends, because a narrow terminal leaves out what is between.
 _BUDGET = {
     "dataset": "VARCHAR",
+    "spent": "VARCHAR",
     "budget": "VARCHAR",
     "releases": "BIGINT",
     "epsilon_spent": "DOUBLE",
@@ -28,7 +30,9 @@ _BUDGET = {
     "renyi_remaining": "DOUBLE",
     "epsilon_zcdp": "DOUBLE",
     "zcdp_delta": "DOUBLE",
+    "remaining": "VARCHAR",
 }
+_IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 
 
 _BUDGETED = ("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, "accountant")
@@ -107,7 +111,9 @@ def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
 
 def budget(session: Session) -> Callable[..., list[dict[str, object]]]:
     """Bind () → one row per dataset."""
-    return lambda: [{name: getattr(row, name) for name in _BUDGET} for row in session.ledger.budgets()]
+    return lambda: [
+        {name: getattr(row, _IN_WORDS.get(name, name)) for name in _BUDGET} for row in session.ledger.budgets()
+    ]
 
 
 def ledger(session: Session) -> Callable[..., list[dict[str, object]]]:

@@ -73,7 +73,7 @@ def budget_view(rows: Sequence[BudgetRow]) -> Table:
     for title in ("dataset", "budget", "releases", "spent", "remaining", "protects"):
         view.add_column(title, overflow="fold")
     for row in rows:
-        view.add_row(row.dataset, row.budget, str(row.releases), _spent(row), row.remaining_text, _protects(row))
+        view.add_row(row.dataset, row.budget, str(row.releases), row.spent_text, row.remaining_text, _protects(row))
     return view
 
 
@@ -94,17 +94,7 @@ def ledger_view(rows: Sequence[LedgerRow]) -> Table:
     return view
 
 
-def _spent(row: BudgetRow) -> str:
-    if row.rho_remaining is not None:
-        return "rho " + _number(row.rho_spent)
-    return "epsilon " + _number(row.epsilon_spent) + (f", delta {_number(row.delta_spent)}" if row.delta_spent else "")
-
-
 def _protects(row: BudgetRow) -> str:
     if row.privacy_unit is None:
         return "one row" if row.neighbours is None else f"one row, {row.neighbours}"
     return f"all rows of one {row.privacy_unit}"
-
-
-def _number(value: float | None) -> str:
-    return "no finite bound" if value is None else f"{value:.12g}"

@@ -101,6 +101,15 @@ class BudgetRow:
     max_rows_per_unit: int | None
 
     @property
+    def spent_text(self) -> str:
+        """What is spent, in words: ``'epsilon 0.5, delta 1e-06'``, ``'rho 0.5'`` or ``'no finite bound'``."""
+        if self.rho_remaining is not None:
+            return f"rho {_number(self.rho_spent)}"
+        return f"epsilon {_number(self.epsilon_spent)}" + (
+            f", delta {_number(self.delta_spent)}" * (self.delta_spent > 0)
+        )
+
+    @property
     def remaining_text(self) -> str:
         """What is left, in words: ``'epsilon 2.5, delta 1e-06'``, ``'rho 0.5'`` or ``'unlimited'``."""
         if self.rho_remaining is not None:
@@ -109,6 +118,10 @@ class BudgetRow:
             return "unlimited"
         delta = f", delta {self.delta_remaining or 0:.12g}" if self.delta_remaining or self.delta_spent else ""
         return f"epsilon {self.epsilon_remaining:.12g}{delta}"
+
+
+def _number(value: float | None) -> str:
+    return "no finite bound" if value is None else f"{value:.12g}"
 
 
 @dataclass(frozen=True)

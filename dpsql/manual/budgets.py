@@ -121,6 +121,7 @@ ENTRIES = (
         "under the budget's accountant.",
         {
             "dataset": "the budget's name",
+            "spent": "what all releases together cost, in words",
             "budget": "what was granted, in words",
             "releases": "how many were charged",
             "epsilon_spent": "epsilon of all releases together; NULL where there is no finite one",
@@ -134,9 +135,10 @@ ENTRIES = (
             "renyi_remaining": "under 'rdp': what is left for them",
             "epsilon_zcdp": "the same releases under zCDP at `zcdp_delta`: a report, never a reason to allow more",
             "zcdp_delta": "the delta of `epsilon_zcdp`",
+            "remaining": "what is left, in words",
         },
         Example(
-            "SELECT dataset, budget, epsilon_spent, epsilon_remaining FROM dp_budget()\nWHERE dataset = 'visits';",
+            "SELECT dataset, budget, spent, remaining FROM dp_budget()\nWHERE dataset = 'visits';",
             "ctx.dp_budget()",
         ),
     ),

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -15,7 +16,7 @@ from dpsql.cli.demo import MEASUREMENTS, upper_bounds
 from dpsql.cli.dot_commands import DOT_COMMANDS
 from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import clean_message
-from dpsql.cli.output import coloured
+from dpsql.cli.output import coloured, show
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell, is_complete
 from dpsql.cli.splitting import is_blank, split, split_all
@@ -313,3 +314,25 @@ def test_the_verdict_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert coloured("│ a │\n│ clear │\n") == "│ a │\n│ clear │\n"
     monkeypatch.setenv("NO_COLOR", "1")
     assert coloured(drawing) == drawing
+
+
+@pytest.mark.parametrize("budget", ["epsilon := 3, delta := 1e-6", "rho := 0.5, delta := 1e-6"])
+def test_budgets_fit_80_columns_and_show_what_is_spent_and_left(
+    runner: Runner, budget: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner.execute(f"SELECT dp_protect('patients', {budget})")
+    runner.execute("FROM dp_count('patients', epsilon := 0.25)")
+    [(spent, remaining)] = runner.context.connection.execute("SELECT spent, remaining FROM dp_budget()").fetchall()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert Shell(runner).run_dot(".budget")
+    for drawn in (capsys.readouterr().out, _drawn(runner, "FROM dp_budget()", capsys)):
+        text = click.unstyle(drawn)
+        assert max(map(len, text.splitlines())) <= 80
+        for words in (spent, remaining):
+            assert words.partition(", ")[0] in text
+
+
+def _drawn(runner: Runner, statement: str, capsys: pytest.CaptureFixture[str]) -> str:
+    show(runner.execute(statement))
+    return capsys.readouterr().out
