@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -40,12 +42,48 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the choice of engines."""
     default = "duckdb,polars,datafusion,sail"
     parser.addoption("--engine", default=default, help=f"engines of tests/conformance: {default}, spark")
+    help_ = "run this share of each test's parameters, and of every test at least one"
+    parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
+    parser.addoption("--sample-key", default="", metavar="TEXT", help="another text chooses other parameters")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of engines on each that was chosen."""
     if "engine_name" in metafunc.fixturenames:
         metafunc.parametrize("engine_name", metafunc.config.getoption("--engine").split(","), scope="module")
+
+
+class Sample:
+    """Chooses among the parameters of each test, after marks and words have chosen among tests."""
+
+    def __init__(self, share: float, key: str) -> None:
+        self.share, self.key = share, key
+
+    def _place(self, item: pytest.Item) -> bytes:
+        return sha256(f"{self.key} {item.nodeid}".encode()).digest()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Keep the parameters with the lowest hashes."""
+        by_test: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        kept = {
+            item
+            for same in by_test.values()
+            for item in sorted(same, key=self._place)[: math.ceil(self.share * len(same))]
+        }
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take a sample, if one is asked for."""
+    share = config.getoption("--sample")
+    if not 0 < share <= 1:
+        raise pytest.UsageError(f"--sample must be in (0, 1]; got {share}.")
+    if share < 1:
+        config.pluginmanager.register(Sample(share, config.getoption("--sample-key")))
 
 
 @pytest.hookimpl(tryfirst=True)
