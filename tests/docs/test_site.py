@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import http.server
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,28 @@ def test_the_navigation_lists_every_page_once() -> None:
 
 def test_every_page_is_built(pages: dict[str, Links]) -> None:
     assert {page.removesuffix(".md") + ".html" for page in PAGES} | {"404.html"} == set(pages)
+
+
+def shape(markdown: str) -> dict[str, int]:
+    """Count what a page is made of."""
+    fenced = re.compile(r"^ *```.*?^ *``` *$", re.DOTALL | re.MULTILINE)
+    prose = fenced.sub("", markdown)
+    return {
+        "pre": len(fenced.findall(markdown)),
+        "table": len(re.findall(r"^\|[-| :]+\|$", prose, re.MULTILINE)),
+        **{f"h{level}": len(re.findall(rf"^{'#' * level} ", prose, re.MULTILINE)) for level in range(1, 5)},
+    }
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_markdown_becomes_what_it_says(page: str, site: Path) -> None:
+    """Code blocks, tables and headings are such in the site, too, and no list stays text."""
+    expected = shape((DOCS / page).read_text(encoding="utf-8"))
+    html = (site / page).with_suffix(".html").read_text(encoding="utf-8")
+    (article,) = re.findall(r"<article.*?</article>", html, re.DOTALL)
+    assert {tag: len(re.findall(rf"<{tag}[ >]", article)) for tag in expected} == expected
+    paragraphs = re.findall(r"<p>(.*?)</p>", article, re.DOTALL)
+    assert [text for text in paragraphs if re.search(r"^ *([*-]|\d+\.|\|) ", text, re.MULTILINE)] == []
 
 
 def broken(pages: dict[str, Links], site: Path) -> list[tuple[str, str]]:
@@ -200,7 +223,9 @@ def test_search_finds_a_function(browser: Any, address: str) -> None:
     tab, errors, _ = opened(browser, viewport=DESK)
     tab.goto(address)
     tab.keyboard.press("/")
-    tab.keyboard.type("kendall", delay=20)
+    box = tab.locator("input:visible").last
+    box.wait_for()
+    box.fill("kendall")
     found = tab.locator("a[href*='functions/dp_kendall.html']:visible").first
     found.wait_for(timeout=10_000)
     found.click()
