@@ -80,7 +80,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_HINT = "Use columns of the row, literals, comparisons, AND, OR, NOT and the functions that the README lists."
+_HINT = "Use columns of the row, literals, comparisons, AND, OR, NOT and the functions that docs/calls.md lists."
 
 
 def checked(given: object) -> str:

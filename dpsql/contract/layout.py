@@ -1,6 +1,6 @@
 """The layout of a source: the role of each column.
 
-Three layouts (README, "Layouts"): **wide**, a column per feature; **array**, one vector column;
+Three layouts (docs/calls.md, "Layouts"): **wide**, a column per feature; **array**, one vector column;
 **long**, one row per (row id, feature, value). Which one it is follows from the arguments alone;
 column types are checked once the query runs, before a row is read.
 """

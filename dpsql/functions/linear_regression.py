@@ -158,7 +158,7 @@ class RegressionPlan(Plan):
         *COLUMNS,
         EPSILON,
         DELTA,
-        word("method", "How the model is fitted; see the README on methods.", METHODS, "auto"),
+        word("method", "How the model is fitted; docs/models.md says which to take when.", METHODS, "auto"),
         *OPTIONAL_BOUNDS,
         *fitting.values(),
         *PROTECTION,

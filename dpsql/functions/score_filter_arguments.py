@@ -38,7 +38,7 @@ _LEAST_FALSE = Fraction(1, 10**12)
 
 SIGNATURE = Signature(
     *COLUMNS,
-    word("score", "How features are scored; see the README.", SCORES, "difference_count"),
+    word("score", "How features are scored; docs/selection.md defines the scores.", SCORES, "difference_count"),
     Argument(
         "threshold",
         "Report the features whose score is at least this, from 0, in rows or in nats times rows. Give it or k.",
@@ -55,7 +55,7 @@ SIGNATURE = Signature(
     ),
     EPSILON,
     replace(OPTIONAL_DELTA, doc=f"{DELTA.doc} Needed for Gaussian noise and for a private vocabulary."),
-    word("method", "How the features are found; see the README on methods.", METHODS, "auto"),
+    word("method", "How the features are found; docs/selection.md compares the ways.", METHODS, "auto"),
     *PRESENCE,
     integer(
         "n_max",

@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands there."""
+"""What the README shows runs as it stands there, prints what it says, and costs what it says."""
 
 from __future__ import annotations
 
@@ -6,76 +6,47 @@ import re
 from pathlib import Path
 
 import duckdb
+import page_data
 import pytest
+from click.testing import CliRunner
+from page_runner import ROOT, blocks
 
-import dpsql
+from dpsql.cli.commands import main
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def printed(statement: str) -> str:
+    done = CliRunner().invoke(main, ["query", statement, "--db", "patients.duckdb"])
+    assert done.exit_code == 0, done.output
+    return done.stdout.strip()
+
+
+def test_each_block_prints_what_is_shown_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with duckdb.connect("patients.duckdb") as con:
-        con.execute(
-            "CREATE TABLE patients AS SELECT random() < 0.3 AS relapse, 365 * random() AS days, "
-            "['A', 'B', 'C', 'D'][1 + (4 * random())::INT % 4] AS ward, "
-            + ", ".join(f"16 * random() AS g{j}" for j in range(9))
-            + " FROM range(20000)"
-        )
-        con.execute("CREATE VIEW held_out AS FROM patients WHERE g8 < 2")
-        # Every word is in a message with a chance of its own, of spam twice that.
-        con.execute(
-            "CREATE TABLE sms AS SELECT i AS message, i % 2 = 0 AS spam, 'w' || w AS token FROM range(1000) AS m(i), "
-            "range(20) AS v(w) WHERE random() < (1 + (i % 2 = 0)::INT * (w % 2)) * w / 40"
-        )
-        con.execute("CREATE VIEW new_sms AS FROM sms WHERE message < 200")
-        con.execute("CREATE TABLE visits AS FROM patients LIMIT 9")
-        con.execute("CREATE TABLE expression AS SELECT [g0, g1, g2]::FLOAT[3] AS x, relapse AS y FROM patients")
-    return tmp_path / "patients.duckdb"
-
-
-def test_sql_blocks_run(patients: Path) -> None:
-    con = dpsql.connect(patients)
-    con.execute("SET VARIABLE lexicon = list_transform(range(20), lambda w: 'w' || w)")
-    try:
-        for block in blocks("sql"):
-            for statement in con.extract_statements(block):
-                con.execute(statement).fetchall()
-        spent = dict(con.execute("SELECT dataset, epsilon_spent FROM dp_budget()").fetchall())
-        assert spent == {"patients": 2.7, "sms": 1.5, "visits": 0.0}
-    finally:
-        con.close()
-
-
-def test_python_blocks_run(patients: Path) -> None:
-    for block in blocks("python"):
-        scope: dict[str, object] = {}
-        exec(compile(block, "README.md", "exec"), scope)
-        release = scope["release"]
-        assert isinstance(release, dpsql.Release)
-        assert len(release.features) == 5
-        scope["ctx"].close()  # type: ignore[attr-defined]
-        scope["con"].close()  # type: ignore[attr-defined]
-
-
-def test_inline_calls_run(patients: Path) -> None:
-    con = dpsql.connect(patients)
-    try:
-        aggregate = "SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 16) FROM expression"
-        rows = con.execute(aggregate).fetchall()
-        assert len(rows[0][0]) == 2
-        assert con.execute("SELECT * FROM dp_estimate('dp_sis', n_features := 9, k := 5, epsilon := 1)").fetchall()
-    finally:
-        con.close()
+    page_data.patients()
+    shown = [text.strip() for text in re.findall(r"^```text\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)]
+    with duckdb.connect() as parser:
+        statements = [
+            [one.query for one in parser.extract_statements(block.text)]
+            for block in blocks(README)
+            if block.language == "sql"
+        ]
+    counts, receipts = [[printed(one) for one in block][-1] for block in statements]
+    assert receipts == shown[1]
+    # A count of some 5,000 rows differs from run to run.
+    assert re.sub(r"\d{4}\.0", "####.0", counts) == re.sub(r"\d{4}\.0", "####.0", shown[0])
+    assert printed("SELECT epsilon_spent AS spent FROM dp_budget()").count("0.5") == 1
 
 
 def test_the_gate_finds_both_commands() -> None:
     for name in ("demo", "tests"):
-        block = README.split(f"<!-- {name} -->", 1)[1]
+        block = TEXT.split(f"<!-- {name} -->", 1)[1]
         assert re.match(r"\n```sh\n.+\n```\n", block)
+
+
+def test_links_lead_to_files() -> None:
+    links = re.findall(r"\]\(([^)#:]+)", TEXT)
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).exists()] == []

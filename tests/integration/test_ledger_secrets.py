@@ -230,7 +230,7 @@ def test_refused_logins(postgres: PostgresServer, guarded: str, monkeypatch: pyt
 def test_password_file_service_and_environment(
     postgres: PostgresServer, guarded: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As the README says: the URL may be empty, and the password in a file."""
+    """As docs/ledger.md says: the URL may be empty, and the password in a file."""
     passwords, services = tmp_path / "pgpass", tmp_path / "services"
     passwords.write_text("*:*:*:guarded:Sec@ret99\n")
     passwords.chmod(0o600)
@@ -310,7 +310,7 @@ def test_a_user_who_may_not_write(postgres: PostgresServer) -> None:
         ledger.close()
 
 
-def test_a_user_with_the_rights_that_the_readme_names(postgres: PostgresServer) -> None:
+def test_a_user_with_the_rights_that_the_documentation_names(postgres: PostgresServer) -> None:
     postgres.new_user("founder")
     founder = Ledger.open(url_for(postgres, "founder"))
     postgres.new_user("writer")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# What the README promises of dpsql.testing: randomized response of loss ln 3, by its law, by its outputs, and in SQL.
+# What docs/audit.md promises of dpsql.testing: randomized response of loss ln 3, by its law, by its outputs, and in SQL.
 AUDIT = """
 import random
 import dpsql
@@ -71,6 +71,7 @@ def test_sdist_holds_tests_and_licence(distributions: dict[str, Path]) -> None:
     with tarfile.open(distributions["sdist"]) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     expected = {"LICENSE", "README.md", "CHANGELOG.md", "sql/dp/dp_sis.sql", "udfs/sis.py", "tests/conftest.py"}
+    expected |= {"docs/index.md", "docs/functions/dp_sis.md", "docs/pictures/roc.svg", "zensical.toml"}
     assert {*expected, "tests/support/broken/__init__.py"} <= names
 
 

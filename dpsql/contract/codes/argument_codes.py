@@ -36,7 +36,7 @@ ENTRIES = (
     Code(
         "P010",
         "An argument belongs to another layout than the one that `features` names.",
-        "Leave it out, or give `features` as the layout wants it (README, Layouts).",
+        "Leave it out, or give `features` as the layout wants it (docs/calls.md, Layouts).",
     ),
     Code("P011", "One column plays two parts in the call.", "Give a different column for each part."),
     Code(

@@ -1,0 +1,44 @@
+"""What pages of the documentation give when they run: releases, and what their budgets have paid for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from page_runner import ROOT, run_page
+
+import dpsql
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("page", "database", "spent"),
+    [
+        ("index", "patients", {"patients": 1.7}),
+        ("models", "patients", {"sms": 1.5}),
+        ("lineage", "patients", {"patients": 0.0}),
+        pytest.param("tutorial", "clinic", {"tumours": 4.5}, marks=pytest.mark.long),
+    ],
+)
+def test_what_is_spent(page: str, database: str, spent: dict[str, float]) -> None:
+    run_page(ROOT / "docs" / f"{page}.md")
+    with dpsql.Context(f"{database}.duckdb") as ctx:
+        assert {row["dataset"]: row["epsilon_spent"] for row in ctx.dp_budget().to_pylist()} == spent
+
+
+def test_calls_give_releases() -> None:
+    scope = run_page(ROOT / "docs" / "calls.md")
+    assert isinstance(scope["release"], dpsql.Release)
+    assert len(scope["release"].features) == 5
+    assert len(scope["fit"].result["terms"]) == 6
+    con = dpsql.connect("patients.duckdb")
+    try:
+        aggregate = "SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 16) FROM expression"
+        assert len(con.execute(aggregate).fetchall()[0][0]) == 2
+        assert con.execute("FROM dp_estimate('dp_sis', n_features := 9, k := 5, epsilon := 1)").fetchall()
+    finally:
+        con.close()
