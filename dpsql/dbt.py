@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dbt.adapters.duckdb.plugins import BasePlugin
+from dbt.adapters.duckdb.plugins import BasePlugin, DuckDBPyConnection
 from dbt_common.exceptions import DbtRuntimeError
 
 from dpsql.contract.parameters import boolean, text
 from dpsql.engines.duckdb.installation import default_ledger, install, refuse_unknown
 from dpsql.errors import DpsqlError, LedgerError
-
-if TYPE_CHECKING:
-    import duckdb
 
 __all__ = ["Plugin"]
 
@@ -49,7 +46,7 @@ class Plugin(BasePlugin):
             )
             self._strict = boolean("strict", given.get("strict", False))
 
-    def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
+    def configure_connection(self, conn: DuckDBPyConnection) -> None:
         """Install on the connection of which dbt makes its cursors."""
         with _errors_for_dbt():
             if self._ledger is None and default_ledger(conn) is None:
@@ -60,7 +57,7 @@ class Plugin(BasePlugin):
                 )
             install(conn, ledger=self._ledger, strict=self._strict)
 
-    def configure_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def configure_cursor(self, cursor: DuckDBPyConnection) -> None:
         """Install on a cursor, because the short names of the functions are those of one connection."""
         with _errors_for_dbt():
             install(cursor, ledger=self._ledger, strict=self._strict)
