@@ -30,8 +30,8 @@ def _(mo):
     mo.md("""
     # What does epsilon buy?
 
-    A histogram of the mean radius of 569 tumours. The slider is free: it asks `dp_estimate` about the noise, which reads
-    no rows. The button releases, and charges the budget of the table.
+    A histogram of the mean radius of 569 tumours. The slider is free: it asks `dp_estimate` about the noise, which
+    reads no rows. The button releases, and charges the budget of the table.
     """)
     return
 
@@ -63,15 +63,16 @@ def _(ctx, epsilon, mo, pl):
 
 
 @app.cell
-def _(button, mo):
-    # A run button is true for one run and false again, so moving the slider afterwards releases nothing.
+def _(mo):
     is_script = mo.app_meta().mode == "script"
-    asked = button.value or is_script
-    return asked, is_script
+    return (is_script,)
 
 
 @app.cell
-def _(asked, call, ctx, dpsql, mo, tumours):
+def _(button, call, ctx, dpsql, is_script, mo, tumours):
+    # A run button is true only while the cells that read it run, so this cell reads the button itself. A variable made
+    # of it elsewhere would stay true, and then each move of the slider would release.
+    asked = button.value or is_script
     mo.stop(not asked, mo.md(f"Nothing is released yet. The button would charge epsilon {call['epsilon']}."))
     try:
         # Named for its epsilon: to press the button again at the same epsilon costs nothing.
