@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -28,8 +29,8 @@ def nightly(database: Path) -> list[tuple[int, str]]:
         con.close()
 
 
-def main() -> None:
-    database = Path("screening.duckdb")
+def main(folder: Path) -> None:
+    database = folder / "screening.duckdb"
     data = load_breast_cancer()
     frame = pl.DataFrame(data.data, schema=list(data.feature_names)).with_columns(malignant=pl.Series(data.target == 0))
     with dpsql.Context(database) as ctx:
@@ -42,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(*sys.argv[1:2]))

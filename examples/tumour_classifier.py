@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -21,7 +22,7 @@ RANGES = {
 }
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     data = load_breast_cancer()
     frame = pl.DataFrame(data.data, schema=[str(name) for name in data.feature_names]).select(*RANGES)
     frame = frame.with_columns(malignant=data.target == 0).sample(fraction=1.0, shuffle=True)
@@ -46,9 +47,10 @@ def main() -> None:
         print(ctx.dp_auc(judged, **scored, epsilon=0.5))
         print(ctx.dp_confusion(judged, **scored, thresholds=0.5, epsilon=0.5))
         print(pl.DataFrame(ctx.dp_calibration(curve)))
-        save(curve.plot(), Path("roc.svg"))
+        print("verdict:", curve.verdict)
+        save(curve.plot(), folder / "tumour_classifier.svg")
         print(pl.DataFrame(ctx.dp_budget()))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(*sys.argv[1:2]))

@@ -190,6 +190,7 @@ ENTRIES = (
     Code("L014", "The driver of the ledger's database is not installed.", "Run `pip install 'dpsql[postgres]'`."),
     Code("L015", "The PostgreSQL server runs with fsync off.", "Set `fsync = on` on the server."),
     Code("L016", "The database has no ledger yet.", "Connect to the database once, or give `--ledger`."),
+    Code("L017", "A database in memory is used from dbt without a ledger.", "Give `ledger` in the plugin's config."),
     Code(
         "L030",
         "An entry of the ledger is not what was written: the file was damaged or changed.",
