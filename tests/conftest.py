@@ -16,12 +16,14 @@ from postgres_server import PostgresServer, UnavailableError
 
 from dpsql.ledger.ledger import Ledger
 
-# Whole folders and files that take minutes: audits, laws and studies. `-m long` runs them, and CI does.
+# Whole folders and files that take minutes: audits, laws and studies. `-m long` runs them; CI runs each test of them,
+# and of its parameters a sample.
 LONG = (
     *("conformance", "privacy", "property", "reference", "statistical", "lineage/test_stability"),
     *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
-    *("sql/test_arguments_at_extremes", "sql/test_fits", "sql/test_selectors", "sql/test_sources"),
-    *("sql/test_bounds_by_name", "sql/test_logistic"),
+    *("integration/test_streams", "sql/test_aggregate_keys", "sql/test_arguments_at_extremes", "sql/test_bad_input"),
+    *("sql/test_bounds_by_name", "sql/test_engine_logistic", "sql/test_fits", "sql/test_logistic", "sql/test_metrics"),
+    *("sql/test_pipeline", "sql/test_selectors", "sql/test_sources", "unit/test_mechanisms_canonical_lipschitz"),
 )
 # The quickest of each kind, so that every mechanism's law or loss is looked at in a minute, too.
 QUICK = (
@@ -31,7 +33,6 @@ QUICK = (
         "privacy/test_distribution.py",
         "privacy/test_auditor.py",
     ),
-    "conformance/test_engines.py",
     "conformance/test_engine_faults.py",
     *("property/test_sensitivity.py", "property/test_sensitivity_counts.py", "property/test_sensitivity_gram.py"),
     *("statistical/test_noise_laws.py", "statistical/test_roc_law.py"),
