@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import shutil
 from collections.abc import Iterator
@@ -189,6 +190,28 @@ def test_other_threads_do_not_change_what_a_statement_is_bound_by(governed: Any,
         before = sources.declarations().counter
         pool.submit(other).result()
     assert sources.place("patients", seen, None, None, named=False).counter == before < sources.declarations().counter
+
+
+def test_a_thread_that_python_did_not_start(governed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a server's: what Python keeps for a thread is gone between the two questions of a planner."""
+    sources = session_of(governed).sources
+    asked = sources.spellings
+    of_the_thread = ctypes.pythonapi.PyThreadState_GetDict
+    of_the_thread.restype = ctypes.c_void_p  # a borrowed reference
+    locals_of_the_thread = ctypes.cast(of_the_thread(), ctypes.py_object).value
+    kept = dict(locals_of_the_thread)
+
+    def forgetting(*arguments: Any, **named: Any) -> Any:
+        answer = asked(*arguments, **named)
+        locals_of_the_thread.clear()
+        return answer
+
+    monkeypatch.setattr(sources, "spellings", forgetting)
+    try:
+        assert governed.execute("FROM dp_count('patients', epsilon := 0.01)").fetchall()
+    finally:
+        locals_of_the_thread.update(kept)
+    assert ledger_of(governed).entries()[-1].dataset == "patients"
 
 
 def test_a_spelling_is_the_same_budget(governed: Any) -> None:

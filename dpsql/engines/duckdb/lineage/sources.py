@@ -77,16 +77,6 @@ def _refuse_alike(name: str, columns: set[str], declarations: Declarations) -> N
             )
 
 
-class _Bound(threading.local):
-    """What the statement that a thread binds is bound by.
-
-    A planner asks twice, and both answers must be of one catalog, whatever other threads attach or declare in between.
-    What changes later is noticed when the statement runs.
-    """
-
-    by: tuple[Declarations, Catalog] | None = None
-
-
 class Sources:
     """The declarations about the tables that calls read.
 
@@ -107,7 +97,11 @@ class Sources:
         # Declarations in databases without a mark; another file opened under the same name must not inherit them.
         self._here: dict[str, Declaration] = {}
         self._known: tuple[tuple[str, int], Declarations] | None = None
-        self._bound = _Bound()
+        # What the statement is bound by that a thread of the system binds. A planner asks twice, and both answers must
+        # be of one catalog, whatever other threads attach or declare in between; what changes later is noticed when the
+        # statement runs. `threading.local` would not do: on a thread that Python did not start, such as one that serves
+        # a remote client, it lasts for one call of a function.
+        self._bound: dict[int, tuple[Declarations, Catalog]] = {}
 
     @property
     def governed(self) -> bool:
@@ -117,7 +111,7 @@ class Sources:
     @property
     def governed_at_bind(self) -> bool:
         """Whether the ledger protected anything when `spellings` last looked in this thread."""
-        return self._bound.by is not None
+        return threading.get_ident() in self._bound
 
     def declarations(self) -> Declarations:
         """Return every declaration that holds here."""
@@ -170,9 +164,11 @@ class Sources:
         always : bool
             Whether to return them where nothing is protected, instead of None.
         """
+        self._bound.pop(threading.get_ident(), None)
         declarations = self.declarations()
         catalog = self.catalog() if always or declarations.governed else None
-        self._bound.by = (declarations, catalog) if catalog is not None and declarations.governed else None
+        if catalog is not None and declarations.governed:
+            self._bound[threading.get_ident()] = declarations, catalog
         if catalog is None:
             return None
         declared = [one.table for one in declarations.views() if one.table is not None]
@@ -183,7 +179,7 @@ class Sources:
         self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
     ) -> Placement:
         """Decide whose budgets a source is charged to, see `placing.place`."""
-        declarations, catalog = self._bound.by or (self.declarations(), self.catalog())
+        declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
         return place(
             source,
             seen,
