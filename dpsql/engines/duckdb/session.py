@@ -162,8 +162,9 @@ class Session(Calls):
         if governed and aggregate and given is None:
             raise ParameterError(
                 "P013",
-                "dataset is missing: the ledger protects data, so name the budget of the rows: dataset := "
-                f"'{self.sources.declarations().protected[0]}'.",
+                "dataset is missing: this form of the call does not say whose rows it reads. Call the form that "
+                f"names a table, FROM {function}('{self.sources.declarations().protected[0]}', ...), or name the "
+                "budget of the rows, dataset := '...'.",
             )
         placement = None
         if engine is not None:
