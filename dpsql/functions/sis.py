@@ -97,7 +97,12 @@ class SisPlan(SelectionPlan):
             SCORES,
             "covariance",
         ),
-        word("mechanism", "How the features are drawn; docs/selection.md says which to take when.", MECHANISMS, "one_shot"),
+        word(
+            "mechanism",
+            "How the features are drawn; docs/selection.md says which to take when.",
+            MECHANISMS,
+            "one_shot",
+        ),
         share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
         word("center", "Centre the target at the middle of its bounds, or at its private mean.", CENTERS, "public"),
         share(

@@ -117,7 +117,12 @@ class TwoStagePlan(SelectionPlan):
         ),
         flag("standardize", "Scale features and target within each block.", True),
         flag("intercept", "Centre features and target within each block.", True),
-        word("mechanism", "How the features are drawn; docs/selection.md says which to take when.", MECHANISMS, "one_shot"),
+        word(
+            "mechanism",
+            "How the features are drawn; docs/selection.md says which to take when.",
+            MECHANISMS,
+            "one_shot",
+        ),
         share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
         *PROTECTION,
     )
