@@ -19,8 +19,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("page", "database", "spent"),
     [
         ("index", "patients", {"patients": 1.7}),
-        ("models", "patients", {"sms": 1.5}),
-        ("lineage", "patients", {"patients": 0.0}),
+        ("models", "patients", {"patients": 0.5, "sms": 1.5}),
         pytest.param("tutorial", "clinic", {"tumours": 4.5}, marks=pytest.mark.long),
     ],
 )
@@ -30,11 +29,15 @@ def test_what_is_spent(page: str, database: str, spent: dict[str, float]) -> Non
         assert {row["dataset"]: row["epsilon_spent"] for row in ctx.dp_budget().to_pylist()} == spent
 
 
-def test_calls_give_releases() -> None:
-    scope = run_page(ROOT / "docs" / "calls.md")
-    assert isinstance(scope["release"], dpsql.Release)
-    assert len(scope["release"].features) == 5
-    assert len(scope["fit"].result["terms"]) == 6
+def test_python_gives_releases_and_models() -> None:
+    scope = run_page(ROOT / "docs" / "models.md")
+    assert isinstance(scope["fit"], dpsql.Release)
+    assert len(scope["fit"].features) == 5
+    assert len(scope["model"].coef_) == 5
+
+
+def test_the_forms_of_a_call_answer() -> None:
+    run_page(ROOT / "docs" / "calls.md")
     con = dpsql.connect("patients.duckdb")
     try:
         aggregate = "SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 16) FROM expression"

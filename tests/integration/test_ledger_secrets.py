@@ -230,7 +230,7 @@ def test_refused_logins(postgres: PostgresServer, guarded: str, monkeypatch: pyt
 def test_password_file_service_and_environment(
     postgres: PostgresServer, guarded: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As docs/ledger.md says: the URL may be empty, and the password in a file."""
+    """As docs/budgets.md says: the URL may be empty, and the password in a file."""
     passwords, services = tmp_path / "pgpass", tmp_path / "services"
     passwords.write_text("*:*:*:guarded:Sec@ret99\n")
     passwords.chmod(0o600)
