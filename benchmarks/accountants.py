@@ -1,4 +1,4 @@
-"""How many calls fit one budget under each accountant: the table of docs/budgets.md, from the events of real calls."""
+"""How many calls fit one budget under each accountant: the table of docs/performance.md, from events of real calls."""
 
 from __future__ import annotations
 

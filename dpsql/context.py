@@ -533,11 +533,24 @@ class Context:
         try:
             return self._execute(statement)
         except duckdb.Error as error:
-            if self._session.fail_open_calls(plan, before):
+            stopped = isinstance(error, duckdb.InterruptException)
+            if self._session.fail_open_calls(plan, before) or (not stopped and self._ran(statement, plan)):
                 raise InternalError("I001", f"{plan.function} {FAILED}") from None
             reason = str(error).splitlines()[0] if isinstance(error, _NAMING_ERRORS) else "DuckDB cannot read it."
             check = "Check the source's name" + ("." if plan.condition is None else ", and the types in the condition.")
             raise SourceError("S001", f"source {show(plan.source)}: {reason} {check}") from None
+
+    def _ran(self, statement: str, plan: Plan) -> bool:
+        """Charge a call without a result, if its statement binds: then it failed on a row, before its gate.
+
+        DuckDB 2.0 may compute a view of a single row before it asks the gate.
+        """
+        try:
+            self.connection.execute(f"EXPLAIN {statement}").fetchall()
+        except duckdb.Error:
+            return False
+        self._session.charge_lost(plan)
+        return True
 
     @contextmanager
     def _named(self, source: object) -> Iterator[str]:

@@ -18,6 +18,9 @@ INTERRUPTED = "Interrupted. A dp_ call that had begun may stand in the ledger, c
 # DuckDB 1.5 appends the Python stack to what a function raised, and its own to an internal error.
 _stack = re.compile(r"\n+(?:At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|Stack Trace:\n.*)", re.DOTALL)
 _wrapping = re.compile(r"\A.*?Python exception occurred while executing the UDF: ", re.DOTALL)
+# An argument that DuckDB's grammar takes for a clause.
+_reserved = re.compile(r"""syntax error at or near "(where|distinct)".*\b\1\s*:=""", re.IGNORECASE | re.DOTALL)
+_INSTEAD = {"where": "condition", "distinct": "distinct_of"}
 # Tables stay whole in a pipe, where there is no width to fit.
 _width_of_a_pipe = 10_000
 
@@ -40,8 +43,12 @@ def clean_message(error: BaseException) -> str:
     ours = original(error) if isinstance(error, Exception) else None
     if ours is not None:
         return str(ours)
-    text = _wrapping.sub("", _stack.sub("", str(error)))
-    return text.strip() or type(error).__name__
+    text = _wrapping.sub("", _stack.sub("", str(error))).strip()
+    reserved = _reserved.search(text)
+    if reserved is not None:
+        word, ours_is = reserved[1], _INSTEAD[reserved[1].lower()]
+        text += f"\n\n{word.upper()} is a word of SQL. The argument of a dp_ function is {ours_is} := ..."
+    return text or type(error).__name__
 
 
 def never_fail_to_print() -> None:

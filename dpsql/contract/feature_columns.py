@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
+from dpsql.contract.spelling import did_you_mean
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector
 from dpsql.kernels.identity import has_identity, is_name
@@ -102,17 +103,19 @@ def _is_missing(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == _MISSING)
 
 
-def require(kind: pa.DataType | None, part: str, column: str) -> pa.DataType:
-    """Return the column's type, or raise if the source has no such column."""
+def require(kind: pa.DataType | None, part: str, column: str, known: Iterable[str] = ()) -> pa.DataType:
+    """Return the column's type, or raise if the source has no such column; the columns that are known may be meant."""
     if kind is None or _is_missing(kind):
-        raise SourceError("S002", f"{part} {show(column)} is not a column of the source. Check the name.")
+        step = did_you_mean(column, known, "Check the name.")
+        raise SourceError("S002", f"{part} {show(column)} is not a column of the source. {step}")
     return kind
 
 
 def column_of(kinds: Kinds, part: str, column: str) -> tuple[int, pa.DataType]:
     """Return position and type of a column in the row; the case of its name does not matter."""
     position, field = kinds.get(fold(column), (-1, None))
-    return position, require(None if field is None else field.type, part, column)
+    known = () if field is not None else (one.name for _, one in kinds.values())
+    return position, require(None if field is None else field.type, part, column, known)
 
 
 def _wide_columns(plan: Plan, kinds: Kinds) -> tuple[list[str], list[int]]:

@@ -157,6 +157,8 @@ def known(kind: type[_Kind], value: object) -> _Kind:
 
 def epsilon(value: object) -> Fraction:
     """Return an epsilon in [1e-15, 1e12]. A smaller one leaves only noise; a larger one gives no privacy."""
+    if value is None:
+        raise ParameterError("P001", "epsilon is missing. Give epsilon := 1.0, or what else the call may spend.")
     found = _as_fraction(value)
     if found is None or not Fraction(1, 10**15) <= found <= 10**12:
         raise ParameterError(

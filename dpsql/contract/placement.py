@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpsql.contract.json import Json
 
@@ -37,7 +37,7 @@ class Placement:
     governed : bool
         Whether the ledger protects any table.
     views : str
-        Digest of the SQL of the views that the source depends on, set when the call runs.
+        Digest of the SQL of the views that the source depends on. The gate sets it, so it does not tell calls apart.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -53,7 +53,7 @@ class Placement:
     content: str = ""
     direct: bool = False
     governed: bool = True
-    views: str = ""
+    views: str = field(default="", compare=False)
     engine: str = ""
 
     def to_json(self) -> dict[str, Json]:

@@ -20,6 +20,7 @@ DRAWN = {
     "hospital_readmission",
     "house_prices",
     "notebook",
+    "polars_pipeline",
     "spam_filter",
     "tumour_classifier",
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import duckdb
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -151,6 +152,24 @@ def test_completing_charges_nothing(runner: Runner) -> None:
     for text in ("FROM dp_sis('patients', ", "SELECT dp_protect('patients', ep"):
         completions(runner, text)
     assert runner.ledger.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("FROM dp_count('t', where := 'x > 1')", "The argument of a dp_ function is condition := ..."),
+        ("FROM dp_count('t', epsilon := 1,\n distinct := 'x')", "The argument of a dp_ function is distinct_of := ..."),
+        ("FROM dp_count('patients')", "epsilon is missing. Give epsilon := 1.0"),
+        ("FROM dp_sis('patients', target := 'aged', k := 1, epsilon := 1, score := 'rank')", "Did you mean 'age'?"),
+        ("FROM dp_count('patient', epsilon := 1)", "Did you mean 'patients'?"),
+        ("SELECT dp_count('patients', epsilon := 1)", "FROM dp_count('patients', ...)"),
+    ],
+)
+def test_a_refusal_says_what_was_meant(runner: Runner, statement: str, said: str) -> None:
+    runner.execute("SELECT dp_protect('patients', epsilon := 3)")
+    with pytest.raises(duckdb.Error) as refused:
+        runner.execute(statement)
+    assert said in clean_message(refused.value)
 
 
 def test_every_dp_function_is_in_the_manual(runner: Runner) -> None:

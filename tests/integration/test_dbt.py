@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,8 +141,9 @@ def test_threads_and_catalogs_share_one_ledger(project: Path) -> None:
                 f"SELECT * FROM dp_count('{{{{ ref(\"{name}\") }}}}', epsilon := 0.1, release := '{name} {number}')",
                 encoding="utf-8",
             )
-    for _ in range(2):
-        code, shown = dbt(project, "build", *DAY)
+    # Tables first: a declaration beside a running call may refuse it (B008), and does so on purpose.
+    for part in (["--select", "path:models/clinic"], []):
+        code, shown = dbt(project, "build", *DAY, *part)
         assert code == 0, shown
     con = dpsql.connect(project / "clinic.duckdb", ledger=project / "budgets.dpsql-ledger")
     try:
@@ -149,6 +151,26 @@ def test_threads_and_catalogs_share_one_ledger(project: Path) -> None:
     finally:
         con.close()
     assert spent == [("here", 0.5), ("main_raw.raw", 0.5), ("other.main.there", 0.5), ("patients", 2.1)]
+
+
+def test_two_builds_at_once_are_charged_once(project: Path) -> None:
+    """In two databases with a table of the same name, whose ledger, and so whose budget, is one."""
+    configure(project, f"{{ledger: '{project.parent / 'shared.dpsql-ledger'}', strict: true}}")
+    projects = [project, shutil.copytree(project, project.parent / "second")]
+    for one in projects:
+        code, shown = dbt(one, "build", "--select", "patients", "adults")
+        assert code == 0, shown
+    with ThreadPoolExecutor() as pool:
+        for code, shown in pool.map(lambda one: dbt(one, "build", *DAY, "--exclude", "patients"), projects):
+            assert code == 0, shown
+    found = []
+    for one in projects:
+        con = dpsql.connect(one / "clinic.duckdb", ledger=project.parent / "shared.dpsql-ledger")
+        found.append([con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in PUBLISHED])
+        spent = con.execute("SELECT releases, epsilon_spent FROM dp_budget()").fetchall()
+        con.close()
+    assert found[0] == found[1]
+    assert spent == [(4, 2.1)]
 
 
 def test_a_source_is_protected_when_a_run_starts(project: Path) -> None:
@@ -167,6 +189,39 @@ def test_a_source_is_protected_when_a_run_starts(project: Path) -> None:
         code, shown = dbt(project, "build", "--select", "visits")
         assert code == 0, shown
     assert rows(project, "SELECT dataset, epsilon_spent FROM dp_budget()") == [("raw.visits", 0.25)]
+
+
+def test_what_stands_between_a_table_and_a_release(project: Path) -> None:
+    """A copy is a source once it is declared, also when it is built anew; an ephemeral model never is."""
+    derive = """post_hook="SELECT dp_derive('{{ this }}', '{{ ref("patients") }}', one_row_each := true)\""""
+    assert derive.removeprefix('post_hook="').removesuffix('"') in PAGE.read_text(encoding="utf-8")
+    for name, config in {
+        "copied": "materialized='table'",
+        "declared": "materialized='table', " + derive.replace('ref("patients")', "ref('patients')"),
+        "ephemeral": "materialized='ephemeral'",
+    }.items():
+        (project / "models" / "clinic" / f"{name}.sql").write_text(
+            f"{{{{ config({config}) }}}} SELECT * FROM {{{{ ref('patients') }}}}", encoding="utf-8"
+        )
+        (project / "models" / "published" / f"of_{name}.sql").write_text(
+            f"FROM dp_count('{{{{ ref(\"{name}\") }}}}', epsilon := 0.1, release := '{name}')", encoding="utf-8"
+        )
+    for _ in range(2):
+        code, shown = dbt(project, "build", "--select", "+of_copied", "+of_declared", "+of_ephemeral")
+        assert code == 1
+        assert "[DPSQL-B006] 'copied' has no budget" in shown
+        assert "[DPSQL-S016]" in shown
+        assert statuses(project)["of_declared"] == "success", shown
+    assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(0.1,)]
+
+
+def test_a_table_whose_protection_fails_is_not_made(project: Path) -> None:
+    patients = project / "models" / "clinic" / "patients.sql"
+    patients.write_text(patients.read_text(encoding="utf-8").replace("epsilon := 3.0", "epsilon := -3.0"), "utf-8")
+    code, shown = dbt(project, "build", "--select", "patients")
+    assert code == 1
+    assert "[DPSQL-P024]" in shown
+    assert rows(project, "SHOW TABLES") == []
 
 
 def test_a_strict_project_refuses_a_table_without_a_budget(project: Path) -> None:

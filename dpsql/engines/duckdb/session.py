@@ -162,8 +162,9 @@ class Session(Calls):
         if governed and aggregate and given is None:
             raise ParameterError(
                 "P013",
-                "dataset is missing: the ledger protects data, so name the budget of the rows: dataset := "
-                f"'{self.sources.declarations().protected[0]}'.",
+                "dataset is missing: this form of the call does not say whose rows it reads. Call the form that "
+                f"names a table, FROM {function}('{self.sources.declarations().protected[0]}', ...), or name the "
+                "budget of the rows, dataset := '...'.",
             )
         placement = None
         if engine is not None:
@@ -509,19 +510,22 @@ class Session(Calls):
         with self._lock:  # several threads read rows of one call; it is charged once
             first, running.charged = not running.charged, True
         if first and running.spends:
-            plan = running.call.plan
-            self.ledger.charge_failure(
-                plan.dataset,
-                event=plan.event,
-                function=running.function,
-                arguments=plan.public_arguments,
-                name=plan.release,
-                row=row_text(plan),
-                lineage=plan.lineage,
-                also=plan.charged[1:],
-                hold=running.hold,
-                **protection(plan),
-            )
+            self.charge_lost(running.call.plan, running.hold)
+
+    def charge_lost(self, plan: Plan, hold: int | None = None) -> None:
+        """Charge a call that may have read rows, without a result."""
+        self.ledger.charge_failure(
+            plan.dataset,
+            event=plan.event,
+            function=plan.function,
+            arguments=plan.public_arguments,
+            name=plan.release,
+            row=row_text(plan),
+            lineage=plan.lineage,
+            also=plan.charged[1:],
+            hold=hold,
+            **protection(plan),
+        )
 
 
 def silent(function: Callable[..., object]) -> Callable[..., object]:

@@ -15,6 +15,7 @@ from dpsql.contract.names import (
 )
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
+from dpsql.contract.spelling import did_you_mean
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.paths import (
@@ -87,7 +88,7 @@ def place(
     SourceError, BudgetError
         The source cannot be placed; the message has the next step.
     """
-    own = _own_path(source, seen)
+    own = _own_path(source, seen, declarations.protected)
     declared = [] if own is None else declarations.about(catalog.table(own), own[0])
     mine = declarations.roots(declared)
     reading = Reading(declarations, catalog)
@@ -126,14 +127,12 @@ def place(
     return placed(charged=first, unit=unit)
 
 
-def _own_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
+def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> Path | None:
     """Return the path of a source; None for one without a name; raise if it does not exist or cannot be told."""
     if is_missing(seen[0][1]):
-        raise SourceError(
-            "S016",
-            f"source {show(source)} is not a table or view. A WITH query is no source: CREATE TEMP VIEW ... AS ..., "
-            "or use the aggregate form.",
-        )
+        step = "A WITH query is no source: CREATE TEMP VIEW ... AS ..., or use the aggregate form."
+        step = did_you_mean(source, protected, step)
+        raise SourceError("S016", f"source {show(source)} is not a table or view. {step}")
     own = pinned_path(source, seen)
     if own is None and not is_nameless(source):
         name = source_parts(source)[-1]
