@@ -1,7 +1,4 @@
-"""The `dpsql` commands: options and help; the modules beside this one do the work.
-
-Exit codes: 0 done, 1 the work failed (SQL error, refused budget, tampered ledger), 2 usage, 130 Ctrl-C.
-"""
+"""The `dpsql` commands: options and help; the modules beside this one do the work."""
 
 # ruff: noqa: D301 - click takes the character \b, not the two of a raw text, for "leave these lines alone".
 
@@ -17,7 +14,9 @@ import click
 
 from dpsql import __version__
 from dpsql.cli.engine_option import EngineOption, read_options
-from dpsql.cli.messages import INTERRUPTED, clean_message, is_expected, never_fail_to_print, say_error
+from dpsql.cli.exit_code import DONE, FAILED, LEDGER, MEANING, exit_code_of
+from dpsql.cli.messages import INTERRUPTED, TERMINATED, clean_message, is_expected, never_fail_to_print, say_error
+from dpsql.cli.stopping import Terminated, raise_on_terminate
 
 Command = TypeVar("Command", bound=Callable[..., object])
 FORMATS = ("table", "csv", "json", "parquet")
@@ -30,18 +29,24 @@ class _Main(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         never_fail_to_print()
+        raise_on_terminate()
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            say_error(INTERRUPTED)
-            ctx.exit(130)
+        except (KeyboardInterrupt, Terminated) as stop:
+            say_error(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED)
+            ctx.exit(exit_code_of(stop))
         except BrokenPipeError:
             raise  # click exits quietly: nobody reads the output any more
         except Exception as error:
             if isinstance(error, (click.ClickException, click.exceptions.Exit)) or not is_expected(error):
                 raise
             say_error(clean_message(error))
-            ctx.exit(1)
+            ctx.exit(exit_code_of(error))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the exit codes, which are those of every command."""
+        with formatter.section("Exit codes of every command"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in MEANING.items()])
 
 
 def _database_options(command: Command) -> Command:
@@ -91,8 +96,8 @@ def shell(database: str, ledger: str | None, engines: tuple[EngineOption, ...], 
     """Open an SQL prompt on DATABASE, or on an empty one in memory.
 
     Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
-    Off a terminal, statements are read from standard input; all are run, and the exit code is 1
-    when one of them failed.
+    Off a terminal, statements are read from standard input; all are run, and the exit code is that
+    of the first one that failed.
 
     \b
     dpsql shell patients.duckdb --strict
@@ -243,11 +248,11 @@ def ledger_list(context: click.Context, database: str | None, ledger: str | None
 )
 @click.pass_context
 def ledger_verify(context: click.Context, database: str | None, ledger: str | None, head: str | None) -> None:
-    """Walk the hash chain and add up every total; exit code 1 when something was changed."""
+    """Walk the hash chain and add up every total; exit code 5 when something was changed."""
     from dpsql.cli.work import verify_ledger
 
     if not verify_ledger(database or context.obj[0], ledger or context.obj[1], head):
-        context.exit(1)
+        context.exit(LEDGER)
 
 
 @ledger.command("backup")
@@ -394,4 +399,4 @@ def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""
     from dpsql.cli.doctor import run_doctor
 
-    sys.exit(0 if run_doctor() else 1)
+    sys.exit(DONE if run_doctor() else FAILED)

@@ -13,7 +13,8 @@ from dpsql.errors import DpsqlError, original
 if TYPE_CHECKING:
     from rich.console import Console
 
-INTERRUPTED = "Interrupted. A dp_ call that had begun may stand in the ledger, charged."
+STOPPED = "{}. A dp_ call that had begun may stand in the ledger, charged."
+INTERRUPTED, TERMINATED = map(STOPPED.format, ("Interrupted", "Terminated"))
 
 # DuckDB 1.5 appends the Python stack to what a function raised, and its own to an internal error.
 _stack = re.compile(r"\n+(?:At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|Stack Trace:\n.*)", re.DOTALL)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from dpsql.cli.stopping import noting_stops
 from dpsql.progress import interrupt
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Runner:
         self.connection = connection
         self.ledger = self.context.ledger
         self.database = database
-        self.interrupted = False
+        self.stopped: BaseException | None = None
 
     def __enter__(self) -> Runner:
         return self
@@ -113,17 +112,22 @@ class Runner:
 
         Raises
         ------
-        KeyboardInterrupt
-            Ctrl-C stopped the statement. The runner can go on.
+        KeyboardInterrupt, Terminated
+            Ctrl-C or SIGTERM stopped the statement. The runner can go on.
         duckdb.Error
             The statement failed.
 
         Notes
         -----
-        A Ctrl-C that comes too late does not discard the result, which may be a release that is already
-        charged; `interrupted` reports it.
+        A signal that comes too late does not discard the result, which may be a release that is already charged;
+        `raise_if_stopped` raises for it.
         """
         return self._interruptibly(lambda: self._run(statement))
+
+    def raise_if_stopped(self) -> None:
+        """Raise when Ctrl-C or SIGTERM came during the last statement, too late to stop it."""
+        if self.stopped is not None:
+            raise self.stopped
 
     def _run(self, statement: str) -> Result | None:
         started = time.perf_counter()
@@ -143,7 +147,7 @@ class Runner:
         return Result(table, kind == "EXPLAIN" and table.num_columns == 2, seconds)
 
     def _interruptibly(self, work: Callable[[], T]) -> T:
-        """Run `work` on another thread, so that Ctrl-C can reach DuckDB while it computes."""
+        """Run `work` on another thread, so that a signal can reach DuckDB while it computes."""
         outcome: list[T] = []
         failure: list[BaseException] = []
         finished = threading.Event()
@@ -156,31 +160,16 @@ class Runner:
             finally:
                 finished.set()
 
-        self.interrupted = False
-        pressed = threading.Event()
-        with _on_interrupt(pressed.set):
+        with noting_stops() as stop:
             threading.Thread(target=target, daemon=True).start()
             while not finished.wait(0.05):
-                if pressed.is_set():
+                if stop.requested is not None:
                     # Repeatedly: an interrupt that comes before DuckDB begins to execute is lost.
                     self.connection.interrupt()
                     interrupt()
-        self.interrupted = pressed.is_set()
+        self.stopped = stop.requested
         if failure:
-            if self.interrupted:
-                raise KeyboardInterrupt from failure[0]
+            if self.stopped is not None:
+                raise self.stopped from failure[0]
             raise failure[0]
         return outcome[0]
-
-
-@contextlib.contextmanager
-def _on_interrupt(action: Callable[[], None]) -> Iterator[None]:
-    """Call `action` on Ctrl-C instead of raising; does nothing off the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: action())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from dpsql.cli import receipts
+from dpsql.cli.exit_code import exit_code_of
 from dpsql.cli.messages import clean_message, console, is_expected, say_error
 from dpsql.cli.output import show, write
 from dpsql.cli.runner import Result, Runner
@@ -22,7 +23,7 @@ _endings = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 
 
 def run_file(runner: Runner, text: str) -> None:
-    """Run every statement of a file and print what it returns; leave with code 1 at the first error."""
+    """Run every statement of a file and print what it returns; leave with its code at the first error."""
     statements = split_all(text)
     for number, statement in enumerate(statements, 1):
         try:
@@ -37,15 +38,14 @@ def run_file(runner: Runner, text: str) -> None:
         else:
             if result is not None:
                 show(result)
-        if runner.interrupted:
-            raise KeyboardInterrupt
+        runner.raise_if_stopped()
 
 
 def _stop(number: int, statement: Piece, error: Exception, note: str = "") -> None:
     if not is_expected(error):
         raise error
     say_error(f"statement {number}, line {statement.line}: {clean_message(error)}{note}")
-    sys.exit(1)
+    sys.exit(exit_code_of(error))
 
 
 def choose_format(form: str | None, output: Path | None) -> str:
@@ -80,8 +80,7 @@ def run_query(runner: Runner, text: str, form: str, output: Path | None) -> None
             if result is not None:
                 _deliver(result, form, output)
                 done = True
-            if runner.interrupted:
-                raise KeyboardInterrupt
+            runner.raise_if_stopped()
     finally:
         if output is not None and created and not done:
             output.unlink(missing_ok=True)
