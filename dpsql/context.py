@@ -27,7 +27,7 @@ from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
-from dpsql.rendering import call, cast, double, element, identifier
+from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ _NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 )
 
 
-# The name under which rows are cast to their types, on a cursor of their own.
-ROWS = f"{FRAME_PREFIX}rows"
 # One lock for each connection: DuckDB gives the result of one thread's statement to another thread's fetch.
 _locks: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
 _locking = threading.Lock()
@@ -380,19 +378,15 @@ class Context:
         import pyarrow as pa
 
         shape = FUNCTIONS[function].shape
+        from dpsql.engines.duckdb.result_rows import keyed_rows
+
         rows = pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
         if not shape.has_keys:
             return rows
         result = self._stored(function, sequence).result
-        kinds = key_types(result)
-        keys = [
-            f"{cast(element(KEYS, number + 1), kind)} AS {identifier(name)}"
-            for number, (name, kind) in enumerate(zip(result["columns"] if kinds else (), kinds, strict=True))
-        ]
-        columns = [*keys, *(name for name in shape.columns if name != KEYS)]
         cursor = self.connection.cursor()
         try:
-            return cursor.register(ROWS, rows).sql(f"SELECT {', '.join(columns)} FROM {ROWS}").to_arrow_table()
+            return keyed_rows(cursor, shape, rows, result)
         finally:
             cursor.close()
 

@@ -21,6 +21,7 @@ MEANING = {
     TERMINATED: "SIGTERM",
 }
 _BY_KIND = ((BudgetError, BUDGET), (SourceError, SOURCE), (LedgerError, LEDGER))
+_WRONG_PARAMETER = "DPSQL-P090"
 # DuckDB has a class of its own for files and servers that cannot be read, and none for names and for what is in a file.
 _UNREADABLE = ("IOException", "HTTPException")
 _SAYS_SOURCE = re.compile(
@@ -56,6 +57,8 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, ClickException):
         return error.exit_code
     ours = original(error) if isinstance(error, Exception) else None
+    if ours is not None and ours.code == _WRONG_PARAMETER:
+        return USAGE
     if ours is not None:
         return next((code for kind, code in _BY_KIND if isinstance(ours, kind)), FAILED)
     if is_from_duckdb(error) and (type(error).__name__ in _UNREADABLE or _SAYS_SOURCE.match(str(error))):

@@ -13,9 +13,11 @@ from dpsql.cli.stopping import noting_stops
 from dpsql.progress import interrupt
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
     from dpsql.cli.engine_option import EngineOption
+    from dpsql.ledger.receipt import Receipt
 
 T = TypeVar("T")
 
@@ -54,6 +56,13 @@ class Runner:
         Open the database without write access; the ledger is still written.
     strict : bool
         Refuse releases from datasets that were never protected.
+
+    Attributes
+    ----------
+    receipts : list of Receipt
+        Of the calls of the last statement, also where it failed.
+    stopped : BaseException or None
+        What Ctrl-C or SIGTERM raises, if one came during the last statement.
     """
 
     def __init__(
@@ -83,6 +92,7 @@ class Runner:
         self.ledger = self.context.ledger
         self.database = database
         self.stopped: BaseException | None = None
+        self.receipts: list[Receipt] = []
 
     def __enter__(self) -> Runner:
         return self
@@ -122,7 +132,9 @@ class Runner:
         A signal that comes too late does not discard the result, which may be a release that is already charged;
         `raise_if_stopped` raises for it.
         """
-        return self._interruptibly(lambda: self._run(statement))
+        self.receipts = []
+        with self.ledger.watched(self.receipts.append):
+            return self.interruptibly(lambda: self._run(statement), self.connection)
 
     def raise_if_stopped(self) -> None:
         """Raise when Ctrl-C or SIGTERM came during the last statement, too late to stop it."""
@@ -146,8 +158,8 @@ class Runner:
             return None
         return Result(table, kind == "EXPLAIN" and table.num_columns == 2, seconds)
 
-    def _interruptibly(self, work: Callable[[], T]) -> T:
-        """Run `work` on another thread, so that a signal can reach DuckDB while it computes."""
+    def interruptibly(self, work: Callable[[], T], connection: duckdb.DuckDBPyConnection) -> T:
+        """Run `work` on another thread, so that a signal can reach DuckDB while it computes on a connection."""
         outcome: list[T] = []
         failure: list[BaseException] = []
         finished = threading.Event()
@@ -165,7 +177,7 @@ class Runner:
             while not finished.wait(0.05):
                 if stop.requested is not None:
                     # Repeatedly: an interrupt that comes before DuckDB begins to execute is lost.
-                    self.connection.interrupt()
+                    connection.interrupt()
                     interrupt()
         self.stopped = stop.requested
         if failure:

@@ -14,7 +14,7 @@ from dpsql import __version__
 from dpsql.cli.dot_commands import DOT_COMMANDS, run_dot_command
 from dpsql.cli.exit_code import DONE, FAILED, exit_code_of
 from dpsql.cli.known_names import KnownNames
-from dpsql.cli.messages import INTERRUPTED, clean_message, console, is_expected, say_error
+from dpsql.cli.messages import clean_message, console, is_expected, replay_text, say, say_error, stop_message
 from dpsql.cli.output import show
 from dpsql.cli.runner import Runner
 from dpsql.cli.splitting import check_syntax, is_blank, split, split_all
@@ -138,6 +138,9 @@ class Shell:
 
     def _run_statement(self, text: str) -> None:
         result = self.runner.execute(text)
+        for receipt in self.runner.receipts:
+            if receipt.replayed:
+                say(replay_text(receipt))
         if result is not None:
             show(result, self.mode)
             if self.timer:
@@ -164,8 +167,8 @@ class Shell:
                     self.run_dot(text)
                 elif not is_blank(text):
                     self.run_text(text)
-            except KeyboardInterrupt:
-                say_error(INTERRUPTED)
+            except KeyboardInterrupt as stop:
+                say_error(stop_message(stop))
             except Leave:
                 return
 

@@ -43,7 +43,10 @@ def noting_stops() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.signal(number, stop.request) for number in _REQUESTS}
+    numbers = [signal.SIGINT]
+    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _raise_terminated):  # a program's own handler stays
+        numbers.append(signal.SIGTERM)
+    before = {number: signal.signal(number, stop.request) for number in numbers}
     try:
         yield stop
     finally:

@@ -480,6 +480,15 @@ class Ledger(OpenLedger):
         keys = [folded_dataset(dataset) for dataset in datasets]
         return self._read(lambda transaction: {key: transaction.state(key) for key in keys})
 
+    def head(self) -> tuple[int, str]:
+        """Return the number and the hash of the last entry: what `verify` can be given later."""
+
+        def work(transaction: Transaction) -> tuple[int, str]:
+            transaction.state("")  # looks at the last row
+            return transaction.head
+
+        return self._read(work)
+
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""
         return self._read(lambda transaction: transaction.budget_rows())

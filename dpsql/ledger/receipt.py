@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dpsql.contract.cost import UNITS_PER_ONE
 from dpsql.ledger.chain import Draft
+from dpsql.ledger.recording import RELEASED
 from dpsql.ledger.rows import Entry
 
 
@@ -48,6 +49,11 @@ class Receipt:
     status: str
     recorded_at: str
     replayed: bool = False
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the entry keeps a result, which can be read again."""
+        return self.replayed or self.status.startswith(RELEASED)
 
 
 def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
