@@ -20,7 +20,7 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.attached import PARTS, Attached
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.session import FAILED
-from dpsql.errors import InternalError, SourceError, original
+from dpsql.errors import InternalError, ParameterError, SourceError, original
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
@@ -277,6 +277,40 @@ class Context:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
         return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
 
+    def release(self, key: str | int, dataset: str | None = None) -> Release:
+        """Return a release that the ledger holds, by its name or its number; costs nothing.
+
+        Parameters
+        ----------
+        key : str or int
+        dataset : str, optional
+            The budget that it was charged to, where two datasets have a release of that name.
+
+        Raises
+        ------
+        ParameterError
+            P030, P055: there is none, or more than one.
+        """
+        found = self.ledger.releases(tuple(FUNCTIONS), dataset, key)
+        if not found:
+            raise ParameterError("P030", f"nothing was released as {show(key)}. `dpsql ledger` lists what was.")
+        if len(found) > 1:
+            raise ParameterError("P055", f"more than one dataset has a release {show(key)}. Give dataset as well.")
+        stored = found[0]
+        return Release(
+            value=self._stored_rows(stored.function, stored.result),
+            function=stored.function,
+            dataset=stored.dataset,
+            guarantee=stored.guarantee,
+            engine=_engine_of(stored.lineage),
+            event=self.ledger.event(stored.sequence),
+            ledger_id=stored.sequence,
+            replayed=True,
+            replay=f"replay of entry {stored.sequence} of {stored.recorded_at}",
+            stored=lambda: stored.result,
+            said=lambda: noise_statement(stored.function, stored.arguments, stored.result),
+        )
+
     def dp_models(self) -> pa.Table:
         """Return one row per model in the ledger."""
         return self.sql("SELECT * FROM dp_models()")
@@ -378,17 +412,15 @@ class Context:
         import pyarrow as pa
 
         shape = FUNCTIONS[function].shape
-        from dpsql.engines.duckdb.result_rows import keyed_rows
+        if shape.has_keys:
+            return self._stored_rows(function, self._stored(function, sequence).result)
+        return pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
 
-        rows = pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
-        if not shape.has_keys:
-            return rows
-        result = self._stored(function, sequence).result
-        cursor = self.connection.cursor()
-        try:
-            return keyed_rows(cursor, shape, rows, result)
-        finally:
-            cursor.close()
+    def _stored_rows(self, function: str, result: Json) -> pa.Table:
+        from dpsql.engines.duckdb.result_rows import stored_rows
+
+        with self.connection.cursor() as cursor:
+            return stored_rows(cursor, function, result)
 
     def _stored(self, function: str, sequence: int) -> StoredRelease:
         """Return what the ledger keeps of a release."""

@@ -263,7 +263,7 @@ class _Rehearsal:
                 self._charge(statement, one, dataset)
         return ExpectedCall(
             function=one.function,
-            source=plan.source or None,
+            source=(plan.source if plan.placement is None else plan.placement.written) or None,
             datasets=plan.charged,
             release=plan.release,
             loss="nothing" if replay else loss_text(cost),

@@ -138,7 +138,12 @@ def run_job(open_runner: Callable[[], Runner], text: str, options: JobOptions) -
 
 
 def _run(
-    runner: Runner, text: str, options: JobOptions, destination: Destination, log: JsonLog | TextLog, receipt: JobReceipt
+    runner: Runner,
+    text: str,
+    options: JobOptions,
+    destination: Destination,
+    log: JsonLog | TextLog,
+    receipt: JobReceipt,
 ) -> None:
     import duckdb
 
@@ -182,7 +187,9 @@ def _show_forecast(expected: Forecast, form: str) -> None:
     out.print(_statements_view(expected))
     if expected.budgets:
         out.print(_budgets_view(expected))
-    out.print("Nothing was read or charged. What is known of the cost:", "all of it." if expected.is_whole else "a part.")
+    out.print(
+        "Nothing was read or charged. What is known of the cost:", "all of it." if expected.is_whole else "a part."
+    )
 
 
 def _statements_view(expected: Forecast) -> Table:
@@ -190,7 +197,13 @@ def _statements_view(expected: Forecast) -> Table:
     for statement in expected.statements:
         place = (str(statement.statement), str(statement.line))
         for call in statement.calls:
-            view.add_row(*place, _call_text(call), call.release or "", call.loss, f"replay of {call.replay}" if call.replay else "new")
+            view.add_row(
+                *place,
+                _call_text(call),
+                call.release or "",
+                call.loss,
+                f"replay of {call.replay}" if call.replay else "new",
+            )
         if statement.unknown:
             view.add_row(*place, "", "", "unknown until it runs", statement.unknown)
         elif not statement.calls:

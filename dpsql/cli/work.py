@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dpsql.ledger.rows import StoredRelease
 
 
-
 def run_query(runner: Runner, text: str, destination: Destination) -> None:
     """Run one statement, or several of which one returns rows, and write the rows."""
     statements = split_all(text)
@@ -121,15 +120,11 @@ def print_release(
 def _rows_of(release: StoredRelease) -> pa.Table:
     """Return the rows of a release, as the call returned them."""
     import duckdb
-    import pyarrow as pa
 
-    from dpsql.engines.duckdb.result_rows import keyed_rows
-    from dpsql.functions.registry import FUNCTIONS
+    from dpsql.engines.duckdb.result_rows import stored_rows
 
-    shape = FUNCTIONS[release.function].shape
-    rows = pa.Table.from_pylist(list(shape.rows(release.result)), schema=pa.schema(list(shape.arrow)))
     with duckdb.connect() as connection:
-        return keyed_rows(connection, shape, rows, release.result)
+        return stored_rows(connection, release.function, release.result)
 
 
 def verify_ledger(database: str | None, location: str | None, head: str | None) -> bool:

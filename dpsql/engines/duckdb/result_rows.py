@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.released.shapes import KEYS, Shape, key_types
+from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, cast, element, field, identifier, struct, text
 
 if TYPE_CHECKING:
@@ -65,19 +65,21 @@ def rows_sql(plan: Plan, release: str) -> str:
     return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM ({release}))"
 
 
-def keyed_rows(connection: duckdb.DuckDBPyConnection, shape: Shape, rows: pa.Table, result: Mapping[str, Any]) -> pa.Table:
-    """Return the rows of a stored release with the keys of its groups as columns of their own types.
+def stored_rows(connection: duckdb.DuckDBPyConnection, function: str, result: Any) -> pa.Table:
+    """Return the rows of a stored release, with the keys of its groups as columns of their own types.
 
     Parameters
     ----------
     connection : duckdb.DuckDBPyConnection
-        Of nobody else's use.
-    shape : Shape
-    rows : pyarrow.Table
-        With the keys as text, as the ledger keeps them.
-    result : mapping
-        The stored result.
+        Casts the keys; of nobody else's use.
+    function : str
+    result : JSON values
+        As the ledger keeps it.
     """
+    import pyarrow as pa
+
+    shape = FUNCTIONS[function].shape
+    rows = pa.Table.from_struct_array(shape.entries(result))
     if not shape.has_keys:
         return rows
     kinds = key_types(result)
