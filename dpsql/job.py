@@ -75,7 +75,7 @@ def run(
     ledger : path or URL, optional
         As for `dpsql.connect`.
     parameters : mapping, optional
-        The value of each ``$name`` in the statements: a number, boolean, text, date, None, or a list or mapping of these.
+        The value of each ``$name`` of the job: a number, boolean, text, date, None, or a list or mapping of these.
     dry_run : bool
         Only say what the job would cost; no row is read, and nothing is charged. It raises what would refuse the job.
     strict : bool
@@ -93,8 +93,8 @@ def run(
     """
     from dpsql.cli.job import Job
     from dpsql.cli.job_receipt import JobReceipt
+    from dpsql.cli.job_statement import JobError
     from dpsql.cli.runner import Runner
-    from dpsql.cli.statement import JobError
 
     is_file = not isinstance(job, str) or job.endswith(".sql")
     text = Path(job).read_text(encoding="utf-8") if is_file else fspath(job)

@@ -1,8 +1,8 @@
 """What a job would cost, from the public arguments of its calls: no row is read, and nothing is drawn or charged.
 
-Each statement is planned as `dpsql explain` plans it, on a connection of its own. Statements that only define something,
-such as CREATE VIEW, are run there in a transaction that is rolled back, so that later statements find it; a table is
-made without its rows. All others are left out.
+Each statement is planned as `dpsql explain` plans it, on a connection of its own. Statements that only define
+something, such as CREATE VIEW, are run there in a transaction that is rolled back, so that later statements find it; a
+table is made without its rows. All others are left out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from dpsql.cli.job_statement import SEVERAL, JobError, JobStatement
 from dpsql.cli.messages import is_expected
-from dpsql.cli.statement import SEVERAL, JobError, Statement
 from dpsql.contract.cost import UNITS_PER_ONE, loss_text, units_text
 from dpsql.contract.parameters import show
 from dpsql.errors import BudgetError, ParameterError, original
@@ -116,13 +116,13 @@ class Forecast:
         return not any(statement.unknown for statement in self.statements)
 
 
-def forecast(context: Context, statements: Sequence[Statement], connection: duckdb.DuckDBPyConnection) -> Forecast:
+def forecast(context: Context, statements: Sequence[JobStatement], connection: duckdb.DuckDBPyConnection) -> Forecast:
     """Return what statements would cost if they were run now, one after another.
 
     Parameters
     ----------
     context : Context
-    statements : sequence of Statement
+    statements : sequence of JobStatement
     connection : duckdb.DuckDBPyConnection
         A cursor of the context's connection, of nobody else's use.
     """
@@ -149,13 +149,13 @@ class _Rehearsal:
         self._session = context._session
         self._connection = connection
         self._defined: list[str] = []
-        self._left_out: Statement | None = None  # the last one with an effect that later statements might need
+        self._left_out: JobStatement | None = None  # the last one with an effect that later statements might need
         self._replaces = False  # a budget that stands may be replaced before the next statement
-        self._releases: dict[tuple[str, str], tuple[str, Statement]] = {}
+        self._releases: dict[tuple[str, str], tuple[str, JobStatement]] = {}
         self._accounts: dict[str, _Account] = {}
         self._refusal: JobError | None = None
 
-    def run(self, statements: Sequence[Statement]) -> Forecast:
+    def run(self, statements: Sequence[JobStatement]) -> Forecast:
         self._connection.execute("BEGIN")
         try:
             expected = tuple(self._expected(statement) for statement in statements)
@@ -164,7 +164,7 @@ class _Rehearsal:
         budgets = tuple(_expected_budget(name, account) for name, account in self._accounts.items())
         return Forecast(expected, budgets, self._refusal)
 
-    def _expected(self, statement: Statement) -> ExpectedStatement:
+    def _expected(self, statement: JobStatement) -> ExpectedStatement:
         calls, unknown = [], ""
         try:
             planned = self._planned(statement)
@@ -183,7 +183,7 @@ class _Rehearsal:
             unknown = self._unknown(statement, error)
         return ExpectedStatement(statement.number, statement.line, tuple(calls), unknown)
 
-    def _planned(self, statement: Statement) -> list[Planned] | None:
+    def _planned(self, statement: JobStatement) -> list[Planned] | None:
         """Return the private calls that running a statement makes; None where planning does not show them."""
         from dpsql.engines.duckdb.explanation import planned_calls
 
@@ -195,7 +195,7 @@ class _Rehearsal:
         defines_only = statement.kind == "CREATE" and not _MAKES_TABLE.match(statement.text)
         return [] if defines_only else planned
 
-    def _define(self, statement: Statement) -> None:
+    def _define(self, statement: JobStatement) -> None:
         """Make what a statement defines, without rows; or take note that it is left out."""
         text = self._definition(statement)
         if text is not None:
@@ -207,7 +207,7 @@ class _Rehearsal:
         if _DECLARES.search(statement.text):
             self._replaces = self._replaces or _REPLACES.search(statement.text) is not None
 
-    def _definition(self, statement: Statement) -> str | None:
+    def _definition(self, statement: JobStatement) -> str | None:
         """Return what makes the names that a statement makes, and reads no row; None where there is no such thing."""
         if not _DEFINES.match(statement.text):
             return None
@@ -238,7 +238,7 @@ class _Rehearsal:
                     self._connection.execute(text)
             raise
 
-    def _unknown(self, statement: Statement, error: Exception) -> str:
+    def _unknown(self, statement: JobStatement, error: Exception) -> str:
         """Return why a statement that cannot be planned now may still run, or take note that it cannot."""
         ours = original(error)
         before = self._left_out
@@ -250,10 +250,10 @@ class _Rehearsal:
         self._refuse(statement, error)
         return "it would fail"
 
-    def _refuse(self, statement: Statement, error: Exception) -> None:
+    def _refuse(self, statement: JobStatement, error: Exception) -> None:
         self._refusal = self._refusal or JobError(error, statement, ran=False)
 
-    def _call(self, statement: Statement, one: Planned) -> ExpectedCall:
+    def _call(self, statement: JobStatement, one: Planned) -> ExpectedCall:
         """Return what a call would be charged, and charge it to the accounts of this job."""
         plan, cost = one.plan, one.plan.event.cost
         replay = self._replay(statement, one)
@@ -280,7 +280,7 @@ class _Rehearsal:
         stored = self._session.ledger.releases([one.function], one.plan.dataset, one.plan.release)
         return f"it replays entry {stored[0].sequence} if it reads the same rows" if stored else ""
 
-    def _replay(self, statement: Statement, one: Planned) -> str:
+    def _replay(self, statement: JobStatement, one: Planned) -> str:
         """Return which release answers a call: one of the ledger, or of this job."""
         plan = one.plan
         if plan.release is None:
@@ -304,7 +304,7 @@ class _Rehearsal:
             )
         return where
 
-    def _charge(self, statement: Statement, one: Planned, dataset: str) -> None:
+    def _charge(self, statement: JobStatement, one: Planned, dataset: str) -> None:
         from dpsql.engines.duckdb.running import protection
 
         plan = one.plan

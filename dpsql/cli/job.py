@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpsql.cli.forecast import Forecast, forecast
 from dpsql.cli.job_receipt import JobReceipt
+from dpsql.cli.job_statement import JobError, JobStatement, read_statements
 from dpsql.cli.runner import Result, Runner
-from dpsql.cli.statement import JobError, Statement, read_statements
 
 if TYPE_CHECKING:
     from dpsql.ledger.receipt import Receipt
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class JobLog(Protocol):
     """What is told of a job while it runs: `dpsql.cli.job_log` has one for people and one for programs."""
 
-    def statement(self, statement: Statement, functions: list[str]) -> None:
-        """A statement begins."""
+    def statement(self, statement: JobStatement, functions: list[str]) -> None:
+        """Take note that a statement begins."""
 
-    def receipt(self, statement: Statement, receipt: Receipt) -> None:
-        """The ledger recorded a call, or answered it."""
+    def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
+        """Take note that the ledger recorded a call, or answered it."""
 
 
 class Job:
@@ -37,7 +37,7 @@ class Job:
 
     Attributes
     ----------
-    statements : list of Statement
+    statements : list of JobStatement
 
     Raises
     ------

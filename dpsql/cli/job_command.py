@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +19,11 @@ from dpsql.cli.forecast import ExpectedCall, Forecast
 from dpsql.cli.job import Job
 from dpsql.cli.job_log import JsonLog, TextLog
 from dpsql.cli.job_receipt import JobReceipt
+from dpsql.cli.job_statement import JobError
 from dpsql.cli.messages import console, is_expected
 from dpsql.cli.placeholders import read_parameters
 from dpsql.cli.replacing import try_to_replace
 from dpsql.cli.runner import Result, Runner
-from dpsql.cli.statement import JobError
 from dpsql.cli.stopping import Terminated
 
 if TYPE_CHECKING:
@@ -106,10 +106,12 @@ def run_job(open_runner: Callable[[], Runner], text: str, options: JobOptions) -
     receipt = JobReceipt(options.name, text, options.database)
     started = time.perf_counter()
     error: JobError | None = None
+    receipt_path: Path | None = None
     try:
         destination = Destination(options.output, options.form)
         if options.receipt is not None:
             try_to_replace(options.receipt)
+            receipt_path = options.receipt
         with open_runner() as runner:
             try:
                 _run(runner, text, options, destination, log, receipt)
@@ -124,12 +126,13 @@ def run_job(open_runner: Callable[[], Runner], text: str, options: JobOptions) -
         log.done(seconds=round(time.perf_counter() - started, 3))
     else:
         log.failed(error)
-    if options.receipt is not None and not options.dry_run:
+    if receipt_path is not None:
         try:
-            receipt.write(options.receipt)
+            receipt.write(receipt_path)
         except OSError as failure:
-            log.failed(JobError(DeliveryError(f"{options.receipt}: {failure.strerror}: the receipt is not written.")))
-            error = error or JobError(failure)
+            unwritten = JobError(DeliveryError(f"{receipt_path}: {failure.strerror}. The receipt is not written."))
+            log.failed(unwritten)
+            error = error or unwritten
     if error is None:
         return DONE
     if isinstance(error.error, Exception) and not is_expected(error.error):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dpsql.cli.exit_code import exit_code_of
+from dpsql.cli.job_statement import JobError, JobStatement
 from dpsql.cli.messages import clean_message, replay_text, say, say_error, stop_message
-from dpsql.cli.statement import JobError, Statement
 from dpsql.errors import original
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class TextLog:
     def started(self, **_: object) -> None:
         """Say nothing."""
 
-    def statement(self, statement: Statement, functions: list[str]) -> None:
+    def statement(self, statement: JobStatement, functions: list[str]) -> None:
         """Say nothing."""
 
-    def receipt(self, statement: Statement, receipt: Receipt) -> None:
+    def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
         """Say that a release is a replay, and of when."""
         if receipt.replayed:
             say(replay_text(receipt))
@@ -54,7 +54,10 @@ class TextLog:
         error, statement = job_error.error, job_error.statement
         where = "" if statement is None else f"statement {statement.number}, line {statement.line}: "
         if isinstance(error, Exception):
-            say_error(f"{where}{clean_message(error)}{'' if job_error.ran else ' Nothing was run.'}")
+            message = f"{where}{clean_message(error)}"
+            if not job_error.ran:
+                message += f"{'.' * message[-1].isalnum()} Nothing was run."
+            say_error(message)
         else:
             say_error(stop_message(error))
 
@@ -66,11 +69,11 @@ class JsonLog:
         """Write that the job begins."""
         self._write("start", **facts)
 
-    def statement(self, statement: Statement, functions: list[str]) -> None:
+    def statement(self, statement: JobStatement, functions: list[str]) -> None:
         """Write that a statement begins, with the private functions that it calls as far as they are known."""
         self._write("statement", **_place(statement), functions=functions)
 
-    def receipt(self, statement: Statement, receipt: Receipt) -> None:
+    def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
         """Write what the ledger recorded for a call."""
         facts = {name: value for name, value in vars(receipt).items() if name != "replayed"}
         self._write("replayed" if receipt.replayed else "charged", **_place(statement), **facts)
@@ -89,5 +92,5 @@ class JsonLog:
         print(json.dumps({"event": event, "time": now(), **facts}), file=sys.stderr, flush=True)
 
 
-def _place(statement: Statement) -> dict[str, object]:
+def _place(statement: JobStatement) -> dict[str, object]:
     return {"statement": statement.number, "line": statement.line}

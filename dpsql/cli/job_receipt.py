@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dpsql import __version__
 from dpsql.cli.exit_code import DONE, exit_code_of
 from dpsql.cli.job_log import now, public_cause
+from dpsql.cli.job_statement import JobError, JobStatement
 from dpsql.cli.replacing import replacing
-from dpsql.cli.statement import JobError, Statement
 from dpsql.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NOT_RUN, RAN, FAILED = "not run", "done", "failed"
 
 @dataclass
 class _StatementReceipt:
-    statement: Statement
+    statement: JobStatement
     outcome: str = NOT_RUN
     seconds: float = 0.0
     calls: list[Receipt] = field(default_factory=list)
@@ -51,11 +51,11 @@ class JobReceipt:
         self._statements: list[_StatementReceipt] = []
         self._error: JobError | None = None
 
-    def expects(self, statements: Iterable[Statement]) -> None:
+    def expects(self, statements: Iterable[JobStatement]) -> None:
         """Take note of the statements that are to be run."""
         self._statements = [_StatementReceipt(statement) for statement in statements]
 
-    def ran(self, statement: Statement, calls: Iterable[Receipt], seconds: float, *, failed: bool) -> None:
+    def ran(self, statement: JobStatement, calls: Iterable[Receipt], seconds: float, *, failed: bool) -> None:
         """Take note of a statement that was run, to its end or not."""
         found = self._statements[statement.number - 1]
         found.outcome, found.seconds, found.calls = FAILED if failed else RAN, seconds, list(calls)

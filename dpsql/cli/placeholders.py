@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsql.cli.splitting import Piece
@@ -157,7 +158,7 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
 
     data = text.encode()
     starts = [offset for offset, _ in duckdb.tokenize(text)]
-    for sign, word in zip(starts, starts[1:], strict=False):
+    for sign, word in pairwise(starts):
         name = _NAME.match(data[word:].decode()) if data[sign:word] == b"$" else None
         if name is not None:
             yield sign, word + len(name.group())

@@ -55,7 +55,7 @@ def noting_stops() -> Iterator[Stop]:
 
 
 def raise_on_terminate() -> None:
-    """Let SIGTERM raise `Terminated`, as Ctrl-C raises KeyboardInterrupt, unless the program has a handler of its own."""
+    """Let SIGTERM raise `Terminated`, unless the program has a handler of its own."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _raise_terminated)

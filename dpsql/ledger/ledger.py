@@ -20,6 +20,7 @@ from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import HELD, Draft, VerifyReport, canonical
 from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.receipt import receipt_of
 from dpsql.ledger.recording import (
     DECLARED,
     NO_RESULT,
@@ -37,7 +38,6 @@ from dpsql.ledger.recording import (
     refuse_name,
     release_row,
 )
-from dpsql.ledger.receipt import receipt_of
 from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, RecordedDeclarations, State, StoredRelease
 
 if TYPE_CHECKING:

@@ -68,13 +68,13 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     datasets : sequence of str
     """
     epsilon, delta, rho = ((0 if entry.replayed else _amount(row[name])) for name in ("epsilon", "delta", "rho"))
-    source = json.loads(row["arguments"]).get("source")
+    source = (entry.lineage or {}).get("source") or json.loads(row["arguments"]).get("source")
     return Receipt(
         entry=entry.sequence,
         function=row["function"],
         datasets=tuple(datasets),
         release=row["name"],
-        source=(entry.lineage or {}).get("source") or source or None,
+        source=None if not source else str(source),
         guarantee=entry.guarantee,
         epsilon=epsilon,
         delta=delta or 0,

@@ -19,7 +19,7 @@ _FILE = re.compile(r"ATTACH\s+(?:DATABASE\s+)?(?:IF\s+NOT\s+EXISTS\s+)?'((?:[^']
 
 
 @dataclass(frozen=True)
-class Statement:
+class JobStatement:
     """One statement of a job.
 
     Attributes
@@ -64,13 +64,13 @@ class JobError(Exception):
     ----------
     error : BaseException
         Why.
-    statement : Statement or None
+    statement : JobStatement or None
         Which statement it concerns; None for the job as a whole.
     ran : bool
         Whether something was run before.
     """
 
-    def __init__(self, error: BaseException, statement: Statement | None = None, *, ran: bool = True) -> None:
+    def __init__(self, error: BaseException, statement: JobStatement | None = None, *, ran: bool = True) -> None:
         self.error = error
         self.statement = statement
         self.ran = ran
@@ -79,7 +79,7 @@ class JobError(Exception):
 
 def read_statements(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: Mapping[str, object]
-) -> list[Statement]:
+) -> list[JobStatement]:
     """Parse a job; nothing is run.
 
     Raises
@@ -92,13 +92,13 @@ def read_statements(
         try:
             check_syntax(connection, piece)
         except Exception as error:
-            raise JobError(error, Statement(number, piece.line, piece.text, ""), ran=False) from error
+            raise JobError(error, JobStatement(number, piece.line, piece.text, ""), ran=False) from error
     try:
         pieces = filled(connection, pieces, parameters)
     except Exception as error:
         raise JobError(error, ran=False) from error
     kinds = [[one.type.name for one in connection.extract_statements(piece.text)] for piece in pieces]
     return [
-        Statement(number, piece.line, piece.text, kind[0] if len(kind) == 1 else SEVERAL)
+        JobStatement(number, piece.line, piece.text, kind[0] if len(kind) == 1 else SEVERAL)
         for number, (piece, kind) in enumerate(zip(pieces, kinds, strict=True), 1)
     ]
