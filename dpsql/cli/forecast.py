@@ -38,6 +38,8 @@ _MAKES_TABLE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s
 _QUERIES = re.compile(r"\b(?:SELECT|FROM|AS)\b", re.IGNORECASE)
 # They change rows, and no name that a later statement could need; a transaction of the job's own changes neither.
 _HARMLESS = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "TRANSACTION", "EXPLAIN")
+_GROUPS = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
+_RECURS = re.compile(r"\bRECURSIVE\b", re.IGNORECASE)
 _DECLARES = re.compile(r"\bdp_(?:protect|derive|public)\b", re.IGNORECASE)
 _REPLACES = re.compile(r"\breplace\b", re.IGNORECASE)
 _NOT_YET_RELEASED = "DPSQL-P030"
@@ -171,9 +173,9 @@ class _Rehearsal:
             if planned is None:
                 unknown = "what it charges is known only when it runs"
             for one in planned or ():
-                stored = self._perhaps_replayed(one)
-                if stored:
-                    unknown = stored
+                uncertain = self._uncertain(statement, one)
+                if uncertain:
+                    unknown = uncertain
                 else:
                     calls.append(self._call(statement, one))
             self._define(statement)
@@ -273,8 +275,10 @@ class _Rehearsal:
             replay=replay,
         )
 
-    def _perhaps_replayed(self, one: Planned) -> str:
-        """Return why it is not known whether a call is a replay; ``''`` where it is."""
+    def _uncertain(self, statement: JobStatement, one: Planned) -> str:
+        """Return why it is not known how often a call is charged; ``''`` where it is charged once, or a replay."""
+        if _RECURS.search(statement.text) or (one.aggregate and _GROUPS.search(statement.text)):
+            return "it may be charged several times"
         if not one.aggregate or one.plan.release is None:
             return ""
         stored = self._session.ledger.releases([one.function], one.plan.dataset, one.plan.release)
