@@ -45,13 +45,22 @@ def spent(folder: Path) -> float:
 
 
 def test_run_stops_at_the_first_error_and_tells_where(folder: Path) -> None:
-    script = "-- a remark; with a semicolon\nSELECT 6 * 7 AS answer;\n\nSELECT 'a;b'\n  FROM nowhere;\nSELECT 99;\n"
+    script = "-- a remark; with a semicolon\nSELECT 6 * 7 AS answer;\n\nSELECT 'a;b',\n  error('late');\nSELECT 99;\n"
     (folder / "bad.sql").write_text(script)
     done = dpsql("run", "bad.sql", "--db", "x.duckdb", cwd=folder)
-    assert done.returncode == 4
+    assert done.returncode == 1
     assert "42" in done.stdout
     assert "99" not in done.stdout
-    assert done.stderr.startswith("statement 2, line 4: Catalog Error: Table with name nowhere does not exist!")
+    assert done.stderr.startswith("statement 2, line 4: Invalid Input Error: late")
+
+
+def test_run_refuses_a_job_that_is_certain_to_fail(folder: Path) -> None:
+    (folder / "bad.sql").write_text(f"SELECT 6 * 7 AS answer;\n{RELEASE};\nSELECT 'a;b'\n  FROM nowhere;\n")
+    done = dpsql("run", "bad.sql", "--db", "x.duckdb", cwd=folder)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("statement 3, line 3: Catalog Error: Table with name nowhere does not exist!")
+    assert done.stderr.endswith("Nothing was run.\n")
+    assert spent(folder) == 1
 
 
 def test_run_parses_the_whole_file_before_it_charges(folder: Path) -> None:
