@@ -77,25 +77,31 @@ class Job:
         JobError
             The first statement that failed, or a request to stop.
         """
-        runner = self._runner
         receipt.expects(self.statements)
         if expected.refusal is not None:
             raise expected.refusal
         for statement, prices in zip(self.statements, expected.statements, strict=True):
-            log.statement(statement, [call.function for call in prices.calls])
-            started, failed = time.perf_counter(), True
             try:
-                result = runner.execute(statement.text)
-                failed = False
+                log.statement(statement, [call.function for call in prices.calls])
+                self._run_one(statement, log, receipt, deliver)
             except BaseException as error:
                 raise JobError(error, statement) from error
-            finally:
-                receipt.ran(statement, runner.receipts, time.perf_counter() - started, failed=failed)
-                for one in runner.receipts:
-                    log.receipt(statement, one)
-            try:
-                if result is not None:
-                    deliver(result, runner.receipts)
-                runner.raise_if_stopped()
-            except BaseException as error:
-                raise JobError(error, statement) from error
+
+    def _run_one(
+        self,
+        statement: JobStatement,
+        log: JobLog,
+        receipt: JobReceipt,
+        deliver: Callable[[Result, list[Receipt]], None],
+    ) -> None:
+        runner, started, failed = self._runner, time.perf_counter(), True
+        try:
+            result = runner.execute(statement.text)
+            failed = False
+        finally:
+            receipt.ran(statement, runner.receipts, time.perf_counter() - started, failed=failed)
+            for one in runner.receipts:
+                log.receipt(statement, one)
+        if result is not None:
+            deliver(result, runner.receipts)
+        runner.raise_if_stopped()

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,7 @@ def test_parameters_stand_where_prepared_ones_cannot() -> None:
     with duckdb.connect() as con:
         text = "CREATE VIEW v AS SELECT range AS i FROM range($n); CREATE MACRO m() AS $n; SET VARIABLE d = $d;"
         text += (
-            "SELECT count(*), m(), DATE $d, getvariable('d') FROM v; PREPARE p AS SELECT $free; EXECUTE p(free := 7)"
+            "SELECT count(*), m(), $d::DATE, getvariable('d') FROM v; PREPARE p AS SELECT $free; EXECUTE p(free := 7)"
         )
         for statement in filled(con, split_all(text), {"n": 4, "d": datetime.date(2026, 11, 23)}):
             con.execute(statement.text)
@@ -313,7 +314,10 @@ def test_a_dry_run_reads_no_row(folder: Path) -> None:
             "epsilon := 0.1, delta := 1e-6, lower := 0, upper := 7, target_lower := 0, target_upper := 7)",
             "release that is not made yet",
         ),
-        ("CREATE TABLE d AS FROM t; SELECT dp_derive('d', 't'); FROM dp_count('d', epsilon := 0.1)", "statement 2"),
+        (
+            "CREATE TABLE d AS FROM t; SELECT dp_derive('d', 't', one_row_each := true); FROM dp_count('d', epsilon := 0.1)",
+            "statement 2",
+        ),
         ("PREPARE p AS FROM dp_count('t', epsilon := 0.1); EXECUTE p", "only when it runs"),
         ("EXPLAIN ANALYZE FROM dp_count('t', epsilon := 0.1)", "only when it runs"),
     ],
@@ -551,20 +555,16 @@ def test_a_job_in_python(folder: Path) -> None:
 def test_sigterm_stops_a_running_statement_with_code_143(folder: Path) -> None:
     endless = f"{COUNT};\nSELECT sum(hash(i)) FROM range(100000000000000) AS r(i)"
     (folder / "endless.sql").write_text(endless)
-    running = process(
-        *("run", "endless.sql", "--db", "x.duckdb", *GIVEN, "--log-format", "json", "--receipt", "receipt.json"),
-        folder=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert running.stderr is not None
-    for line in running.stderr:
-        event = json.loads(line)
-        if event["event"] == "statement" and event["statement"] == 2:
-            running.send_signal(signal.SIGTERM)
-            break
-    *_, last = running.stderr
-    assert running.wait(timeout=300) == 143
+    command = ("run", "endless.sql", "--db", "x.duckdb", *GIVEN, "--log-format", "json", "--receipt", "receipt.json")
+    with process(*command, folder=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            event = json.loads(line)
+            if event["event"] == "statement" and event["statement"] == 2:
+                running.send_signal(signal.SIGTERM)
+                break
+        *_, last = running.stderr
+        assert running.wait(timeout=300) == 143
     assert (json.loads(last)["event"], json.loads(last)["exit_code"]) == ("failed", 143)
     told = json.loads((folder / "receipt.json").read_text())
     assert (told["exit_code"], told["cause"]) == (143, {"statement": 2, "error": "Terminated"})
@@ -582,35 +582,31 @@ _RESULTS = {"counts-x", "sum-x", "sel-x"}
 
 @pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_job_that_is_killed_anywhere_and_started_again_is_paid_once(number: signal.Signals, folder: Path) -> None:
-    """It is stopped at every event of its log in turn, and a little later, and started again until it is done."""
+    """It is stopped at every event of its log in turn, or a little later, and started again until it is done."""
     (folder / "killed.sql").write_text(KILLED)
-    command = ("run", "killed.sql", "--db", "x.duckdb", "-p", "day=x", "--log-format", "json", "-o", "out.json")
-    stage, codes = 0, Counter[int]()
-    while True:
-        running = process(
-            *command, "--receipt", "r.json", folder=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        assert running.stderr is not None
-        for seen, _ in enumerate(running.stderr):
-            if seen == stage // 2:
-                if stage % 2:
-                    with pytest.raises(subprocess.TimeoutExpired):
-                        running.wait(timeout=0.004)
-                running.send_signal(number)
-                break
-        running.stderr.read()
-        code = running.wait(timeout=300)
-        codes[code] += 1
+    command = ("run", "killed.sql", "--db", "x.duckdb", "-p", "day=x", "--log-format", "json")
+    command += ("-o", "out.json", "--receipt", "r.json")
+    stopped = 0
+    for stage in range(30):
+        with process(*command, folder=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+            assert running.stderr is not None
+            for seen, _ in enumerate(running.stderr):
+                if seen == stage:
+                    with suppress(subprocess.TimeoutExpired):
+                        running.wait(timeout=0.004 * (stage % 3))
+                    running.send_signal(number)
+                    break
+            running.stderr.read()
+            code = running.wait(timeout=300)
         if code == 0:
             break
+        stopped += 1
         assert code in (-number, 128 + number)
         names = Counter(entry.release for entry in entries() if entry.status == "released")
         assert set(names.values()) <= {1}
-        stage += 1
-        assert stage < 40
-    assert len(codes) > 1
+    assert stopped > 5
     found = entries()
     assert Counter(entry.release for entry in found if entry.status == "released") == dict.fromkeys(_RESULTS, 1)
     unpaid = [entry for entry in found if entry.status != "released"]
