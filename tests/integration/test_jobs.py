@@ -571,6 +571,30 @@ def test_sigterm_stops_a_running_statement_with_code_143(folder: Path) -> None:
     assert [entry.status for entry in entries()] == ["released"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a shell script")
+def test_the_nightly_example_spends_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with dpsql.connect("x.duckdb") as con:
+        con.execute("CREATE TABLE patients AS SELECT range days, chr(65 + (range % 4)::INT) ward FROM range(300)")
+        con.execute("SELECT dp_protect('patients', epsilon := 1)").fetchall()
+    command = folder / "dpsql"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpsql "$@"\n')
+    command.chmod(0o755)
+    surroundings = environment(folder) | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    script = Path(__file__).resolve().parents[2] / "examples" / "nightly" / "nightly.sh"
+    rows = []
+    for _ in range(2):
+        subprocess.run([script, "x.duckdb", ".", "2026-11-23"], env=surroundings, check=True, timeout=300)
+        rows.append(pq.read_table("wards-2026-11-23.parquet"))
+    assert rows[0].equals(rows[1])
+    assert rows[0].column("ward").to_pylist() == ["A", "B", "C", "D"]
+    assert [(entry.release, entry.epsilon) for entry in entries()] == [
+        ("days-2026-11-23", 0.1),
+        ("wards-2026-11-23", 0.1),
+    ]
+    told = json.loads(Path("receipt-2026-11-23.json").read_text())
+    assert [call["replayed"] for one in told["statements"] for call in one["calls"]] == [True, True]
+
+
 KILLED = """CREATE TEMP VIEW v AS FROM t WHERE a < 150;
 FROM dp_count('t', by := ['b'], keys := [0, 1, 2], epsilon := 0.25, release := 'counts-' || $day);
 FROM dp_sum('v', target := 'a', lower := 0, upper := 200, epsilon := 0.25, release := 'sum-' || $day);
