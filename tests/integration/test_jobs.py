@@ -572,9 +572,9 @@ def test_sigterm_stops_a_running_statement_with_code_143(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
-def test_the_nightly_example_spends_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nightly_example_spends_once(folder: Path) -> None:
     with dpsql.connect("x.duckdb") as con:
-        con.execute("CREATE TABLE patients AS SELECT range days, chr(65 + (range % 4)::INT) ward FROM range(300)")
+        con.execute("CREATE TABLE patients AS SELECT i AS days, chr(65 + (i % 4)::INT) AS ward FROM range(300) AS r(i)")
         con.execute("SELECT dp_protect('patients', epsilon := 1)").fetchall()
     command = folder / "dpsql"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpsql "$@"\n')
