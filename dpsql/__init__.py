@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpsql.context import Context, attach_engine
     from dpsql.engines.duckdb.installation import connect, install
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
+    from dpsql.job import JobResult, run
     from dpsql.released.model import LinearClassifier, LinearModel
     from dpsql.released.release import Release
 
@@ -27,6 +28,8 @@ _exports = {
     "install": "dpsql.engines.duckdb.installation",
     "Context": "dpsql.context",
     "attach_engine": "dpsql.context",
+    "JobResult": "dpsql.job",
+    "run": "dpsql.job",
     "Release": "dpsql.released.release",
     "LinearClassifier": "dpsql.released.model",
     "LinearModel": "dpsql.released.model",
@@ -46,6 +49,7 @@ __all__ = [
     "Context",
     "DpsqlError",
     "InternalError",
+    "JobResult",
     "LedgerError",
     "LinearClassifier",
     "LinearModel",
@@ -57,6 +61,7 @@ __all__ = [
     "datafusion",
     "install",
     "polars",
+    "run",
     "spark",
 ]
 

@@ -20,14 +20,14 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.attached import PARTS, Attached
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.session import FAILED
-from dpsql.errors import InternalError, SourceError, original
+from dpsql.errors import InternalError, ParameterError, SourceError, original
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
-from dpsql.rendering import call, cast, double, element, identifier
+from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ _NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 )
 
 
-# The name under which rows are cast to their types, on a cursor of their own.
-ROWS = f"{FRAME_PREFIX}rows"
 # One lock for each connection: DuckDB gives the result of one thread's statement to another thread's fetch.
 _locks: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
 _locking = threading.Lock()
@@ -279,6 +277,40 @@ class Context:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
         return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
 
+    def release(self, key: str | int, dataset: str | None = None) -> Release:
+        """Return a release that the ledger holds, by its name or its number; costs nothing.
+
+        Parameters
+        ----------
+        key : str or int
+        dataset : str, optional
+            The budget that it was charged to, where two datasets have a release of that name.
+
+        Raises
+        ------
+        ParameterError
+            P030, P055: there is none, or more than one.
+        """
+        found = self.ledger.releases(tuple(FUNCTIONS), dataset, key)
+        if not found:
+            raise ParameterError("P030", f"nothing was released as {show(key)}. `dpsql ledger` lists what was.")
+        if len(found) > 1:
+            raise ParameterError("P055", f"more than one dataset has a release {show(key)}. Give dataset as well.")
+        stored = found[0]
+        return Release(
+            value=self._stored_rows(stored.function, stored.result),
+            function=stored.function,
+            dataset=stored.dataset,
+            guarantee=stored.guarantee,
+            engine=_engine_of(stored.lineage),
+            event=self.ledger.event(stored.sequence),
+            ledger_id=stored.sequence,
+            replayed=True,
+            replay=f"replay of entry {stored.sequence} of {stored.recorded_at}",
+            stored=lambda: stored.result,
+            said=lambda: noise_statement(stored.function, stored.arguments, stored.result),
+        )
+
     def dp_models(self) -> pa.Table:
         """Return one row per model in the ledger."""
         return self.sql("SELECT * FROM dp_models()")
@@ -380,21 +412,15 @@ class Context:
         import pyarrow as pa
 
         shape = FUNCTIONS[function].shape
-        rows = pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
-        if not shape.has_keys:
-            return rows
-        result = self._stored(function, sequence).result
-        kinds = key_types(result)
-        keys = [
-            f"{cast(element(KEYS, number + 1), kind)} AS {identifier(name)}"
-            for number, (name, kind) in enumerate(zip(result["columns"] if kinds else (), kinds, strict=True))
-        ]
-        columns = [*keys, *(name for name in shape.columns if name != KEYS)]
-        cursor = self.connection.cursor()
-        try:
-            return cursor.register(ROWS, rows).sql(f"SELECT {', '.join(columns)} FROM {ROWS}").to_arrow_table()
-        finally:
-            cursor.close()
+        if shape.has_keys:
+            return self._stored_rows(function, self._stored(function, sequence).result)
+        return pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
+
+    def _stored_rows(self, function: str, result: Json) -> pa.Table:
+        from dpsql.engines.duckdb.result_rows import stored_rows
+
+        with self.connection.cursor() as cursor:
+            return stored_rows(cursor, function, result)
 
     def _stored(self, function: str, sequence: int) -> StoredRelease:
         """Return what the ledger keeps of a release."""

@@ -1,7 +1,4 @@
-"""The `dpsql` commands: options and help; the modules beside this one do the work.
-
-Exit codes: 0 done, 1 the work failed (SQL error, refused budget, tampered ledger), 2 usage, 130 Ctrl-C.
-"""
+"""The `dpsql` commands: options and help; the modules beside this one do the work."""
 
 # ruff: noqa: D301 - click takes the character \b, not the two of a raw text, for "leave these lines alone".
 
@@ -17,10 +14,12 @@ import click
 
 from dpsql import __version__
 from dpsql.cli.engine_option import EngineOption, read_options
-from dpsql.cli.messages import INTERRUPTED, clean_message, is_expected, never_fail_to_print, say_error
+from dpsql.cli.exit_code import DONE, FAILED, LEDGER, MEANING, exit_code_of
+from dpsql.cli.messages import clean_message, is_expected, never_fail_to_print, say_error, stop_message
+from dpsql.cli.stopping import Terminated, raise_on_terminate
 
 Command = TypeVar("Command", bound=Callable[..., object])
-FORMATS = ("table", "csv", "json", "parquet")
+FORMATS = ("table", "csv", "json", "parquet", "arrow")
 _memory = ":memory:"
 
 
@@ -30,18 +29,24 @@ class _Main(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         never_fail_to_print()
+        raise_on_terminate()
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            say_error(INTERRUPTED)
-            ctx.exit(130)
+        except (KeyboardInterrupt, Terminated) as stop:
+            say_error(stop_message(stop))
+            ctx.exit(exit_code_of(stop))
         except BrokenPipeError:
             raise  # click exits quietly: nobody reads the output any more
         except Exception as error:
             if isinstance(error, (click.ClickException, click.exceptions.Exit)) or not is_expected(error):
                 raise
             say_error(clean_message(error))
-            ctx.exit(1)
+            ctx.exit(exit_code_of(error))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the exit codes, which are those of every command."""
+        with formatter.section("Exit codes of every command"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in MEANING.items()])
 
 
 def _database_options(command: Command) -> Command:
@@ -65,6 +70,13 @@ _engine_option = click.option(
     metavar="NAME=LOCATION",
     callback=read_options,
     help="Attach an engine for calls with engine := 'NAME': sc://HOST:PORT, polars:PARQUET or datafusion:PARQUET.",
+)
+_file = click.Path(dir_okay=False, path_type=Path)
+_output_option = click.option(
+    "-o", "--output", type=_file, metavar="FILE", help="Write rows here: .parquet, .csv, .json or .arrow."
+)
+_format_option = click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="Of rows; by the ending of the output file, or table."
 )
 _db_option = click.option(
     "--db", "database", default=_memory, metavar="DATABASE", help="DuckDB file; in memory by default."
@@ -91,8 +103,8 @@ def shell(database: str, ledger: str | None, engines: tuple[EngineOption, ...], 
     """Open an SQL prompt on DATABASE, or on an empty one in memory.
 
     Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
-    Off a terminal, statements are read from standard input; all are run, and the exit code is 1
-    when one of them failed.
+    Off a terminal, statements are read from standard input; all are run, and the exit code is that
+    of the first one that failed.
 
     \b
     dpsql shell patients.duckdb --strict
@@ -105,39 +117,80 @@ def shell(database: str, ledger: str | None, engines: tuple[EngineOption, ...], 
         sys.exit(Shell(runner).run())
 
 
-@main.command(short_help="Run the statements of a file, up to the first error.")
+@main.command(short_help="Run the statements of a file as a job, up to the first error.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @_db_option
+@click.option("-p", "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", help="The value of $NAME.")
+@click.option("--dry-run", is_flag=True, help="Show what the job would cost; read no row, and charge nothing.")
+@_output_option
+@_format_option
+@click.option(
+    "--receipt", type=_file, help="Write here, as JSON, what ran and what it was charged; also after a failure."
+)
+@click.option(
+    "--log-format", type=click.Choice(("text", "json")), default="text", help="Of what is told on standard error."
+)
 @_database_options
 def run(
-    file: Path, database: str, ledger: str | None, engines: tuple[EngineOption, ...], read_only: bool, strict: bool
+    file: Path,
+    database: str,
+    parameters: tuple[str, ...],
+    dry_run: bool,
+    output: Path | None,
+    form: str | None,
+    receipt: Path | None,
+    log_format: str,
+    ledger: str | None,
+    engines: tuple[EngineOption, ...],
+    read_only: bool,
+    strict: bool,
 ) -> None:
     """Run the statements of FILE (- for standard input) in order, up to the first error.
 
-    The whole file is parsed before anything is run, so that a slip at its end costs no budget.
+    Before anything is run, the whole file is parsed, values stand in place of $NAME, and the job is priced: if its
+    budgets cannot pay for all of it, or a statement is certain to fail, nothing is run.
+
+    A value is a number, true, false, a JSON list, or text. -o takes the rows of the last statement that has any.
+
+    A named release that is in the ledger is returned again at no cost, so a job can be run again after a failure.
 
     An engine's name is what calls give as engine := 'lake'. Parquet files are one table, of the engine's name.
 
     \b
     dpsql run release.sql --db patients.duckdb
+    dpsql run nightly.sql --db patients.duckdb -p day=2026-11-23 -p epsilon=0.5 --dry-run
+    dpsql run nightly.sql --db patients.duckdb -p day=2026-11-23 -p epsilon=0.5 --receipt receipt.json
     dpsql run release.sql --engine lake=sc://localhost:15002 --ledger postgresql://dpsql@host/ledger
     dpsql run release.sql --engine visits=polars:/data/visits/*.parquet --ledger visits.dpsql-ledger
     """
+    from dpsql.cli.job_command import JobOptions, run_job
     from dpsql.cli.runner import Runner
-    from dpsql.cli.work import run_file
 
+    if dry_run and (output is not None or receipt is not None):
+        raise click.UsageError("a dry run has no rows and no receipt: leave out -o and --receipt.")
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict) as runner:
-        run_file(runner, text)
+    options = JobOptions(
+        name=str(file),
+        database=database,
+        parameters=parameters,
+        dry_run=dry_run,
+        output=output,
+        form=form,
+        receipt=receipt,
+        json_log=log_format == "json",
+    )
+
+    def open_runner() -> Runner:
+        return Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict)
+
+    sys.exit(run_job(open_runner, text, options))
 
 
 @main.command(short_help="Run SQL once; print its rows or write them to a file.")
 @click.argument("sql")
 @_db_option
-@click.option("--format", "form", type=click.Choice(FORMATS), help="By the ending of the output file, or table.")
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here instead of to standard output."
-)
+@_format_option
+@_output_option
 @_database_options
 def query(
     sql: str,
@@ -155,13 +208,14 @@ def query(
     dpsql query "FROM dp_sis('t', target := 'y', k := 5, epsilon := 1, lower := 0, upper := 9)" \\
         --db patients.duckdb --format csv -o selection.csv
     """
+    from dpsql.cli.destination import Destination
     from dpsql.cli.runner import Runner
-    from dpsql.cli.work import choose_format, run_query
+    from dpsql.cli.work import run_query
 
-    form = choose_format(form, output)
+    destination = Destination(output, form)
     text = sys.stdin.read() if sql == "-" else sql
     with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict) as runner:
-        run_query(runner, text, form, output)
+        run_query(runner, text, destination)
 
 
 def _place_options(command: Command) -> Command:
@@ -193,17 +247,24 @@ def budget(database: str | None, ledger: str | None, form: str) -> None:
 @main.command("show", short_help="What a release was, what it read, and what it gave.")
 @click.argument("release")
 @click.option("--dataset", help="Only of this dataset, where several have a release of the name.")
+@_output_option
+@_format_option
 @_place_options
-def show_release(release: str, dataset: str | None, database: str | None, ledger: str | None) -> None:
+def show_release(
+    release: str, dataset: str | None, output: Path | None, form: str | None, database: str | None, ledger: str | None
+) -> None:
     """Show a release by its name or its number in the ledger: its call, what it read, its guarantee and its result.
+
+    With -o or --format, write its rows again, as the call returned them. It costs nothing.
 
     \b
     dpsql show sel --db patients.duckdb
     dpsql show 12 --ledger postgresql://dpsql@host/ledger
+    dpsql show 12 --db patients.duckdb -o counts.parquet
     """
     from dpsql.cli.work import print_release
 
-    print_release(database, ledger, release, dataset)
+    print_release(database, ledger, release, dataset, output, form)
 
 
 @main.group(invoke_without_command=True)
@@ -243,11 +304,11 @@ def ledger_list(context: click.Context, database: str | None, ledger: str | None
 )
 @click.pass_context
 def ledger_verify(context: click.Context, database: str | None, ledger: str | None, head: str | None) -> None:
-    """Walk the hash chain and add up every total; exit code 1 when something was changed."""
+    """Walk the hash chain and add up every total; exit code 5 when something was changed."""
     from dpsql.cli.work import verify_ledger
 
     if not verify_ledger(database or context.obj[0], ledger or context.obj[1], head):
-        context.exit(1)
+        context.exit(LEDGER)
 
 
 @ledger.command("backup")
@@ -394,4 +455,4 @@ def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""
     from dpsql.cli.doctor import run_doctor
 
-    sys.exit(0 if run_doctor() else 1)
+    sys.exit(DONE if run_doctor() else FAILED)

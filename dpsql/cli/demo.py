@@ -119,8 +119,7 @@ def _run(runner: Runner, sql: str, *, quiet: bool = False) -> None:
     result = runner.execute(sql.rstrip().rstrip(";"))
     if result is not None and not quiet:
         show(result)
-    if runner.interrupted:
-        raise KeyboardInterrupt
+    runner.raise_if_stopped()
 
 
 def _step(title: str) -> None:

@@ -8,12 +8,13 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from dpsql.cli.stopping import Terminated
 from dpsql.errors import DpsqlError, original
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-INTERRUPTED = "Interrupted. A dp_ call that had begun may stand in the ledger, charged."
+    from dpsql.ledger.receipt import Receipt
 
 # DuckDB 1.5 appends the Python stack to what a function raised, and its own to an internal error.
 _stack = re.compile(r"\n+(?:At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|Stack Trace:\n.*)", re.DOTALL)
@@ -96,6 +97,18 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _width_of_a_pipe
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+def stop_message(stop: BaseException) -> str:
+    """Return what is said when Ctrl-C or SIGTERM ended a command."""
+    what = "Terminated" if isinstance(stop, Terminated) else "Interrupted"
+    return f"{what}. A dp_ call that had begun may stand in the ledger, charged."
+
+
+def replay_text(receipt: Receipt) -> str:
+    """Return what is said of a release that was returned again."""
+    name = receipt.function if receipt.release is None else f"{receipt.function} {receipt.release!r}"
+    return f"{name}: replay of entry {receipt.entry} of {receipt.recorded_at}; nothing was charged."
 
 
 def say_error(message: str) -> None:

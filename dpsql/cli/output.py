@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VERDICT, _BAR = "verdict", "│"
 _COLOURS = {CLEAR: "green", UNCLEAR: "yellow", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
-FORMATS = ("table", "csv", "json", "parquet")
+FORMATS = ("table", "csv", "json", "parquet", "arrow")
 _rows_on_a_terminal = 40
 _no_limit = 10**6
 _copy_options = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
@@ -35,8 +35,8 @@ def show(result: Result, form: str = "table") -> None:
     Parameters
     ----------
     result : Result
-    form : {'table', 'csv', 'json', 'parquet'}
-        A table is cut to the size of a terminal, and whole anywhere else.
+    form : str
+        One of `FORMATS`. A table is cut to the size of a terminal, and whole anywhere else.
     """
     if form != "table":
         _copy_to_stdout(result.table, form)
@@ -96,6 +96,12 @@ def _copy_to_stdout(table: pa.Table, form: str) -> None:
 
 
 def _copy(table: pa.Table, form: str, path: Path) -> None:
+    if form == "arrow":
+        import pyarrow as pa
+
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        return
     target = str(path).replace("'", "''")
     with _scratch(table) as connection:
         connection.execute(f"COPY (FROM result) TO '{target}' ({_copy_options[form]})")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from dpsql.cli.stopping import noting_stops
 from dpsql.progress import interrupt
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
     from dpsql.cli.engine_option import EngineOption
+    from dpsql.ledger.receipt import Receipt
 
 T = TypeVar("T")
 
@@ -55,6 +56,13 @@ class Runner:
         Open the database without write access; the ledger is still written.
     strict : bool
         Refuse releases from datasets that were never protected.
+
+    Attributes
+    ----------
+    receipts : list of Receipt
+        Of the calls of the last statement, also where it failed.
+    stopped : BaseException or None
+        What Ctrl-C or SIGTERM raises, if one came during the last statement.
     """
 
     def __init__(
@@ -83,7 +91,8 @@ class Runner:
         self.connection = connection
         self.ledger = self.context.ledger
         self.database = database
-        self.interrupted = False
+        self.stopped: BaseException | None = None
+        self.receipts: list[Receipt] = []
 
     def __enter__(self) -> Runner:
         return self
@@ -113,17 +122,24 @@ class Runner:
 
         Raises
         ------
-        KeyboardInterrupt
-            Ctrl-C stopped the statement. The runner can go on.
+        KeyboardInterrupt, Terminated
+            Ctrl-C or SIGTERM stopped the statement. The runner can go on.
         duckdb.Error
             The statement failed.
 
         Notes
         -----
-        A Ctrl-C that comes too late does not discard the result, which may be a release that is already
-        charged; `interrupted` reports it.
+        A signal that comes too late does not discard the result, which may be a release that is already charged;
+        `raise_if_stopped` raises for it.
         """
-        return self._interruptibly(lambda: self._run(statement))
+        self.receipts = []
+        with self.ledger.watched(self.receipts.append):
+            return self.interruptibly(lambda: self._run(statement), self.connection)
+
+    def raise_if_stopped(self) -> None:
+        """Raise when Ctrl-C or SIGTERM came during the last statement, too late to stop it."""
+        if self.stopped is not None:
+            raise self.stopped
 
     def _run(self, statement: str) -> Result | None:
         started = time.perf_counter()
@@ -142,8 +158,8 @@ class Runner:
             return None
         return Result(table, kind == "EXPLAIN" and table.num_columns == 2, seconds)
 
-    def _interruptibly(self, work: Callable[[], T]) -> T:
-        """Run `work` on another thread, so that Ctrl-C can reach DuckDB while it computes."""
+    def interruptibly(self, work: Callable[[], T], connection: duckdb.DuckDBPyConnection) -> T:
+        """Run `work` on another thread, so that a signal can reach DuckDB while it computes on a connection."""
         outcome: list[T] = []
         failure: list[BaseException] = []
         finished = threading.Event()
@@ -156,31 +172,16 @@ class Runner:
             finally:
                 finished.set()
 
-        self.interrupted = False
-        pressed = threading.Event()
-        with _on_interrupt(pressed.set):
+        with noting_stops() as stop:
             threading.Thread(target=target, daemon=True).start()
             while not finished.wait(0.05):
-                if pressed.is_set():
+                if stop.requested is not None:
                     # Repeatedly: an interrupt that comes before DuckDB begins to execute is lost.
-                    self.connection.interrupt()
+                    connection.interrupt()
                     interrupt()
-        self.interrupted = pressed.is_set()
+        self.stopped = stop.requested
         if failure:
-            if self.interrupted:
-                raise KeyboardInterrupt from failure[0]
+            if self.stopped is not None:
+                raise self.stopped from failure[0]
             raise failure[0]
         return outcome[0]
-
-
-@contextlib.contextmanager
-def _on_interrupt(action: Callable[[], None]) -> Iterator[None]:
-    """Call `action` on Ctrl-C instead of raising; does nothing off the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: action())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -12,8 +12,9 @@ import click
 
 from dpsql import __version__
 from dpsql.cli.dot_commands import DOT_COMMANDS, run_dot_command
+from dpsql.cli.exit_code import DONE, FAILED, exit_code_of
 from dpsql.cli.known_names import KnownNames
-from dpsql.cli.messages import INTERRUPTED, clean_message, console, is_expected, say_error
+from dpsql.cli.messages import clean_message, console, is_expected, replay_text, say, say_error, stop_message
 from dpsql.cli.output import show
 from dpsql.cli.runner import Runner
 from dpsql.cli.splitting import check_syntax, is_blank, split, split_all
@@ -44,16 +45,19 @@ class Shell:
         self.mode = mode
         self.timer = timer
         self.depth = 0
+        self.failure: int | None = None
 
     def run(self) -> int:
-        """Read until the end; return the exit code."""
+        """Read until the end; return the exit code: off a terminal that of the first failure."""
         if sys.stdin.isatty() and sys.stdout.isatty():
             self._converse()
-            return 0
+            return DONE
         try:
-            return 0 if self.feed(sys.stdin) else 1
+            if not self.feed(sys.stdin):
+                return self.failure or FAILED
         except Leave:
-            return 0
+            pass
+        return DONE
 
     def run_text(self, text: str, *, first_line: int | None = None) -> bool:
         """Run the statements of a text up to the first one that fails.
@@ -71,8 +75,8 @@ class Shell:
 
         Raises
         ------
-        KeyboardInterrupt
-            Ctrl-C stopped one.
+        KeyboardInterrupt, Terminated
+            Ctrl-C or SIGTERM stopped one.
         """
         where = ""
         try:
@@ -86,7 +90,7 @@ class Shell:
         except Exception as error:
             if not is_expected(error):
                 raise
-            say_error(where + clean_message(error))
+            self._say_failure(error, where)
             return False
         finally:
             self.names.refresh()
@@ -124,17 +128,24 @@ class Shell:
         except Exception as error:
             if not is_expected(error):
                 raise
-            say_error(clean_message(error))
+            self._say_failure(error)
             return False
+
+    def _say_failure(self, error: Exception, where: str = "") -> None:
+        say_error(where + clean_message(error))
+        if self.failure is None:
+            self.failure = exit_code_of(error)
 
     def _run_statement(self, text: str) -> None:
         result = self.runner.execute(text)
+        for receipt in self.runner.receipts:
+            if receipt.replayed:
+                say(replay_text(receipt))
         if result is not None:
             show(result, self.mode)
             if self.timer:
                 click.echo(f"{result.seconds:.3f} s")
-        if self.runner.interrupted:
-            raise KeyboardInterrupt
+        self.runner.raise_if_stopped()
 
     def _converse(self) -> None:
         import duckdb
@@ -156,8 +167,8 @@ class Shell:
                     self.run_dot(text)
                 elif not is_blank(text):
                     self.run_text(text)
-            except KeyboardInterrupt:
-                say_error(INTERRUPTED)
+            except KeyboardInterrupt as stop:
+                say_error(stop_message(stop))
             except Leave:
                 return
 

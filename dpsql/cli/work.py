@@ -1,104 +1,47 @@
-"""The commands that run once and end: run, query, show, budget, ledger, plot."""
+"""The commands that run once and end: query, show, budget, ledger, plot."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dpsql.cli import receipts
-from dpsql.cli.messages import clean_message, console, is_expected, say_error
-from dpsql.cli.output import show, write
+from dpsql.cli.destination import Destination
+from dpsql.cli.messages import console, replay_text, say, say_error
 from dpsql.cli.runner import Result, Runner
-from dpsql.cli.splitting import Piece, check_syntax, split_all
+from dpsql.cli.splitting import check_syntax, split_all
 from dpsql.errors import ParameterError
 
-_endings = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.ledger.rows import StoredRelease
 
 
-def run_file(runner: Runner, text: str) -> None:
-    """Run every statement of a file and print what it returns; leave with code 1 at the first error."""
-    statements = split_all(text)
-    for number, statement in enumerate(statements, 1):
-        try:
-            check_syntax(runner.connection, statement)
-        except Exception as error:
-            _stop(number, statement, error, note=" Nothing was run.")
-    for number, statement in enumerate(statements, 1):
-        try:
-            result = runner.execute(statement.text)
-        except Exception as error:
-            _stop(number, statement, error)
-        else:
-            if result is not None:
-                show(result)
-        if runner.interrupted:
-            raise KeyboardInterrupt
-
-
-def _stop(number: int, statement: Piece, error: Exception, note: str = "") -> None:
-    if not is_expected(error):
-        raise error
-    say_error(f"statement {number}, line {statement.line}: {clean_message(error)}{note}")
-    sys.exit(1)
-
-
-def choose_format(form: str | None, output: Path | None) -> str:
-    """Return the requested format, or the one that the output file's ending implies; refuse any other.
-
-    Raises
-    ------
-    click.UsageError
-        Parquet on a terminal.
-    """
-    form = form or (_endings.get(output.suffix.lower(), "table") if output else "table")
-    if form == "parquet" and output is None and sys.stdout.isatty():
-        raise click.UsageError("parquet is not for a terminal. Give -o FILE, or redirect the output.")
-    return form
-
-
-def run_query(runner: Runner, text: str, form: str, output: Path | None) -> None:
+def run_query(runner: Runner, text: str, destination: Destination) -> None:
     """Run one statement, or several of which one returns rows, and write the rows."""
     statements = split_all(text)
     if not statements:
         raise click.UsageError("there is no statement to run.")
     for statement in statements:
         check_syntax(runner.connection, statement)
-    if len(statements) > 1 and (form != "table" or output is not None):
+    if len(statements) > 1 and (destination.form != "table" or destination.path is not None):
         # Checked here, before a release is charged whose rows could then not be written.
-        raise click.UsageError(f"{form} takes one statement; got {len(statements)}. Run them one by one.")
-    created = _open_for_writing(output) if output else False
-    done = False
-    try:
-        for statement in statements:
-            result = runner.execute(statement.text)
-            if result is not None:
-                _deliver(result, form, output)
-                done = True
-            if runner.interrupted:
-                raise KeyboardInterrupt
-    finally:
-        if output is not None and created and not done:
-            output.unlink(missing_ok=True)
-
-
-def _deliver(result: Result, form: str, output: Path | None) -> None:
-    if output is None:
-        show(result, form)
-    else:
-        write(result, form, output)
-
-
-def _open_for_writing(output: Path) -> bool:
-    """Make sure that `output` can be written before a release is charged; True when it is new."""
-    created = not output.exists()
-    with output.open("ab"):
-        return created
+        raise click.UsageError(f"{destination.form} takes one statement; got {len(statements)}. Run them one by one.")
+    for statement in statements:
+        result = runner.execute(statement.text)
+        for receipt in runner.receipts:
+            if receipt.replayed:
+                say(replay_text(receipt))
+        if result is not None:
+            destination.deliver(result, runner.receipts)
+        runner.raise_if_stopped()
 
 
 def warm_up() -> None:
@@ -121,8 +64,7 @@ def print_budget(database: str | None, location: str | None, form: str) -> None:
     if form == "table":
         console().print(receipts.budget_view(rows))
     else:
-        choose_format(form, None)
-        show(Result(receipts.as_arrow(BudgetRow, rows), False, 0.0), form)
+        Destination(None, form).deliver(Result(receipts.as_arrow(BudgetRow, rows), False, 0.0))
 
 
 def print_ledger(database: str | None, location: str | None, form: str) -> None:
@@ -137,21 +79,25 @@ def print_ledger(database: str | None, location: str | None, form: str) -> None:
     if form == "table":
         console().print(receipts.ledger_view(rows))
     else:
-        choose_format(form, None)
-        show(Result(receipts.as_arrow(LedgerRow, rows), False, 0.0), form)
+        Destination(None, form).deliver(Result(receipts.as_arrow(LedgerRow, rows), False, 0.0))
 
 
-def print_release(database: str | None, location: str | None, name: str, dataset: str | None) -> None:
+def print_release(
+    database: str | None, location: str | None, name: str, dataset: str | None, output: Path | None, form: str | None
+) -> None:
     """Print the releases of a name, or the one of a number, as JSON; `noise` is what each says about its noise.
+
+    With a file or a format it is the rows of one release, as its call returned them.
 
     Raises
     ------
     ParameterError
-        There is none.
+        There is none, or of rows more than one.
     """
     from dpsql.functions.noise_statement import noise_statement
     from dpsql.functions.registry import FUNCTIONS
 
+    destination = None if output is None and form is None else Destination(output, form)
     ledger = receipts.open_ledger(database, location)
     try:
         found = ledger.releases(tuple(FUNCTIONS), dataset, name)
@@ -161,9 +107,24 @@ def print_release(database: str | None, location: str | None, name: str, dataset
         ledger.close()
     if not found:
         raise ParameterError("P030", f"nothing was released as {name!r}. dpsql ledger lists what was.")
+    if destination is not None:
+        if len(found) > 1:
+            raise ParameterError("P055", f"more than one dataset has a release {name!r}. Give --dataset as well.")
+        destination.deliver(Result(_rows_of(found[0]), False, 0.0))
+        return
     for release in found:
         noise = noise_statement(release.function, release.arguments, release.result)
         click.echo(json.dumps({**dataclasses.asdict(release), "noise": noise}, indent=2, ensure_ascii=False))
+
+
+def _rows_of(release: StoredRelease) -> pa.Table:
+    """Return the rows of a release, as the call returned them."""
+    import duckdb
+
+    from dpsql.engines.duckdb.result_rows import stored_rows
+
+    with duckdb.connect() as connection:
+        return stored_rows(connection, release.function, release.result)
 
 
 def verify_ledger(database: str | None, location: str | None, head: str | None) -> bool:

@@ -8,7 +8,7 @@ URL; the same code and the same table on both. SQLAlchemy loads on first use.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +20,7 @@ from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import HELD, Draft, VerifyReport, canonical
 from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.receipt import receipt_of
 from dpsql.ledger.recording import (
     DECLARED,
     NO_RESULT,
@@ -37,7 +38,7 @@ from dpsql.ledger.recording import (
     refuse_name,
     release_row,
 )
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, RecordedDeclarations, StoredRelease
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, RecordedDeclarations, State, StoredRelease
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction
@@ -230,6 +231,7 @@ class Ledger(OpenLedger):
         except LedgerError as error:
             if error.code not in UNWRITABLE:
                 raise
+        self._tell(receipt_of(entry, row, [row["dataset"]]))
 
     def charge(
         self,
@@ -332,6 +334,10 @@ class Ledger(OpenLedger):
             return append_charges(transaction, done, keys, cost), failure
 
         entry, failure = self._write(work)
+        record["status"] = RELEASED if failure is None else NO_RESULT
+        if hold is not None:
+            record["epsilon"] = record["delta"] = record["rho"] = "0"
+        self._tell(receipt_of(entry, record, keys))
         if failure is None:
             return entry
         if isinstance(failure, Exception):
@@ -393,6 +399,7 @@ class Ledger(OpenLedger):
             dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
         )
         record["lineage"] = json_text(lineage)
+        held: Draft = {**record, "status": HELD}
         keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
         def work(transaction: Transaction) -> Entry:
@@ -400,9 +407,11 @@ class Ledger(OpenLedger):
             if stored is not None:
                 return stored
             _refuse(transaction, keys, cost, neighbours, privacy_unit, strict=strict, traced=traced)
-            return append_charges(transaction, {**record, "status": HELD}, keys, cost)
+            return append_charges(transaction, held, keys, cost)
 
-        return self._write(work)
+        entry = self._write(work)
+        self._tell(receipt_of(entry, held, keys))
+        return entry
 
     def charge_failure(
         self,
@@ -432,12 +441,16 @@ class Ledger(OpenLedger):
 
         keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
-        def work(transaction: Transaction) -> int:
+        def work(transaction: Transaction) -> Entry:
             if hold is None:
-                return append_charges(transaction, record, keys, cost).sequence
-            return append_end(transaction, record, keys, hold, NOTHING_RELEASED).sequence
+                return append_charges(transaction, record, keys, cost)
+            return append_end(transaction, record, keys, hold, NOTHING_RELEASED)
 
-        return self._write(work)
+        entry = self._write(work)
+        if hold is not None:
+            record["epsilon"] = record["delta"] = record["rho"] = "0"
+        self._tell(receipt_of(entry, record, keys))
+        return entry.sequence
 
     def releases(
         self, functions: Sequence[str], dataset: str | None = None, key: str | int | None = None
@@ -461,6 +474,20 @@ class Ledger(OpenLedger):
     def event(self, sequence: int) -> dict[str, object]:
         """Return the event of an entry: what was charged."""
         return self._read(lambda transaction: transaction.event_of(sequence))
+
+    def states(self, datasets: Iterable[str]) -> dict[str, State]:
+        """Return the budget of each dataset, and what is spent of it."""
+        keys = [folded_dataset(dataset) for dataset in datasets]
+        return self._read(lambda transaction: {key: transaction.state(key) for key in keys})
+
+    def head(self) -> tuple[int, str]:
+        """Return the number and the hash of the last entry: what `verify` can be given later."""
+
+        def work(transaction: Transaction) -> tuple[int, str]:
+            transaction.state("")  # looks at the last row
+            return transaction.head
+
+        return self._read(work)
 
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.errors import LedgerError
@@ -13,6 +14,7 @@ from dpsql.ledger.rows import RecordedDeclarations
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from dpsql.ledger.receipt import Receipt
     from dpsql.ledger.store import Store
     from dpsql.ledger.transaction import Transaction
 
@@ -30,6 +32,7 @@ class OpenLedger:
         self._seen = (0, "")  # the chain's last row at the latest read
         self._declarations: RecordedDeclarations | None = None
         self._opening = threading.Lock()
+        self._watchers: list[Callable[[Receipt], None]] = []
 
     @classmethod
     def open(cls, location: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> Self:
@@ -84,6 +87,22 @@ class OpenLedger:
     def id(self) -> str:
         """What the chain starts from: 32 random hexadecimal digits, made with the ledger."""
         return self._opened().ledger_id
+
+    @contextmanager
+    def watched(self, watcher: Callable[[Receipt], None]) -> Iterator[None]:
+        """Call `watcher` with the receipt of every call that this object charges, holds, ends or replays.
+
+        It is called once the entry is on disk, on the thread of the call, in the body of a with statement.
+        """
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def _tell(self, receipt: Receipt) -> None:
+        for watcher in self._watchers:
+            watcher(receipt)
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         result, self._seen = self._opened().read(self._inside(work))

@@ -45,13 +45,22 @@ def spent(folder: Path) -> float:
 
 
 def test_run_stops_at_the_first_error_and_tells_where(folder: Path) -> None:
-    script = "-- a remark; with a semicolon\nSELECT 6 * 7 AS answer;\n\nSELECT 'a;b'\n  FROM nowhere;\nSELECT 99;\n"
+    script = "-- a remark; with a semicolon\nSELECT 6 * 7 AS answer;\n\nSELECT 'a;b',\n  error('late');\nSELECT 99;\n"
     (folder / "bad.sql").write_text(script)
     done = dpsql("run", "bad.sql", "--db", "x.duckdb", cwd=folder)
     assert done.returncode == 1
     assert "42" in done.stdout
     assert "99" not in done.stdout
-    assert done.stderr.startswith("statement 2, line 4: Catalog Error: Table with name nowhere does not exist!")
+    assert done.stderr.startswith("statement 2, line 4: Invalid Input Error: late")
+
+
+def test_run_refuses_a_job_that_is_certain_to_fail(folder: Path) -> None:
+    (folder / "bad.sql").write_text(f"SELECT 6 * 7 AS answer;\n{RELEASE};\nSELECT 'a;b'\n  FROM nowhere;\n")
+    done = dpsql("run", "bad.sql", "--db", "x.duckdb", cwd=folder)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("statement 3, line 3: Catalog Error: Table with name nowhere does not exist!")
+    assert done.stderr.endswith("Nothing was run.\n")
+    assert spent(folder) == 1
 
 
 def test_run_parses_the_whole_file_before_it_charges(folder: Path) -> None:
@@ -66,7 +75,7 @@ def test_run_parses_the_whole_file_before_it_charges(folder: Path) -> None:
 def test_a_refused_charge_is_one_clean_line(folder: Path) -> None:
     (folder / "dear.sql").write_text(RELEASE.replace("epsilon := 1", "epsilon := 100"))
     done = dpsql("run", "dear.sql", "--db", "x.duckdb", cwd=folder)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stdout == ""
     assert done.stderr.startswith("statement 1, line 1: [DPSQL-B001] ")
     assert done.stderr.count("\n") == 1
@@ -128,7 +137,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_charge(folder: P
 
 def test_a_failed_query_leaves_no_output_behind(tmp_path: Path) -> None:
     done = dpsql("query", "FROM nowhere", "-o", "out.csv", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert not (tmp_path / "out.csv").exists()
     (tmp_path / "kept.csv").write_text("before")
     dpsql("query", "FROM nowhere", "-o", "kept.csv", cwd=tmp_path)
@@ -138,15 +147,15 @@ def test_a_failed_query_leaves_no_output_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["query", "SELECT bad"], 1, "Binder Error"),
+        (["query", "SELECT bad"], 4, "Binder Error"),
         (["query", ""], 2, "there is no statement"),
         (["query", "SELECT 1", "--format", "xml"], 2, "--format"),
-        (["query", "SELECT 1", "--db", "no/such/x.duckdb"], 1, "IO Error"),
-        (["query", "SELECT 1", "--ledger", "no/such/x.dpsql-ledger"], 1, "[DPSQL-L001]"),
+        (["query", "SELECT 1", "--db", "no/such/x.duckdb"], 4, "IO Error"),
+        (["query", "SELECT 1", "--ledger", "no/such/x.dpsql-ledger"], 5, "[DPSQL-L001]"),
         (["run", "missing.sql"], 2, "missing.sql"),
         (["budget"], 2, "--ledger"),
-        (["budget", "--db", "missing.duckdb"], 1, "[DPSQL-L016]"),
-        (["ledger", "verify", "--ledger", "missing"], 1, "[DPSQL-L016]"),
+        (["budget", "--db", "missing.duckdb"], 5, "[DPSQL-L016]"),
+        (["ledger", "verify", "--ledger", "missing"], 5, "[DPSQL-L016]"),
         (["frobnicate"], 2, "frobnicate"),
     ],
 )
@@ -166,7 +175,7 @@ def test_read_only_and_strict(folder: Path) -> None:
     assert done.returncode == 0
     unprotected = RELEASE.replace("lower", "dataset := 'another', lower")
     done = dpsql("query", unprotected, "--db", "x.duckdb", "--strict", cwd=folder)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert done.stderr.startswith("[DPSQL-S015]")
 
 
@@ -180,7 +189,7 @@ def test_budget_and_ledger_work_while_another_process_holds_the_database(folder:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        assert dpsql("query", "SELECT 1", "--db", "x.duckdb", cwd=folder).returncode == 1
+        assert dpsql("query", "SELECT 1", "--db", "x.duckdb", cwd=folder).returncode == 4
         done = dpsql("budget", "--db", "x.duckdb", cwd=folder)
         assert done.returncode == 0
         assert "epsilon 2" in done.stdout
@@ -229,7 +238,7 @@ def test_verify_sees_a_changed_row_and_a_lost_head(folder: Path) -> None:
     head = done.stdout.split("head ")[1].strip()
     assert dpsql("ledger", "verify", "--db", "x.duckdb", "--head", head, cwd=folder).returncode == 0
     done = dpsql("ledger", "verify", "--db", "x.duckdb", "--head", "0" * 64, cwd=folder)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr.startswith("tampered: the remembered head")
 
     connection = sqlite3.connect(folder / "x.duckdb.dpsql-ledger")
@@ -244,7 +253,7 @@ def test_verify_sees_a_changed_row_and_a_lost_head(folder: Path) -> None:
     connection.commit()
     connection.close()
     done = dpsql("ledger", "verify", "--db", "x.duckdb", cwd=folder)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (5, "")
     assert "row 2 was changed" in done.stderr
 
 
@@ -255,7 +264,7 @@ def test_shell_off_a_terminal_reads_statements_and_goes_on_after_an_error(tmp_pa
     )
     script += ".nonsense\nSELECT 13 AS n -- no semicolon at the end"
     done = dpsql("shell", cwd=tmp_path, stdin=script)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "11" in done.stdout
     assert "12" in done.stdout
     assert done.stdout.endswith("r\nfrom file\nn\n13\n")
@@ -323,7 +332,7 @@ def test_demo_shows_selection_receipt_and_what_remains(tmp_path: Path) -> None:
     assert dpsql("demo", "--db", "demo.duckdb", cwd=tmp_path).returncode == 0
     assert dpsql("demo", "--db", "demo.duckdb", cwd=tmp_path).returncode == 0
     done = dpsql("demo", "--db", "demo.duckdb", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stderr.startswith("[DPSQL-B001]")
 
 

@@ -171,6 +171,6 @@ def test_errors_are_red_on_a_terminal_unless_no_color_is_set(colour: bool, tmp_p
     )
     child.expect(pexpect.EOF)
     child.close()
-    assert child.exitstatus == 1
+    assert child.exitstatus == 4
     assert "Table with name nowhere does not exist!" in child.before
     assert ("\x1b[31m" in child.before) == colour

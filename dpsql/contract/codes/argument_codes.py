@@ -262,4 +262,9 @@ ENTRIES = (
         "Nobody has said whose rows a frame holds.",
         "Name the dataset once, at the source: `frame = frame.dp.of('patients')`.",
     ),
+    Code(
+        "P090",
+        "A parameter of a job has no value, is not used, or has a value that SQL cannot have.",
+        "Give `-p name=value` for each `$name` of the job, and no other.",
+    ),
 )

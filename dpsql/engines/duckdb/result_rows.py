@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.released.shapes import KEYS
-from dpsql.rendering import call, element, field, identifier, struct, text
+from dpsql.released.shapes import KEYS, key_types
+from dpsql.rendering import call, cast, element, field, identifier, struct, text
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# The name under which rows are cast to their types.
+ROWS = f"{FRAME_PREFIX}rows"
 
 
 def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
@@ -54,3 +63,29 @@ def rows_sql(plan: Plan, release: str) -> str:
     ]
     columns += [f"{field('entry', name)} AS {name}" for name in shape.columns if name != KEYS]
     return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM ({release}))"
+
+
+def stored_rows(connection: duckdb.DuckDBPyConnection, function: str, result: Any) -> pa.Table:
+    """Return the rows of a stored release, with the keys of its groups as columns of their own types.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+        Casts the keys; of nobody else's use.
+    function : str
+    result : JSON values
+        As the ledger keeps it.
+    """
+    import pyarrow as pa
+
+    shape = FUNCTIONS[function].shape
+    rows = pa.Table.from_struct_array(shape.entries(result))
+    if not shape.has_keys:
+        return rows
+    kinds = key_types(result)
+    keys = [
+        f"{cast(element(KEYS, number + 1), kind)} AS {identifier(name)}"
+        for number, (name, kind) in enumerate(zip(result["columns"] if kinds else (), kinds, strict=True))
+    ]
+    columns = [*keys, *(name for name in shape.columns if name != KEYS)]
+    return connection.register(ROWS, rows).sql(f"SELECT {', '.join(columns)} FROM {ROWS}").to_arrow_table()

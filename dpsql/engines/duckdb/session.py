@@ -261,11 +261,15 @@ class Session(Calls):
     def planning(self) -> Iterator[list[Planned]]:
         """Collect the calls that this thread plans in the body of a with statement; no budget refuses them there."""
         here = threading.get_ident()
-        planned = self._planned[here] = []
+        outer, planned = self._planned.get(here), list[Planned]()
+        self._planned[here] = planned
         try:
             yield planned
         finally:
-            del self._planned[here]
+            if outer is None:
+                del self._planned[here]
+            else:
+                self._planned[here] = outer
 
     def note(self, function: str, plan: Plan, *, aggregate: bool) -> None:
         """Take note of a call that was planned, or raise when the budgets do not allow it."""

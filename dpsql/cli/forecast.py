@@ -1,0 +1,357 @@
+"""What a job would cost, from the public arguments of its calls: no row is read, and nothing is drawn or charged.
+
+Each statement is planned as `dpsql explain` plans it, on a connection of its own. Statements that only define
+something, such as CREATE VIEW, are run there in a transaction that is rolled back, so that later statements find it; a
+table is made without its rows. All others are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from dpsql.cli.job_statement import SEVERAL, JobError, JobStatement
+from dpsql.cli.messages import is_expected
+from dpsql.contract.cost import UNITS_PER_ONE, loss_text, units_text
+from dpsql.contract.parameters import show
+from dpsql.errors import BudgetError, ParameterError, original
+from dpsql.ledger.budget import Spent, refuse_contradiction, refuse_overspend
+from dpsql.ledger.rows import BudgetRow, State, budget_row
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from dpsql.context import Context
+    from dpsql.engines.duckdb.planned import Planned
+
+T = TypeVar("T")
+# Statements that DuckDB plans in full without running them.
+_PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "COPY", "CREATE")
+_DEFINES = re.compile(
+    r"(?:CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s+)?(?:VIEW|MACRO|FUNCTION|SCHEMA|TYPE|SEQUENCE|TABLE)"
+    r"|DROP|USE|SET|RESET|ATTACH|DETACH|LOAD)\b",
+    re.IGNORECASE,
+)
+_MAKES_TABLE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s+)?TABLE\b", re.IGNORECASE)
+_QUERIES = re.compile(r"\b(?:SELECT|FROM|AS)\b", re.IGNORECASE)
+# They change rows, and no name that a later statement could need; a transaction of the job's own changes neither.
+_HARMLESS = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "TRANSACTION", "EXPLAIN")
+_GROUPS = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
+_RECURS = re.compile(r"\bRECURSIVE\b", re.IGNORECASE)
+_DECLARES = re.compile(r"\bdp_(?:protect|derive|public)\b", re.IGNORECASE)
+_REPLACES = re.compile(r"\breplace\b", re.IGNORECASE)
+_NOT_YET_RELEASED = "DPSQL-P030"
+
+
+@dataclass(frozen=True)
+class ExpectedCall:
+    """What a private call of a job would be charged.
+
+    Attributes
+    ----------
+    function : str
+    source : str or None
+    datasets : tuple of str
+        The budgets that it would be charged to.
+    release : str or None
+        Its name.
+    loss : str
+        In words, of each budget; at most that, because some calls may end early.
+    epsilon, delta, rho : float or None
+        The same in numbers; 0 for a replay.
+    replay : str
+        Which release would be returned again at no cost; ``''`` for a new one.
+    """
+
+    function: str
+    source: str | None
+    datasets: tuple[str, ...]
+    release: str | None
+    loss: str
+    epsilon: float | None
+    delta: float | None
+    rho: float | None
+    replay: str = ""
+
+
+@dataclass(frozen=True)
+class ExpectedStatement:
+    """What a statement of a job would be charged; `unknown` says why this is known only when it runs."""
+
+    statement: int
+    line: int
+    calls: tuple[ExpectedCall, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
+class ExpectedBudget:
+    """What a job would leave of the budget of one dataset, in words, if it is charged no more than is known."""
+
+    dataset: str
+    remaining: str
+    job: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a job would cost.
+
+    Attributes
+    ----------
+    statements : tuple of ExpectedStatement
+    budgets : tuple of ExpectedBudget
+    refusal : JobError or None
+        Why it cannot be run to its end: a statement that would be refused, whatever the ones before it do.
+    """
+
+    statements: tuple[ExpectedStatement, ...]
+    budgets: tuple[ExpectedBudget, ...]
+    refusal: JobError | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the cost of every statement is known."""
+        return not any(statement.unknown for statement in self.statements)
+
+
+def forecast(context: Context, statements: Sequence[JobStatement], connection: duckdb.DuckDBPyConnection) -> Forecast:
+    """Return what statements would cost if they were run now, one after another.
+
+    Parameters
+    ----------
+    context : Context
+    statements : sequence of JobStatement
+    connection : duckdb.DuckDBPyConnection
+        A cursor of the context's connection, of nobody else's use.
+    """
+    from dpsql.engines.duckdb.installation import install
+
+    install(connection)
+    connection.execute("SET python_enable_replacements = false")
+    return _Rehearsal(context, connection).run(statements)
+
+
+@dataclass
+class _Account:
+    """The budget of one dataset in the course of a job."""
+
+    state: State
+    spent: Spent
+    job: Spent = field(default_factory=Spent)
+
+
+class _Rehearsal:
+    """Plans the statements of a job, one after another."""
+
+    def __init__(self, context: Context, connection: duckdb.DuckDBPyConnection) -> None:
+        self._session = context._session
+        self._connection = connection
+        self._defined: list[str] = []
+        self._left_out: JobStatement | None = None  # the last one with an effect that later statements might need
+        self._replaces = False  # a budget that stands may be replaced before the next statement
+        self._releases: dict[tuple[str, str], tuple[str, JobStatement]] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._refusal: JobError | None = None
+
+    def run(self, statements: Sequence[JobStatement]) -> Forecast:
+        self._connection.execute("BEGIN")
+        try:
+            expected = tuple(self._expected(statement) for statement in statements)
+        finally:
+            self._connection.execute("ROLLBACK")
+        budgets = tuple(_expected_budget(name, account) for name, account in self._accounts.items())
+        return Forecast(expected, budgets, self._refusal)
+
+    def _expected(self, statement: JobStatement) -> ExpectedStatement:
+        calls, unknown = [], ""
+        try:
+            planned = self._planned(statement)
+            if planned is None:
+                unknown = "what it charges is known only when it runs"
+            for one in planned or ():
+                uncertain = self._uncertain(statement, one)
+                if uncertain:
+                    unknown = uncertain
+                else:
+                    calls.append(self._call(statement, one))
+            self._define(statement)
+        except Exception as error:
+            if not is_expected(error):
+                raise
+            unknown = self._unknown(statement, error)
+        return ExpectedStatement(statement.number, statement.line, tuple(calls), unknown)
+
+    def _planned(self, statement: JobStatement) -> list[Planned] | None:
+        """Return the private calls that running a statement makes; None where planning does not show them."""
+        from dpsql.engines.duckdb.explanation import planned_calls
+
+        if statement.kind in ("EXECUTE", "CALL", "MULTI", SEVERAL) or statement.analyzes:
+            return None
+        if statement.kind not in _PLANNED or statement.begins("PRAGMA"):
+            return []
+        planned = self._attempt(lambda: planned_calls(self._session, self._connection, statement.text))
+        defines_only = statement.kind == "CREATE" and not _MAKES_TABLE.match(statement.text)
+        return [] if defines_only else planned
+
+    def _define(self, statement: JobStatement) -> None:
+        """Make what a statement defines, without rows; or take note that it is left out."""
+        text = self._definition(statement)
+        if text is not None:
+            with self._session.planning():  # a view may hold a private call
+                self._attempt(lambda: self._connection.execute(text))
+            self._defined.append(text)
+        elif statement.kind not in _HARMLESS or _DECLARES.search(statement.text):
+            self._left_out = statement
+        if _DECLARES.search(statement.text):
+            self._replaces = self._replaces or _REPLACES.search(statement.text) is not None
+
+    def _definition(self, statement: JobStatement) -> str | None:
+        """Return what makes the names that a statement makes, and reads no row; None where there is no such thing."""
+        if not _DEFINES.match(statement.text):
+            return None
+        if statement.attaches_new_file:
+            return None
+        if statement.begins("SET", "RESET") and _QUERIES.search(statement.text):
+            return None
+        if not _MAKES_TABLE.match(statement.text):
+            return statement.text
+        import duckdb
+
+        empty = f"{statement.text}\nWITH NO DATA"
+        try:
+            self._connection.extract_statements(empty)
+        except duckdb.Error:
+            return None if _QUERIES.search(statement.text) else statement.text
+        return empty
+
+    def _attempt(self, work: Callable[[], T]) -> T:
+        """Do what may fail, and restore the transaction if it does."""
+        try:
+            return work()
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            self._connection.execute("BEGIN")
+            with self._session.planning():
+                for text in self._defined:
+                    self._connection.execute(text)
+            raise
+
+    def _unknown(self, statement: JobStatement, error: Exception) -> str:
+        """Return why a statement that cannot be planned now may still run, or take note that it cannot."""
+        ours = original(error)
+        before = self._left_out
+        self._left_out = statement
+        if ours is not None and ours.code == _NOT_YET_RELEASED and self._releases:
+            return "it builds on a release that is not made yet"
+        if before is not None:
+            return f"it may depend on statement {before.number}, line {before.line}, which a dry run leaves out"
+        self._refuse(statement, error)
+        return "it would fail"
+
+    def _refuse(self, statement: JobStatement, error: Exception) -> None:
+        self._refusal = self._refusal or JobError(error, statement, ran=False)
+
+    def _call(self, statement: JobStatement, one: Planned) -> ExpectedCall:
+        """Return what a call would be charged, and charge it to the accounts of this job."""
+        plan, cost = one.plan, one.plan.event.cost
+        replay = self._replay(statement, one)
+        single = Spent() if replay else Spent().plus(cost)
+        if not replay:
+            for dataset in plan.charged:
+                self._charge(statement, one, dataset)
+        return ExpectedCall(
+            function=one.function,
+            source=(plan.source if plan.placement is None else plan.placement.written) or None,
+            datasets=plan.charged,
+            release=plan.release,
+            loss="nothing" if replay else loss_text(cost),
+            epsilon=_amount(single.epsilon),
+            delta=_amount(single.delta),
+            rho=_amount(single.rho),
+            replay=replay,
+        )
+
+    def _uncertain(self, statement: JobStatement, one: Planned) -> str:
+        """Return why it is not known how often a call is charged; ``''`` where it is charged once, or a replay."""
+        if _RECURS.search(statement.text) or (one.aggregate and _GROUPS.search(statement.text)):
+            return "it may be charged several times"
+        if not one.aggregate or one.plan.release is None:
+            return ""
+        stored = self._session.ledger.releases([one.function], one.plan.dataset, one.plan.release)
+        return f"it replays entry {stored[0].sequence} if it reads the same rows" if stored else ""
+
+    def _replay(self, statement: JobStatement, one: Planned) -> str:
+        """Return which release answers a call: one of the ledger, or of this job."""
+        plan = one.plan
+        if plan.release is None:
+            return ""
+        entry = None if one.aggregate else self._session.replay(plan)
+        if entry is not None:
+            return f"entry {entry.sequence} of {entry.recorded_at}"
+        mine = self._session.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
+        fingerprint, first = self._releases.setdefault((plan.dataset, plan.release), (mine, statement))
+        if first is statement:
+            return ""
+        where = f"statement {first.number}, line {first.line}"
+        if fingerprint != mine:
+            self._refuse(
+                statement,
+                ParameterError(
+                    "P014",
+                    f"release {show(plan.release)} is that of {where}, a call with other arguments. "
+                    "Give this call another name.",
+                ),
+            )
+        return where
+
+    def _charge(self, statement: JobStatement, one: Planned, dataset: str) -> None:
+        from dpsql.engines.duckdb.running import protection
+
+        plan = one.plan
+        account = self._accounts.get(dataset)
+        if account is None:
+            (state,) = self._session.ledger.states([dataset]).values()
+            account = self._accounts[dataset] = _Account(state, state.spent)
+        budget, cost, stated = account.state.budget, plan.event.cost, protection(plan)
+        try:
+            refuse_contradiction(
+                dataset,
+                budget,
+                neighbours=stated["neighbours"],
+                privacy_unit=stated["privacy_unit"],
+                traced=plan.traced,
+            )
+            refuse_overspend(dataset, budget, account.spent, cost, strict=self._session.strict)
+        except BudgetError as error:
+            # What is declared before may give a budget where there is none; one that stands changes by `replace` alone.
+            if not (self._replaces or (budget is None and self._left_out is not None)):
+                self._refuse(statement, error)
+        account.spent, account.job = account.spent.plus(cost), account.job.plus(cost)
+
+
+def _expected_budget(dataset: str, account: _Account) -> ExpectedBudget:
+    before, after = (
+        budget_row(dataset, State(account.state.budget, spent, account.state.policy))
+        for spent in (account.state.spent, account.spent)
+    )
+    return ExpectedBudget(dataset, before.remaining_text, _total_text(account.job, before), after.remaining_text)
+
+
+def _total_text(job: Spent, row: BudgetRow) -> str:
+    """Return the sum of a job's charges in the measure of the budget."""
+    if row.rho_remaining is not None:
+        return f"rho {_shown(job.rho)}"
+    delta = f", delta {_shown(job.delta)}" if job.delta else ""
+    return f"epsilon {_shown(job.epsilon)}{delta}"
+
+
+def _shown(units: int | None) -> str:
+    return "without a finite bound" if units is None else units_text(units)
+
+
+def _amount(units: int | None) -> float | None:
+    return None if units is None else units / UNITS_PER_ONE

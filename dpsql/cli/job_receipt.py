@@ -1,0 +1,120 @@
+"""The receipt of a job: what ran, what it was charged and where the ledger then stood; no value of the data."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql import __version__
+from dpsql.cli.exit_code import DONE, exit_code_of
+from dpsql.cli.job_log import now, public_cause
+from dpsql.cli.job_statement import JobError, JobStatement
+from dpsql.cli.replacing import replacing
+from dpsql.errors import LedgerError
+
+if TYPE_CHECKING:
+    from dpsql.ledger.ledger import Ledger
+    from dpsql.ledger.receipt import Receipt
+
+NOT_RUN, RAN, FAILED = "not run", "done", "failed"
+
+
+@dataclass
+class _StatementReceipt:
+    statement: JobStatement
+    outcome: str = NOT_RUN
+    seconds: float = 0.0
+    calls: list[Receipt] = field(default_factory=list)
+
+
+class JobReceipt:
+    """Collects what a job does, and says it as JSON values.
+
+    Parameters
+    ----------
+    job : str
+        The name of the job's file, or ``'text'``.
+    text : str
+        The job as it was given; the receipt has its SHA-256.
+    database : str
+    """
+
+    def __init__(self, job: str, text: str, database: str) -> None:
+        self._job = {"job": job, "sha256": sha256(text.encode()).hexdigest(), "database": database}
+        self._ledger: dict[str, object] | None = None
+        self._started = now()
+        self._statements: list[_StatementReceipt] = []
+        self._error: JobError | None = None
+
+    def expects(self, statements: Iterable[JobStatement]) -> None:
+        """Take note of the statements that are to be run."""
+        self._statements = [_StatementReceipt(statement) for statement in statements]
+
+    def ran(self, statement: JobStatement, calls: Iterable[Receipt], seconds: float, *, failed: bool) -> None:
+        """Take note of a statement that was run, to its end or not."""
+        found = self._statements[statement.number - 1]
+        found.outcome, found.seconds, found.calls = FAILED if failed else RAN, seconds, list(calls)
+
+    def ended(self, error: JobError | None, ledger: Ledger | None) -> None:
+        """Take note of how the job ended, and of the last entry of the ledger, if it could be opened."""
+        self._error = error
+        if ledger is not None:
+            self._ledger = _ledger_json(ledger)
+
+    @property
+    def calls(self) -> list[Receipt]:
+        """The receipts of all calls, in the order of the job."""
+        return [call for statement in self._statements for call in statement.calls]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the receipt as JSON values."""
+        import duckdb
+
+        error = self._error
+        cause: Mapping[str, object] = {}
+        if error is not None:
+            place = {} if error.statement is None else {"statement": error.statement.number}
+            cause = {**place, **public_cause(error.error)}
+        return {
+            **self._job,
+            "started": self._started,
+            "ended": now(),
+            "outcome": RAN if error is None else FAILED,
+            "exit_code": DONE if error is None else exit_code_of(error.error),
+            **({} if error is None else {"cause": dict(cause)}),
+            "dpsql": __version__,
+            "duckdb": duckdb.__version__,
+            "ledger": self._ledger,
+            "statements": [
+                {
+                    "statement": one.statement.number,
+                    "line": one.statement.line,
+                    "outcome": one.outcome,
+                    "seconds": round(one.seconds, 3),
+                    "calls": [asdict(call) for call in one.calls],
+                }
+                for one in self._statements
+            ],
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the receipt to a file, in one step: a reader sees the old one or the new one."""
+        with replacing(path) as part, part.open("x", encoding="utf-8") as file:
+            json.dump(self.to_json(), file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _ledger_json(ledger: Ledger) -> dict[str, object]:
+    """Return where a ledger is and its last entry; after a failure of the ledger there may be no answer."""
+    try:
+        entries, head = ledger.head()
+    except LedgerError as error:
+        return {"error": error.code}
+    return {"location": ledger.location, "entries": entries, "head": head}

@@ -1,0 +1,65 @@
+"""How Ctrl-C and SIGTERM end a command: what runs is interrupted, and what was charged stays in the ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+class Terminated(SystemExit):
+    """SIGTERM asked this process to end. Python itself would leave without closing anything."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+_REQUESTS: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+
+
+class Stop:
+    """A request to stop that arrived, if one did.
+
+    Attributes
+    ----------
+    requested : BaseException or None
+        What to raise for it: KeyboardInterrupt or `Terminated`.
+    """
+
+    def __init__(self) -> None:
+        self.requested: BaseException | None = None
+
+    def request(self, number: int, _: FrameType | None = None) -> None:
+        """Take note of a signal."""
+        self.requested = _REQUESTS[number]()
+
+
+@contextlib.contextmanager
+def noting_stops() -> Iterator[Stop]:
+    """Take note of Ctrl-C and SIGTERM in the body of a with statement instead of raising; off the main thread, not."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    numbers = [signal.SIGINT]
+    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _raise_terminated):  # a program's own handler stays
+        numbers.append(signal.SIGTERM)
+    before = {number: signal.signal(number, stop.request) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raise_on_terminate() -> None:
+    """Let SIGTERM raise `Terminated`, unless the program has a handler of its own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _raise_terminated)
+
+
+def _raise_terminated(number: int, frame: FrameType | None) -> None:
+    raise Terminated
