@@ -1,4 +1,4 @@
-"""dp_functions and dp_help: what the manual says, in any SQL client."""
+"""dp_functions and dp_help: what the manual says, on any connection with dpsql."""
 
 from __future__ import annotations
 

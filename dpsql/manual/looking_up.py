@@ -30,7 +30,7 @@ def _entry(
 ENTRIES = (
     _entry(
         "dp_functions",
-        "List every function with its topic, signature, guarantee and an example, in any SQL client.",
+        "List every function with its topic, signature, guarantee and an example, on any connection with dpsql.",
         "FROM dp_functions()",
         {
             "name": "the function",
@@ -45,7 +45,7 @@ ENTRIES = (
     ),
     _entry(
         "dp_help",
-        "Explain a function, or list those whose name, topic, summary or arguments hold a word, in any SQL client.",
+        "Explain a function, or list those whose name, topic, summary or arguments hold a word, on any connection with dpsql.",
         "FROM dp_help(word := NULL)",
         {"help": "one line of the explanation"},
         "FROM dp_help('precision');",
