@@ -30,7 +30,7 @@ def _entry(
 ENTRIES = (
     _entry(
         "dp_functions",
-        "List every function with its topic, signature, guarantee and an example, on any connection with dpsql.",
+        "List every function with its topic, signature, guarantee and an example.",
         "FROM dp_functions()",
         {
             "name": "the function",
@@ -45,7 +45,7 @@ ENTRIES = (
     ),
     _entry(
         "dp_help",
-        "Explain a function, or list those whose name, topic, summary or arguments hold a word, on any connection with dpsql.",
+        "Explain a function, or list those whose name, topic, summary or arguments hold a word.",
         "FROM dp_help(word := NULL)",
         {"help": "one line of the explanation"},
         "FROM dp_help('precision');",

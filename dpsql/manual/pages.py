@@ -64,8 +64,8 @@ def index() -> str:
     """Return the page that lists all functions by topic."""
     parts = [
         "# Functions",
-        "Every SQL function, by topic. In a terminal, `.help` in `dpsql shell` shows the same pages; in any SQL "
-        "client, "
+        "Every SQL function, by topic. In a terminal, `.help` in `dpsql shell` shows the same pages; on any connection "
+        "with dpsql "
         "`FROM dp_functions()` lists them. These pages are written by `python -m dpsql.manual`.",
     ]
     for topic, entries in by_topic():
