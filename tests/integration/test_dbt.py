@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -65,6 +66,19 @@ def configure(project: Path, config: str, path: str = "clinic.duckdb") -> None:
     )
 
 
+def command(project: Path, *arguments: str) -> None:
+    """Run a dpsql command in the project."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dpsql", *arguments],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 PUBLISHED = ("patients_by_ward", "stay_factors", "stay_model", "ward_history")
 
 
@@ -80,15 +94,10 @@ def test_a_build_that_is_repeated_is_charged_once(project: Path) -> None:
     ]
     kinds = rows(project, "SELECT kind, count(*) FROM dp_ledger() GROUP BY ALL ORDER BY ALL")
     assert kinds == [("protect", 1), ("release", 4), ("replay", 4)]
-    verified = subprocess.run(
-        [sys.executable, "-m", "dpsql", "ledger", "verify", "--ledger", "clinic.duckdb.dpsql-ledger"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    command(project, "ledger", "verify", "--ledger", "clinic.duckdb.dpsql-ledger")
+    if importlib.util.find_spec("matplotlib"):
+        command(project, "plot", "stay model", "--db", "clinic.duckdb", "-o", "model.svg")
+        assert "lower to upper bound" in (project / "model.svg").read_text(encoding="utf-8")
 
 
 def test_another_day_is_another_release(project: Path) -> None:

@@ -593,6 +593,9 @@ def test_the_nightly_example_spends_once(folder: Path) -> None:
     ]
     told = json.loads(Path("receipt-2026-11-23.json").read_text())
     assert [call["replayed"] for one in told["statements"] for call in one["calls"]] == [True, True]
+    drawn = [command, "plot", "wards-2026-11-23", "--db", "x.duckdb", "-o", "wards.svg"]
+    subprocess.run(drawn, env=surroundings, check=True, timeout=300)
+    assert "<svg" in Path("wards.svg").read_text(encoding="utf-8")
 
 
 KILLED = """CREATE TEMP VIEW v AS FROM t WHERE a < 150;
