@@ -210,8 +210,8 @@ def test_the_command_line_attaches_parquet_files() -> None:
 @pytest.mark.parametrize(
     ("option", "status", "said"),
     [
-        ("visits=polars:absent.parquet", 1, "S038"),
-        ("lake=sc://localhost:1", 1, "S038"),
+        ("visits=polars:absent.parquet", 4, "S038"),
+        ("lake=sc://localhost:1", 4, "S038"),
         ("visits", 2, "NAME=sc://HOST:PORT"),
         ("a.b=polars:part0.parquet", 2, "NAME=sc://HOST:PORT"),
         ("visits=csv:part0.csv", 2, "NAME=sc://HOST:PORT"),

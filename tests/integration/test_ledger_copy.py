@@ -163,11 +163,11 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     charge(ledger)
     ledger.close()
     done = run("ledger", "restore", "copy", "--db", "x.duckdb")
-    assert done.exit_code == 1
+    assert done.exit_code == 5
     assert "DPSQL-L036" in done.output
     done = run("ledger", "restore", "copy", "--db", "x.duckdb", "--set-aside")
     assert done.exit_code == 0
     assert "is now" in done.output
     done = run("ledger", "restore", "nothing", "--db", "x.duckdb")
-    assert done.exit_code == 1
+    assert done.exit_code == 5
     assert "DPSQL-L016" in done.output

@@ -129,7 +129,7 @@ def test_neither_command_nor_connection_shows_a_password(url: str, tmp_path: Pat
     if url.isprintable():
         for command in (["budget"], ["ledger", "verify"], ["query", "SELECT 1"]):
             result = CliRunner().invoke(main, [*command, "--ledger", url])
-            assert result.exit_code == 1
+            assert result.exit_code == 5
             assert leaks(result.output) == []
             assert result.exception is None or isinstance(result.exception, SystemExit)
     with pytest.raises(LedgerError) as caught:

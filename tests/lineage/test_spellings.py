@@ -227,7 +227,7 @@ def test_through_the_shell(tmp_path: Path) -> None:
         timeout=300,
     )
     refused = [source for source, what in SPELLINGS.items() if not what]
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert done.stderr.count("DPSQL-") + done.stderr.count("Error: ") >= len(refused)
     charged: dict[Fraction, set[str]] = {}
     with closing(Ledger.open(tmp_path / "z.duckdb.dpsql-ledger")) as ledger:
