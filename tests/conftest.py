@@ -21,8 +21,9 @@ from dpsql.ledger.ledger import Ledger
 LONG = (
     *("conformance", "privacy", "property", "reference", "statistical", "lineage/test_stability"),
     *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
-    *("integration/test_streams", "sql/test_aggregate_keys", "sql/test_arguments_at_extremes", "sql/test_bad_input"),
-    *("sql/test_bounds_by_name", "sql/test_engine_logistic", "sql/test_fits", "sql/test_logistic", "sql/test_metrics"),
+    *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_keys", "sql/test_aggregates"),
+    *("sql/test_arguments_at_extremes", "sql/test_bad_input", "sql/test_bounds_by_name", "sql/test_engine_boosting"),
+    *("sql/test_engine_groups", "sql/test_engine_logistic", "sql/test_fits", "sql/test_logistic", "sql/test_metrics"),
     *("sql/test_pipeline", "sql/test_selectors", "sql/test_sources", "unit/test_mechanisms_canonical_lipschitz"),
 )
 # The quickest of each kind, so that every mechanism's law or loss is looked at in a minute, too.

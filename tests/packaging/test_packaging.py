@@ -107,4 +107,5 @@ def test_first_release_in_a_process_compiles_nothing(tmp_path: Path) -> None:
         'target_lower := 0, target_upper := 1)").fetchall(); '
         "print('numba' in sys.modules, 'polars' in sys.modules); con.close()"
     )
-    assert run(sys.executable, "-c", code, cwd=ROOT).split() == ["False", "False"]
+    # On a busy machine DuckDB shows a progress bar first.
+    assert run(sys.executable, "-c", code, cwd=ROOT).split()[-2:] == ["False", "False"]
