@@ -135,7 +135,8 @@ def run_job(open_runner: Callable[[], Runner], text: str, options: JobOptions) -
             error = error or unwritten
     if error is None:
         return DONE
-    if isinstance(error.error, Exception) and not is_expected(error.error):
+    told = not isinstance(error.error, Exception) or isinstance(error.error, click.ClickException)
+    if not told and not is_expected(error.error):
         raise error.error
     return exit_code_of(error.error)
 

@@ -392,6 +392,7 @@ def test_an_output_is_tried_before_anything_is_charged(place: str, folder: Path)
     for command in (("run", "job.sql", *GIVEN), ("query", "FROM dp_count('t', epsilon := 0.1)")):
         done = cli(*command, "--db", "x.duckdb", "-o", place)
         assert done.exit_code == (2 if place.startswith(("out", ".")) else 1)
+        assert done.stderr.count(f"{place}:") <= 1
         assert place in done.stderr
     assert cli("run", "job.sql", *GIVEN, "--db", "x.duckdb", "--receipt", "missing/receipt.json").exit_code == 1
     assert entries() == []
