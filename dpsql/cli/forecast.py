@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Statements that DuckDB plans in full without running them.
 _PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "COPY", "CREATE")
+# Statements that make or change names, and can be rolled back or belong to the connection; they read no row.
 _DEFINES = re.compile(
-    r"(?:CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s+)?(?:VIEW|MACRO|FUNCTION|SCHEMA|TYPE|SEQUENCE|TABLE)"
-    r"|DROP|USE|SET|RESET|ATTACH|DETACH|LOAD)\b",
+    r"(?:CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s+)?(?:VIEW|MACRO|FUNCTION|SCHEMA|SEQUENCE|TABLE)"
+    r"|DROP|USE|ATTACH|LOAD)\b",
     re.IGNORECASE,
 )
 _MAKES_TABLE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s+)?TABLE\b", re.IGNORECASE)
-_QUERIES = re.compile(r"\b(?:SELECT|FROM|AS)\b", re.IGNORECASE)
+_MAY_QUERY = re.compile(r"\bAS\b", re.IGNORECASE)
 # They change rows, and no name that a later statement could need; a transaction of the job's own changes neither.
 _HARMLESS = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "TRANSACTION", "EXPLAIN")
 _GROUPS = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
@@ -211,11 +212,9 @@ class _Rehearsal:
 
     def _definition(self, statement: JobStatement) -> str | None:
         """Return what makes the names that a statement makes, and reads no row; None where there is no such thing."""
-        if not _DEFINES.match(statement.text):
-            return None
-        if statement.attaches_new_file:
-            return None
-        if statement.begins("SET", "RESET") and _QUERIES.search(statement.text):
+        if statement.sets_variable_to_constant:
+            return statement.text
+        if statement.kind in ("MULTI", SEVERAL) or statement.attaches_new_file or not _DEFINES.match(statement.text):
             return None
         if not _MAKES_TABLE.match(statement.text):
             return statement.text
@@ -225,7 +224,7 @@ class _Rehearsal:
         try:
             self._connection.extract_statements(empty)
         except duckdb.Error:
-            return None if _QUERIES.search(statement.text) else statement.text
+            return None if _MAY_QUERY.search(statement.text) else statement.text
         return empty
 
     def _attempt(self, work: Callable[[], T]) -> T:
@@ -247,6 +246,8 @@ class _Rehearsal:
         self._left_out = statement
         if ours is not None and ours.code == _NOT_YET_RELEASED and self._releases:
             return "it builds on a release that is not made yet"
+        if type(error).__name__ == "TransactionException":
+            return "it cannot be tried in one transaction with what is before it"
         if before is not None:
             return f"it may depend on statement {before.number}, line {before.line}, which a dry run leaves out"
         self._refuse(statement, error)

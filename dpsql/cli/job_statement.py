@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import duckdb
 
 SEVERAL = "SEVERAL"
+_VARIABLE = re.compile(r"SET\s+VARIABLE\s+\w+\s*=", re.IGNORECASE)
+_CONSTANT = re.compile(r"(?:true|false|null|date|timestamp)\b(?!\s*\()", re.IGNORECASE)
 _FILE = re.compile(r"ATTACH\s+(?:DATABASE\s+)?(?:IF\s+NOT\s+EXISTS\s+)?'((?:[^']|'')*)'", re.IGNORECASE)
 
 
@@ -47,6 +49,22 @@ class JobStatement:
     def analyzes(self) -> bool:
         """Whether it is an EXPLAIN that runs its statement."""
         return self.kind == "EXPLAIN" and re.match(r"EXPLAIN\s*(\(|ANALYZE\b)", self.text, re.IGNORECASE) is not None
+
+    @property
+    def sets_variable_to_constant(self) -> bool:
+        """Whether it is a SET VARIABLE whose value calls no function, which might read rows."""
+        import duckdb
+
+        found = _VARIABLE.match(self.text)
+        if found is None:
+            return False
+        value = self.text[found.end() :]
+        data = value.encode()
+        return all(
+            kind not in (duckdb.token_type.identifier, duckdb.token_type.keyword)
+            or _CONSTANT.match(data[start:].decode())
+            for start, kind in duckdb.tokenize(value)
+        )
 
     @property
     def attaches_new_file(self) -> bool:

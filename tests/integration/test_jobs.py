@@ -303,6 +303,32 @@ def test_a_dry_run_reads_no_row(folder: Path) -> None:
     expected = dpsql.run(text, database="x.duckdb", dry_run=True).forecast
     assert [len(one.calls) for one in expected.statements] == [0, 0, 0, 0, 1]
     assert expected.is_whole
+    text = "CREATE MACRO m() AS (SELECT error('read') FROM t LIMIT 1); SET VARIABLE x = m();"
+    text += "SET VARIABLE y = (SELECT error('read') FROM t); CREATE TYPE e AS ENUM (SELECT error('read') FROM t);"
+    text += "CREATE TABLE c AS PIVOT (SELECT error('read') AS e, a FROM t) ON a USING sum(e)"
+    assert not any(one.calls for one in dpsql.run(text, database="x.duckdb", dry_run=True).forecast.statements)
+
+
+def test_looking_ahead_changes_nothing_for_the_statements_before(folder: Path) -> None:
+    with duckdb.connect("other.duckdb") as con:
+        con.execute("CREATE TABLE p AS SELECT 5 AS i")
+    text = """
+        SELECT current_database() AS first, current_setting('TimeZone') <> 'Asia/Tokyo' AS here FROM 't.csv';
+        ATTACH 'other.duckdb' AS other;
+        CREATE VIEW v AS FROM other.p;
+        CREATE TABLE other.q AS FROM v;
+        USE other; SET TimeZone = 'Asia/Tokyo'; SET VARIABLE n = 7;
+        SET enable_external_access = false;
+        SELECT current_database() AS last, i + getvariable('n') AS twelve FROM q
+    """
+    Path("t.csv").write_text("a\n1\n")
+    before = dpsql.run(text.split(";")[0], database="x.duckdb").rows
+    assert before is not None
+    assert before.to_pylist() == [{"first": "x", "here": True}]
+    assert dpsql.run(text, database="x.duckdb", dry_run=True).forecast.budgets == ()
+    done = dpsql.run(text, database="x.duckdb")
+    assert done.rows is not None
+    assert done.rows.to_pylist() == [{"last": "other", "twelve": 12}]
 
 
 @pytest.mark.parametrize(
