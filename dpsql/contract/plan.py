@@ -155,7 +155,8 @@ class Plan(ABC):
     def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values for arguments that the call leaves out."""
         keys = stated.pop("keys", {})
-        levels = known(dict, keys).get(parameters.fold(str(given.get("target")))) if of_table else None
+        target = given["label"] if "label" in given else given.get("target")  # curves call it a label
+        levels = known(dict, keys).get(parameters.fold(str(target))) if of_table else None
         if levels is not None and len(levels) == 2 and _has_no_target_code(given):
             given["target_levels"] = levels
             stated = {name: value for name, value in stated.items() if not name.startswith("target_")}

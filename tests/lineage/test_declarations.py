@@ -118,6 +118,10 @@ def test_keys_are_the_levels_of_columns(con: Any) -> None:
     assert con.execute(f"FROM dp_sis('labelled', target := 'y', {fit})").fetchall() == [
         (1, "a", None, None, "not measured")
     ]  # by its bounds
+    for curve in ("dp_roc", "dp_auc", "dp_confusion"):
+        threshold = ", thresholds := [0.5]" if curve == "dp_confusion" else ""
+        call = f"{curve}('labelled', label := 'label', score := 'a', epsilon := 0.5{threshold})"
+        assert con.execute(f"FROM {call}").fetchall()
     for keys in (
         "'label'",
         "{label: 'n'}",
