@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.cli.exit_code import exit_code_of
 from dpsql.cli.job_statement import JobError, JobStatement
-from dpsql.cli.messages import clean_message, replay_text, say, say_error, stop_message
+from dpsql.cli.messages import clean_message, replay_text, say, say_error, silence, stop_message
 from dpsql.errors import original
 
 if TYPE_CHECKING:
@@ -89,7 +89,10 @@ class JsonLog:
         self._write("failed", **place, **public_cause(job_error.error), exit_code=code, nothing_ran=not job_error.ran)
 
     def _write(self, event: str, **facts: object) -> None:
-        print(json.dumps({"event": event, "time": now(), **facts}), file=sys.stderr, flush=True)
+        try:
+            print(json.dumps({"event": event, "time": now(), **facts}), file=sys.stderr, flush=True)
+        except OSError:  # work that is charged goes on where nobody listens
+            silence(sys.stderr)
 
 
 def _place(statement: JobStatement) -> dict[str, object]:

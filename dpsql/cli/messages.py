@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
 
 from dpsql.cli.stopping import Terminated
 from dpsql.errors import DpsqlError, original
@@ -70,6 +72,17 @@ def _plain_character(character: str) -> str:
     return "+" if "\u2500" <= character <= "\u257f" else "?"
 
 
+def silence(stream: TextIO) -> None:
+    """Send a standard stream that cannot be written any more to nowhere.
+
+    Python would try to write what it still holds on its way out, and change the exit code for it.
+    """
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
 def is_from_duckdb(error: BaseException) -> bool:
     """Tell whether DuckDB raised `error`, without importing DuckDB."""
     duckdb = sys.modules.get("duckdb")
@@ -106,9 +119,17 @@ def replay_text(receipt: Receipt) -> str:
 
 def say_error(message: str) -> None:
     """Print a failure on standard error."""
-    console(stderr=True).print(message, style="red", soft_wrap=True)
+    _say(message, "red")
 
 
 def say(message: str) -> None:
     """Print a remark on standard error, where it does not mix with data."""
-    console(stderr=True).print(message, style="dim", soft_wrap=True)
+    _say(message, "dim")
+
+
+def _say(message: str, style: str) -> None:
+    try:
+        console(stderr=True).print(message, style=style, soft_wrap=True)
+        sys.stderr.flush()
+    except OSError:  # work that is charged goes on where nobody listens
+        silence(sys.stderr)
