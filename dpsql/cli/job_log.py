@@ -7,6 +7,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import click
+
 from dpsql.cli.exit_code import exit_code_of
 from dpsql.cli.job_statement import JobError, JobStatement
 from dpsql.cli.messages import clean_message, replay_text, say, say_error, silence, stop_message
@@ -22,14 +24,15 @@ def now() -> str:
 
 
 def public_cause(error: BaseException) -> dict[str, object]:
-    """Return what may be kept of an error: a code and a message of dpsql's, and of others the class alone.
+    """Return what may be kept of an error: its code or class, and its message unless that is DuckDB's.
 
     DuckDB's own text may quote a value of a row.
     """
     ours = original(error) if isinstance(error, Exception) else None
-    if ours is None:
-        return {"error": type(error).__name__}
-    return {"error": ours.code, "message": ours.message}
+    if ours is not None:
+        return {"error": ours.code, "message": ours.message}
+    is_public = isinstance(error, (OSError, click.ClickException))
+    return {"error": type(error).__name__, **({"message": clean_message(error)} if is_public else {})}
 
 
 class TextLog:

@@ -45,7 +45,8 @@ class JobReceipt:
     """
 
     def __init__(self, job: str, text: str, database: str) -> None:
-        self._job = {"job": job, "sha256": sha256(text.encode()).hexdigest(), "database": database}
+        self._job = {"job": job, "sha256": sha256(text.encode()).hexdigest()}
+        self._database = database
         self._ledger: dict[str, object] | None = None
         self._started = now()
         self._statements: list[_StatementReceipt] = []
@@ -82,6 +83,8 @@ class JobReceipt:
             cause = {**place, **public_cause(error.error)}
         return {
             **self._job,
+            # What is neither may hold a token.
+            "database": self._database if self._database == ":memory:" or Path(self._database).is_file() else None,
             "started": self._started,
             "ended": now(),
             "outcome": RAN if error is None else FAILED,

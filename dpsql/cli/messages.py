@@ -10,6 +10,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
+import click
+
 from dpsql.cli.stopping import Terminated
 from dpsql.errors import DpsqlError, original
 
@@ -38,6 +40,8 @@ def clean_message(error: BaseException) -> str:
     message : str
         The ``[DPSQL-…]`` line when there is one; DuckDB's own text, or the system's, otherwise.
     """
+    if isinstance(error, click.ClickException):
+        return error.format_message()
     if isinstance(error, OSError) and error.strerror and not is_from_duckdb(error):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     ours = original(error) if isinstance(error, Exception) else None
@@ -93,7 +97,7 @@ def is_expected(error: BaseException) -> bool:
     """Tell whether `error` is a failure of the work, to be told in one line, and not a fault of dpsql."""
     if isinstance(error, BrokenPipeError):  # nobody reads the output any more: say nothing
         return False
-    return isinstance(error, (DpsqlError, OSError, UnicodeError)) or is_from_duckdb(error)
+    return isinstance(error, (DpsqlError, OSError, UnicodeError, click.ClickException)) or is_from_duckdb(error)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -538,6 +538,7 @@ def test_a_receipt_tells_what_ran_and_holds_no_data(folder: Path) -> None:
         assert job(JOB, *GIVEN, "--receipt", "receipt.json").exit_code == 0
         told = json.loads(Path("receipt.json").read_text())
         assert (told["outcome"], told["exit_code"], told["dpsql"]) == ("done", 0, dpsql.__version__)
+        assert (told["job"], told["database"]) == ("text.sql", "x.duckdb")
         assert told["duckdb"] == duckdb.__version__
         assert [one["line"] for one in told["statements"]] == [1, 2, 4]
         calls = [call for one in told["statements"] for call in one["calls"]]
@@ -593,6 +594,8 @@ def test_a_log_has_one_json_line_for_each_event(folder: Path) -> None:
     assert (failed[-1]["exit_code"], failed[-1]["statement"], failed[-1]["error"]) == (1, 2, "InvalidInputException")
     wrong = events(job("SELECT $a", "--log-format", "json"))
     assert (wrong[-1]["exit_code"], wrong[-1]["error"], wrong[-1]["nothing_ran"]) == (2, "DPSQL-P090", True)
+    (unknown,) = events(job("SELECT 1", "--log-format", "json", "-o", "rows.xlsx"))
+    assert (unknown["event"], unknown["exit_code"], "rows.xlsx" in unknown["message"]) == ("failed", 2, True)
 
 
 def test_a_replay_says_that_it_is_one_and_of_when(folder: Path) -> None:
