@@ -49,7 +49,7 @@ class TextLog:
         if receipt.replayed:
             say(replay_text(receipt))
 
-    def done(self, **_: object) -> None:
+    def done(self) -> None:
         """Say nothing."""
 
     def failed(self, job_error: JobError) -> None:
@@ -81,9 +81,9 @@ class JsonLog:
         facts = {name: value for name, value in vars(receipt).items() if name != "replayed"}
         self._write("replayed" if receipt.replayed else "charged", **_place(statement), **facts)
 
-    def done(self, **facts: object) -> None:
+    def done(self) -> None:
         """Write that the job is done."""
-        self._write("done", **facts)
+        self._write("done")
 
     def failed(self, job_error: JobError) -> None:
         """Write why and where the job ended."""
