@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.cli.messages import clean_message, is_from_duckdb
+from dpsql.cli.messages import clean_message, is_from_duckdb, silence
 from dpsql.cli.output import show, write
 from dpsql.cli.replacing import is_replaced, replacing, try_to_replace
 from dpsql.cli.runner import Result
@@ -87,7 +84,7 @@ class Destination:
             if not isinstance(error, OSError) and not is_from_duckdb(error):
                 raise
             if self.path is None:
-                _silence_stdout()
+                silence(sys.stdout)
             kept = _kept(receipts)
             if isinstance(error, BrokenPipeError) and not kept:
                 raise
@@ -115,11 +112,3 @@ def _kept(receipts: Sequence[Receipt]) -> str:
     if len(entries) == 1:
         return f". The result is entry {entries[0]} of the ledger; read it again with {shows}."
     return f". The results are entries {', '.join(entries)} of the ledger; read them again with {shows}."
-
-
-def _silence_stdout() -> None:
-    """Drop what standard output still holds, which Python would try to write once more on its way out."""
-    with suppress(OSError, ValueError, AttributeError, io.UnsupportedOperation):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

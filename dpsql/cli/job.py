@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,12 +93,12 @@ class Job:
         receipt: JobReceipt,
         deliver: Callable[[Result, list[Receipt]], None],
     ) -> None:
-        runner, started, failed = self._runner, time.perf_counter(), True
+        runner, failed = self._runner, True
         try:
             result = runner.execute(statement.text)
             failed = False
         finally:
-            receipt.ran(statement, runner.receipts, time.perf_counter() - started, failed=failed)
+            receipt.ran(statement, runner.receipts, failed=failed)
             for one in runner.receipts:
                 log.receipt(statement, one)
         if result is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +103,6 @@ def run_job(open_runner: Callable[[], Runner], text: str, options: JobOptions) -
     """
     log = JsonLog() if options.json_log else TextLog()
     receipt = JobReceipt(options.name, text, options.database)
-    started = time.perf_counter()
     error: JobError | None = None
     receipt_path: Path | None = None
     try:
@@ -123,7 +121,7 @@ def run_job(open_runner: Callable[[], Runner], text: str, options: JobOptions) -
         error = error or JobError(found, ran=bool(receipt.calls))
         receipt.ended(error, None)
     if error is None:
-        log.done(seconds=round(time.perf_counter() - started, 3))
+        log.done()
     else:
         log.failed(error)
     if receipt_path is not None:

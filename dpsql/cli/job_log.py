@@ -7,9 +7,11 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import click
+
 from dpsql.cli.exit_code import exit_code_of
 from dpsql.cli.job_statement import JobError, JobStatement
-from dpsql.cli.messages import clean_message, replay_text, say, say_error, stop_message
+from dpsql.cli.messages import clean_message, replay_text, say, say_error, silence, stop_message
 from dpsql.errors import original
 
 if TYPE_CHECKING:
@@ -22,14 +24,15 @@ def now() -> str:
 
 
 def public_cause(error: BaseException) -> dict[str, object]:
-    """Return what may be kept of an error: a code and a message of dpsql's, and of others the class alone.
+    """Return what may be kept of an error: its code or class, and its message unless that is DuckDB's.
 
     DuckDB's own text may quote a value of a row.
     """
     ours = original(error) if isinstance(error, Exception) else None
-    if ours is None:
-        return {"error": type(error).__name__}
-    return {"error": ours.code, "message": ours.message}
+    if ours is not None:
+        return {"error": ours.code, "message": ours.message}
+    is_public = isinstance(error, (OSError, click.ClickException))
+    return {"error": type(error).__name__, **({"message": clean_message(error)} if is_public else {})}
 
 
 class TextLog:
@@ -46,7 +49,7 @@ class TextLog:
         if receipt.replayed:
             say(replay_text(receipt))
 
-    def done(self, **_: object) -> None:
+    def done(self) -> None:
         """Say nothing."""
 
     def failed(self, job_error: JobError) -> None:
@@ -78,9 +81,9 @@ class JsonLog:
         facts = {name: value for name, value in vars(receipt).items() if name != "replayed"}
         self._write("replayed" if receipt.replayed else "charged", **_place(statement), **facts)
 
-    def done(self, **facts: object) -> None:
+    def done(self) -> None:
         """Write that the job is done."""
-        self._write("done", **facts)
+        self._write("done")
 
     def failed(self, job_error: JobError) -> None:
         """Write why and where the job ended."""
@@ -89,7 +92,10 @@ class JsonLog:
         self._write("failed", **place, **public_cause(job_error.error), exit_code=code, nothing_ran=not job_error.ran)
 
     def _write(self, event: str, **facts: object) -> None:
-        print(json.dumps({"event": event, "time": now(), **facts}), file=sys.stderr, flush=True)
+        try:
+            print(json.dumps({"event": event, "time": now(), **facts}), file=sys.stderr, flush=True)
+        except OSError:  # work that is charged goes on where nobody listens
+            silence(sys.stderr)
 
 
 def _place(statement: JobStatement) -> dict[str, object]:

@@ -28,7 +28,6 @@ NOT_RUN, RAN, FAILED = "not run", "done", "failed"
 class _StatementReceipt:
     statement: JobStatement
     outcome: str = NOT_RUN
-    seconds: float = 0.0
     calls: list[Receipt] = field(default_factory=list)
 
 
@@ -45,7 +44,8 @@ class JobReceipt:
     """
 
     def __init__(self, job: str, text: str, database: str) -> None:
-        self._job = {"job": job, "sha256": sha256(text.encode()).hexdigest(), "database": database}
+        self._job = {"job": job, "sha256": sha256(text.encode()).hexdigest()}
+        self._database = database
         self._ledger: dict[str, object] | None = None
         self._started = now()
         self._statements: list[_StatementReceipt] = []
@@ -55,10 +55,10 @@ class JobReceipt:
         """Take note of the statements that are to be run."""
         self._statements = [_StatementReceipt(statement) for statement in statements]
 
-    def ran(self, statement: JobStatement, calls: Iterable[Receipt], seconds: float, *, failed: bool) -> None:
+    def ran(self, statement: JobStatement, calls: Iterable[Receipt], *, failed: bool) -> None:
         """Take note of a statement that was run, to its end or not."""
         found = self._statements[statement.number - 1]
-        found.outcome, found.seconds, found.calls = FAILED if failed else RAN, seconds, list(calls)
+        found.outcome, found.calls = FAILED if failed else RAN, list(calls)
 
     def ended(self, error: JobError | None, ledger: Ledger | None) -> None:
         """Take note of how the job ended, and of the last entry of the ledger, if it could be opened."""
@@ -82,6 +82,8 @@ class JobReceipt:
             cause = {**place, **public_cause(error.error)}
         return {
             **self._job,
+            # What is neither may hold a token.
+            "database": self._database if self._database == ":memory:" or Path(self._database).is_file() else None,
             "started": self._started,
             "ended": now(),
             "outcome": RAN if error is None else FAILED,
@@ -95,7 +97,6 @@ class JobReceipt:
                     "statement": one.statement.number,
                     "line": one.statement.line,
                     "outcome": one.outcome,
-                    "seconds": round(one.seconds, 3),
                     "calls": [asdict(call) for call in one.calls],
                 }
                 for one in self._statements

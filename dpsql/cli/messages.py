@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
+
+import click
 
 from dpsql.cli.stopping import Terminated
 from dpsql.errors import DpsqlError, original
@@ -39,6 +43,8 @@ def clean_message(error: BaseException) -> str:
     message : str
         The ``[DPSQL-…]`` line when there is one; DuckDB's own text, or the system's, otherwise.
     """
+    if isinstance(error, click.ClickException):
+        return error.format_message()
     if isinstance(error, OSError) and error.strerror and not is_from_duckdb(error):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     ours = original(error) if isinstance(error, Exception) else None
@@ -77,6 +83,17 @@ def _plain_character(character: str) -> str:
     return "+" if "\u2500" <= character <= "\u257f" else "?"
 
 
+def silence(stream: TextIO) -> None:
+    """Send a standard stream that cannot be written any more to nowhere.
+
+    Python would try to write what it still holds on its way out, and change the exit code for it.
+    """
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
 def is_from_duckdb(error: BaseException) -> bool:
     """Tell whether DuckDB raised `error`, without importing DuckDB."""
     duckdb = sys.modules.get("duckdb")
@@ -87,7 +104,7 @@ def is_expected(error: BaseException) -> bool:
     """Tell whether `error` is a failure of the work, to be told in one line, and not a fault of dpsql."""
     if isinstance(error, BrokenPipeError):  # nobody reads the output any more: say nothing
         return False
-    return isinstance(error, (DpsqlError, OSError, UnicodeError)) or is_from_duckdb(error)
+    return isinstance(error, (DpsqlError, OSError, UnicodeError, click.ClickException)) or is_from_duckdb(error)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -113,9 +130,17 @@ def replay_text(receipt: Receipt) -> str:
 
 def say_error(message: str) -> None:
     """Print a failure on standard error."""
-    console(stderr=True).print(message, style="red", soft_wrap=True)
+    _say(message, "red")
 
 
 def say(message: str) -> None:
     """Print a remark on standard error, where it does not mix with data."""
-    console(stderr=True).print(message, style="dim", soft_wrap=True)
+    _say(message, "dim")
+
+
+def _say(message: str, style: str) -> None:
+    try:
+        console(stderr=True).print(message, style=style, soft_wrap=True)
+        sys.stderr.flush()
+    except OSError:  # work that is charged goes on where nobody listens
+        silence(sys.stderr)

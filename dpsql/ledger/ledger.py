@@ -231,7 +231,7 @@ class Ledger(OpenLedger):
         except LedgerError as error:
             if error.code not in UNWRITABLE:
                 raise
-        self._tell(receipt_of(entry, row, [row["dataset"]]))
+        self._tell(entry, row, [row["dataset"]])
 
     def charge(
         self,
@@ -337,7 +337,7 @@ class Ledger(OpenLedger):
         record["status"] = RELEASED if failure is None else NO_RESULT
         if hold is not None:
             record["epsilon"] = record["delta"] = record["rho"] = "0"
-        self._tell(receipt_of(entry, record, keys))
+        self._tell(entry, record, keys)
         if failure is None:
             return entry
         if isinstance(failure, Exception):
@@ -410,7 +410,7 @@ class Ledger(OpenLedger):
             return append_charges(transaction, held, keys, cost)
 
         entry = self._write(work)
-        self._tell(receipt_of(entry, held, keys))
+        self._tell(entry, held, keys)
         return entry
 
     def charge_failure(
@@ -449,7 +449,7 @@ class Ledger(OpenLedger):
         entry = self._write(work)
         if hold is not None:
             record["epsilon"] = record["delta"] = record["rho"] = "0"
-        self._tell(receipt_of(entry, record, keys))
+        self._tell(entry, record, keys)
         return entry.sequence
 
     def releases(
@@ -529,6 +529,13 @@ class Ledger(OpenLedger):
         """
         ledger_id = source.id
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
+
+    def _tell(self, entry: Entry, row: Draft, datasets: Sequence[str]) -> None:
+        """Tell the watchers of a call; parameters as of `receipt_of`."""
+        if self._watchers:
+            receipt = receipt_of(entry, row, datasets)
+            for watcher in self._watchers:
+                watcher(receipt)
 
 
 def _stored(transaction: Transaction, record: Draft, older: str | None) -> Entry | None:

@@ -100,10 +100,6 @@ class OpenLedger:
         finally:
             self._watchers.remove(watcher)
 
-    def _tell(self, receipt: Receipt) -> None:
-        for watcher in self._watchers:
-            watcher(receipt)
-
     def _read(self, work: Callable[[Transaction], T]) -> T:
         result, self._seen = self._opened().read(self._inside(work))
         return result

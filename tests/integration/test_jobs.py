@@ -275,6 +275,44 @@ def test_a_dry_run_tells_what_the_job_then_costs(folder: Path) -> None:
     ledger.close()
 
 
+@pytest.mark.parametrize("budget", ["rho := 2", "epsilon := 5, delta := 1e-5, accountant := 'rdp'"])
+def test_a_dry_run_adds_up_as_each_budget_does(budget: str, folder: Path) -> None:
+    with dpsql.connect("x.duckdb") as con:
+        con.execute("CREATE TABLE u AS SELECT a AS z, c FROM t; CREATE TABLE w AS SELECT a, c FROM t")
+        con.execute(f"SELECT dp_protect('u', {budget}), dp_protect('w', epsilon := 2)").fetchall()
+    text = "CREATE VIEW two AS SELECT z, c FROM u UNION ALL SELECT a, c FROM w; FROM dp_count('two', epsilon := 0.5);"
+    text += "FROM dp_count('u', epsilon := 0.3); FROM dp_count('u', epsilon := 0.3)"
+    expected = dpsql.run(text, database="x.duckdb", dry_run=True).forecast
+    assert expected.statements[1].calls[0].datasets == ("u", "w")
+    dpsql.run(text, database="x.duckdb")
+    ledger = Ledger.open("x.duckdb.dpsql-ledger", read_only=True)
+    remaining = {row.dataset: row.remaining_text for row in ledger.budgets()}
+    ledger.close()
+    assert {row.dataset: row.after for row in expected.budgets} == {name: remaining[name] for name in ("u", "w")}
+
+
+def test_an_engine_is_part_of_a_dry_run(folder: Path) -> None:
+    pytest.importorskip("polars")
+    with duckdb.connect("x.duckdb") as con:
+        con.execute("COPY t TO 'visits.parquet'")
+    on = ("--engine", "visits=polars:visits.parquet", "--ledger", "visits.ledger")
+    Path("owner.sql").write_text("SELECT dp_protect('visits', epsilon := 3, delta := 1e-5, engine := 'visits')")
+    Path("fit.sql").write_text(
+        "FROM dp_logistic_regression('visits', target := 'y', features := ['a', 'b'], lower := 0, upper := 200, "
+        "epsilon := 1, delta := 1e-6, engine := 'visits', dataset := 'visits')"
+    )
+    assert cli("run", "owner.sql", *on).exit_code == 0
+    told = json.loads(cli("run", "fit.sql", *on, "--dry-run", "--format", "json").stdout)
+    assert told["budgets"][0]["after"] == "epsilon 2, delta 9e-06"
+    assert cli("run", "fit.sql", *on, "--receipt", "receipt.json").exit_code == 0
+    (statement,) = json.loads(Path("receipt.json").read_text())["statements"]
+    # The call is held: one entry charges it before its first draw, and another one is its release.
+    assert [call["epsilon"] for call in statement["calls"]] == [1, 0]
+    assert [call["status"].split(",")[0] for call in statement["calls"]] == ["held", "released"]
+    budgets = json.loads(cli("budget", "--ledger", "visits.ledger", "--format", "json").stdout)
+    assert budgets[0]["epsilon_remaining"] == 2
+
+
 def test_a_dry_run_shows_replays_and_leaves_nothing_behind(folder: Path) -> None:
     before = {path.name for path in folder.iterdir()} | {"text.sql"}
     done = job(JOB, *GIVEN, "--dry-run")
@@ -456,6 +494,19 @@ def test_a_full_disk_tells_how_to_read_the_result_again(folder: Path) -> None:
     assert json.loads(cli("show", "3", "--db", "x.duckdb").stdout)["sequence"] == 3
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("log", ["text", "json"])
+def test_a_job_goes_on_where_its_log_cannot_be_written(log: str, folder: Path) -> None:
+    for _ in range(2):  # the second run has replays to tell
+        with open("/dev/full", "w") as full:
+            command = ("run", "job.sql", *GIVEN, "--db", "x.duckdb", "--log-format", log, "-o", "out.csv")
+            running = process(*command, folder=folder, stdout=subprocess.DEVNULL, stderr=full)
+            assert running.wait(timeout=300) == 0
+        assert Path("out.csv").exists()
+        Path("out.csv").unlink()
+    assert len(entries()) == 2
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes")
 def test_a_broken_pipe_tells_how_to_read_the_result_again(folder: Path) -> None:
     reader, writer = os.pipe()
@@ -488,6 +539,7 @@ def test_a_receipt_tells_what_ran_and_holds_no_data(folder: Path) -> None:
         assert job(JOB, *GIVEN, "--receipt", "receipt.json").exit_code == 0
         told = json.loads(Path("receipt.json").read_text())
         assert (told["outcome"], told["exit_code"], told["dpsql"]) == ("done", 0, dpsql.__version__)
+        assert (told["job"], told["database"]) == ("text.sql", "x.duckdb")
         assert told["duckdb"] == duckdb.__version__
         assert [one["line"] for one in told["statements"]] == [1, 2, 4]
         calls = [call for one in told["statements"] for call in one["calls"]]
@@ -543,6 +595,8 @@ def test_a_log_has_one_json_line_for_each_event(folder: Path) -> None:
     assert (failed[-1]["exit_code"], failed[-1]["statement"], failed[-1]["error"]) == (1, 2, "InvalidInputException")
     wrong = events(job("SELECT $a", "--log-format", "json"))
     assert (wrong[-1]["exit_code"], wrong[-1]["error"], wrong[-1]["nothing_ran"]) == (2, "DPSQL-P090", True)
+    (unknown,) = events(job("SELECT 1", "--log-format", "json", "-o", "rows.xlsx"))
+    assert (unknown["event"], unknown["exit_code"], "rows.xlsx" in unknown["message"]) == ("failed", 2, True)
 
 
 def test_a_replay_says_that_it_is_one_and_of_when(folder: Path) -> None:
