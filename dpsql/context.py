@@ -365,7 +365,7 @@ class Context:
             arguments["features"] = {"release": features.ledger_id}
         if self._engine is not None:
             arguments.setdefault("engine", self._engine.name)
-        with nullcontext() if arguments.get("engine") else self._turns, self._named(source) as name:
+        with self._turns if arguments.get("engine") is None else nullcontext(), self._named(source) as name:
             seen = self._seen(name, arguments.get("release")) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = "default"

@@ -100,8 +100,7 @@ class DataFusionEngine:
         part = udf(part_of, list(kinds.types), pa.int64(), "immutable", name=PART)
         [key] = _named([PART])
         rows = frame.select(*_named(columns), part(*_named(columns)).alias(PART)).sort(key.sort())
-        batches = (batch.to_pyarrow() for batch in rows.execute_stream())
-        yield from work.run(batch.filter(batch.column(PART).is_valid()) for batch in batches)
+        yield from work.run(batch.to_pyarrow() for batch in rows.execute_stream())
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which a function of DataFusion adds."""

@@ -163,7 +163,8 @@ class Engine(Protocol):
 
 
 def parts_apart(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of one part after another, with its number, in the order in which they come."""
+    """Yield the rows of one part after another, with its number, in the order in which they come; leave out others."""
     runs = pc.run_end_encode(rows.column(PART))
     for part, (start, stop) in zip(runs.values.to_pylist(), pairwise([0, *runs.run_ends.to_pylist()]), strict=True):
-        yield part, rows.slice(start, stop - start)
+        if part is not None:
+            yield part, rows.slice(start, stop - start)

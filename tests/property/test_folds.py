@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from dpsql.contract.fold import Batch, Fold, Several
 from dpsql.contract.relation import NEIGHBOURS, relation_of
+from dpsql.functions.logistic_rows import Scaling, StepSums
 from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
@@ -63,6 +65,14 @@ def scales() -> Scales:
     return Scales(*MAPS, 0.0, 1.0)
 
 
+def step() -> StepSums:
+    """Return the sums of one step of logistic regression, over features in the bounds of `MAPS`."""
+    low, high = np.array([(-1.0, 1.0), (0.0, 3.0), (-2.0, 5.0)]).T
+    side = S // 2
+    scaling = Scaling(low, high, RowMap(scales()), 0.5 / math.sqrt(WIDTH), side, math.isqrt(S**2 - side**2), False)
+    return StepSums(scaling, [7, -(10**6), 0, 3 * 10**9])
+
+
 FOLDS: dict[str, Callable[[], Fold]] = {
     "row count": RowCount,
     "target sums": TargetSums,
@@ -88,6 +98,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
         )
     ),
     "block scores": lambda: BlockScores(WIDTH + 1, 12),
+    "step of logistic regression": step,
     "votes": lambda: BlockVotes(WIDTH, 12, VoteRule(1, 0.1, True, True)),
     "first round": lambda: RoundProducts(RowMap(scales(), 3 * S // 2), scales(), np.zeros(1 + WIDTH), first=True),
     "round": lambda: RoundProducts(RowMap(scales()), scales(), np.array([0.1, -3.0, 7.7, 1e9]), first=False),
