@@ -274,7 +274,11 @@ def test_an_interrupt(spark_session: Any, folder: Path, tmp_path: Path) -> None:
             time.sleep(0.05)
         time.sleep(1)  # the driver waits for the job
         os.kill(os.getpid(), signal.SIGINT)
+        # Python ignores what is raised in a finalizer or a callback: then a person presses Ctrl-C again.
+        while not stopped.wait(1.5):
+            os.kill(os.getpid(), signal.SIGINT)
 
+    stopped = threading.Event()
     thread = threading.Thread(target=interrupt)
     gc.collect()
     gc.disable()  # Python ignores what is raised while it collects
@@ -283,6 +287,7 @@ def test_an_interrupt(spark_session: Any, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             run(context, spark_session, folder, COUNT)
     finally:
+        stopped.set()
         gc.enable()
         thread.join()
     assert charges(context) == [False]
