@@ -280,6 +280,8 @@ def test_an_interrupt(spark_session: Any, folder: Path, tmp_path: Path) -> None:
 
     stopped = threading.Event()
     thread = threading.Thread(target=interrupt)
+    # A shell starts what runs in the background with SIGINT ignored, and then Python raises nothing.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.collect()
     gc.disable()  # Python ignores what is raised while it collects
     thread.start()
@@ -290,6 +292,7 @@ def test_an_interrupt(spark_session: Any, folder: Path, tmp_path: Path) -> None:
         stopped.set()
         gc.enable()
         thread.join()
+        signal.signal(signal.SIGINT, before)
     assert charges(context) == [False]
     engine.fault = ""
     run(context, spark_session, folder, COUNT)
