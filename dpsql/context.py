@@ -25,6 +25,7 @@ from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.rows import replay_of
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, double
@@ -306,7 +307,7 @@ class Context:
             event=self.ledger.event(stored.sequence),
             ledger_id=stored.sequence,
             replayed=True,
-            replay=f"replay of entry {stored.sequence} of {stored.recorded_at}",
+            replay=replay_of(stored.sequence, stored.recorded_at),
             stored=lambda: stored.result,
             said=lambda: noise_statement(stored.function, stored.arguments, stored.result),
         )
@@ -560,19 +561,23 @@ class Context:
             return self._execute(statement)
         except duckdb.Error as error:
             stopped = isinstance(error, duckdb.InterruptException)
-            if self._session.fail_open_calls(plan, before) or (not stopped and self._ran(statement, plan)):
+            if self._session.fail_open_calls(plan, before) or (not stopped and self._ran(statement, plan, error)):
                 raise InternalError("I001", f"{plan.function} {FAILED}") from None
             reason = str(error).splitlines()[0] if isinstance(error, _NAMING_ERRORS) else "DuckDB cannot read it."
             check = "Check the source's name" + ("." if plan.condition is None else ", and the types in the condition.")
             raise SourceError("S001", f"source {show(plan.source)}: {reason} {check}") from None
 
-    def _ran(self, statement: str, plan: Plan) -> bool:
+    def _ran(self, statement: str, plan: Plan, error: duckdb.Error) -> bool:
         """Charge a call without a result, if its statement binds: then it failed on a row, before its gate.
 
-        DuckDB 2.0 may compute a view of a single row before it asks the gate.
+        DuckDB 2.0 may compute a view of a single row before it asks the gate. What fails on a row also aborts the
+        caller's transaction, and then nothing binds; of the errors of binding only a file that cannot be read does.
         """
         try:
             self.connection.execute(f"EXPLAIN {statement}").fetchall()
+        except duckdb.TransactionException:
+            if isinstance(error, duckdb.TransactionException | duckdb.IOException):
+                return False
         except duckdb.Error:
             return False
         self._session.charge_lost(plan)

@@ -124,8 +124,10 @@ def stop_message(stop: BaseException) -> str:
 
 def replay_text(receipt: Receipt) -> str:
     """Return what is said of a release that was returned again."""
+    from dpsql.ledger.rows import replay_of
+
     name = receipt.function if receipt.release is None else f"{receipt.function} {receipt.release!r}"
-    return f"{name}: replay of entry {receipt.entry} of {receipt.recorded_at}; nothing was charged."
+    return f"{name}: {replay_of(receipt.entry, receipt.recorded_at)}; nothing was charged."
 
 
 def say_error(message: str) -> None:

@@ -47,7 +47,7 @@ class Entry:
     @property
     def receipt(self) -> str:
         """The guarantee; for a replay, a second line names the original entry and its time."""
-        again = f"\nreplay of entry {self.sequence} of {self.recorded_at}" if self.replayed else ""
+        again = f"\n{replay_of(self.sequence, self.recorded_at)}" if self.replayed else ""
         return self.guarantee + again
 
 
@@ -102,7 +102,7 @@ class BudgetRow:
 
     @property
     def spent_text(self) -> str:
-        """What is spent, in words: ``'epsilon 0.5, delta 1e-06'``, ``'rho 0.5'`` or ``'no finite bound'``."""
+        """What is spent, in words: ``'epsilon 0.5, delta 1e-06'``, ``'rho 0.5'`` or ``'epsilon no finite bound'``."""
         if self.rho_remaining is not None:
             return f"rho {_number(self.rho_spent)}"
         return f"epsilon {_number(self.epsilon_spent)}" + (
@@ -118,6 +118,11 @@ class BudgetRow:
             return "unlimited"
         delta = f", delta {self.delta_remaining or 0:.12g}" if self.delta_remaining or self.delta_spent else ""
         return f"epsilon {self.epsilon_remaining:.12g}{delta}"
+
+
+def replay_of(sequence: int, recorded_at: str) -> str:
+    """Return what a release says that was returned again, of the entry and the time that it is from."""
+    return f"replay of entry {sequence} of {recorded_at}"
 
 
 def _number(value: float | None) -> str:

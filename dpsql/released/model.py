@@ -313,7 +313,7 @@ class LinearModel(Estimator):
             return pa.Table.from_pandas(rows, preserve_index=False)
         except (AttributeError, TypeError):
             raise SourceError(
-                "S010", f"rows must be an array or a frame, and not sparse; got {show(type(rows).__name__)}."
+                "S010", f"rows must be a dense array or a frame; got {show(type(rows).__name__)}."
             ) from None
 
     def _collected(self, rows: Any) -> Any:

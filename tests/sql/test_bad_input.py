@@ -578,7 +578,8 @@ def test_what_rows_hold_never_stops_a_call(case: str) -> None:
 
 @pytest.mark.parametrize("protected", [False, True])
 @pytest.mark.parametrize("rows", [1, 3000])
-def test_a_view_that_fails_on_a_row_tells_nothing_in_python(protected: bool, rows: int) -> None:
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_view_that_fails_on_a_row_tells_nothing_in_python(protected: bool, rows: int, in_transaction: bool) -> None:
     """DuckDB quotes the cell that it cannot cast; in Python the text is ours, and the call is charged."""
     ctx = dpsql.Context()
     try:
@@ -586,13 +587,35 @@ def test_a_view_that_fails_on_a_row_tells_nothing_in_python(protected: bool, row
         if protected:
             ctx.dp_protect("raw", epsilon=5)
         ctx.connection.execute("CREATE VIEW broken AS SELECT s::DOUBLE AS a, y FROM raw")
+        if in_transaction:
+            ctx.connection.begin()
         with pytest.raises(dpsql.InternalError) as failure:
             ctx.dp_sis("broken", target="y", k=1, epsilon=1, lower=0, upper=1)
+        if in_transaction:
+            ctx.connection.rollback()
         assert failure.value.code == "DPSQL-I001"
         assert SECRET_TEXT not in str(failure.value)
         assert failure.value.__cause__ is None
         assert failure.value.__suppress_context__
         charges = [(row.status, row.epsilon) for row in ctx.ledger.entries() if row.function == "dp_sis"]
         assert charges == [("charged, no result", 1.0)]
+    finally:
+        ctx.close()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("source", ["nowhere", "nowhere.parquet", "nothing"])
+def test_a_source_that_does_not_bind_costs_nothing(source: str, in_transaction: bool) -> None:
+    ctx = dpsql.Context()
+    try:
+        ctx.connection.execute("CREATE TABLE t AS SELECT 1 AS other; CREATE VIEW nothing AS FROM t")
+        ctx.connection.execute("ALTER TABLE t RENAME TO gone")
+        if in_transaction:
+            ctx.connection.begin()
+        with pytest.raises(dpsql.SourceError):
+            ctx.dp_sis(source, target="y", k=1, epsilon=1, lower=0, upper=1)
+        if in_transaction:
+            ctx.connection.rollback()
+        assert ctx.ledger.entries() == []
     finally:
         ctx.close()
