@@ -85,7 +85,15 @@ class Collector(ABC):
 
 
 class Fold(Collector):
-    """A statistic made of sums, counts or extremes, whose state is one small record of integers."""
+    """A statistic made of sums, counts or extremes, whose state is one small record of integers.
+
+    Attributes
+    ----------
+    grows : bool
+        Whether the size of a state depends on the rows, such as on how many names they hold.
+    """
+
+    grows: bool = False
 
     @abstractmethod
     def state(self) -> pa.RecordBatch:
@@ -110,6 +118,7 @@ class Several(Fold):
 
     def __init__(self, *folds: Fold) -> None:
         self.folds = folds
+        self.grows = any(fold.grows for fold in folds)
 
     def zero(self) -> Several:
         """Return empty folds of the same kinds."""

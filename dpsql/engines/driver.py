@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dpsql import __version__
 from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.running import RunningCall, resolved
-from dpsql.engines.task import Task, fold_of, parts_of, read_columns
+from dpsql.engines.task import Task, parts_of, read_columns
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedCall, GroupedPlan
 
@@ -113,6 +112,8 @@ class _Run:
         As of `Task`.
     seen : dict
         Numbers of rows by part, for each way in which passes divided the rows; they are as secret as the rows.
+    fingerprints : set of int
+        Of the rows, one for all passes unless they differ; as secret as the rows.
     """
 
     attached: Attached
@@ -121,6 +122,7 @@ class _Run:
     key: bytes
     secret: bytes
     seen: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    fingerprints: set[int] = field(default_factory=set)
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
@@ -147,27 +149,17 @@ class _Run:
             return task.alone(self.nothing)
         engine, source = self.attached.engine, self.attached.source(self.call.plan)
         verb = engine.fold_parts if task.parts else engine.fold
-        collector = task.zero.zero()
-        self._merge(task, collector, verb(source, self.nothing.column_names, task))
-        return collector
+        return self._merged(task, verb(source, self.nothing.column_names, task))
 
-    def _merge(self, task: Task, collector: Collector, records: Iterable[pa.RecordBatch]) -> None:
+    def _merged(self, task: Task, records: Iterable[pa.RecordBatch]) -> Collector:
         """Merge all records of a pass. What is raised here is as secret as rows: `Session.guarded` hides it."""
-        seen: dict[int, int] = {}
-        for batch in records:
-            for record in batch.to_pylist():
-                if record["version"] != __version__ or record["pass"] != task.digest:
-                    raise ValueError("a worker returned the record of another call")
-                for part, rows in zip(record["parts"], record["rows"], strict=True):
-                    if task.parts and rows and part in seen:
-                        raise ValueError("the engine divided a part of the rows")
-                    seen[part] = seen.get(part, 0) + rows
-                with pa.ipc.open_stream(record["state"]) as reader:
-                    fold_of(collector).absorb(reader.read_next_batch())
-        counted = {part: rows for part, rows in seen.items() if rows}
-        agree = self.seen.setdefault((task.parts, task.blocks), counted) == counted
+        found = task.read(records)
+        counted = {part: rows for part, rows in found.rows.items() if rows}
+        self.fingerprints.add(found.fingerprint)
+        agree = self.seen.setdefault((task.parts, task.blocks), counted) == counted and len(self.fingerprints) == 1
         if not agree or len({sum(rows.values()) for rows in self.seen.values()}) > 1:
             raise ValueError("the source yields other rows at every reading")
+        return found.collector
 
 
 def _with_keys(session: Session, call: Call) -> Call:

@@ -67,8 +67,8 @@ class PolarsEngine:
             return polars.DataFrame(pa.Table.from_batches(work.run(_arrow(frame).to_batches()), schema=work.record))
 
         states = self._frame(source).select(list(columns)).map_batches(run, schema=kinds, streamable=True)
-        found: pa.Table = states.collect(engine="streaming").to_arrow().cast(work.record)
-        yield from found.to_batches()
+        for found in states.collect_batches(maintain_order=False, engine="streaming"):  # merged as they come
+            yield from _arrow(found).cast(work.record).to_batches()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Sort the rows by part, and run the work over them."""

@@ -48,6 +48,8 @@ import pyarrow.compute as pc
 
 # The column that `Work.split` adds: the part that a row belongs to.
 PART = "dpsql_part"
+# The column of a record by which an engine groups records to merge them.
+NODE = "dpsql_node"
 
 Mapped: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -57,6 +59,9 @@ class Work(Protocol):
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one record for some of the rows; no record for no batches at all is as good as one of none."""
+
+    def merge(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one record for some records."""
 
     def part_of(self, rows: pa.Table) -> pa.Array:
         """Return the part of every row; NULL for rows that belong to nobody, which count nowhere."""
@@ -71,6 +76,10 @@ class Work(Protocol):
     @property
     def record(self) -> pa.Schema:
         """The type of a record, the same for every call."""
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether an engine of many machines should merge records by `NODE` before they reach the driver."""
 
 
 class Engine(Protocol):

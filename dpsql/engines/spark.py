@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpsql import __version__
 from dpsql.contract.parameters import show
-from dpsql.engines.port import PART, Mapped, Work
+from dpsql.engines.port import NODE, PART, Mapped, Work
 from dpsql.errors import InternalError, SourceError
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ class SparkEngine:
         def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return work.run(_renamed(rows, columns))
 
-        states = self._rows(source, columns).mapInArrow(run, _spark_schema(work.record))
-        return _collected(states, work.record)
+        return _merged(self._rows(source, columns).mapInArrow(run, _spark_schema(work.record)), work)
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
@@ -155,7 +154,7 @@ class SparkEngine:
             return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
 
         states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
-        return _collected(states, work.record)
+        return _merged(states, work)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which workers add."""
@@ -235,6 +234,18 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
             "and that the session is open.",
         )
     raise failure
+
+
+def _merged(states: DataFrame, work: Work) -> list[pa.RecordBatch]:
+    """Return the records of a pass; wide ones as workers have merged them, grouped by their node."""
+    kind = work.record
+    if work.is_wide:
+
+        def merge(node: pa.Table) -> pa.Table:
+            return pa.Table.from_batches(work.merge(_renamed(node.to_batches(), kind.names)))
+
+        states = states.groupBy(NODE).applyInArrow(merge, _spark_schema(kind))
+    return _collected(states, kind)
 
 
 def _collected(frame: DataFrame, kind: pa.Schema) -> list[pa.RecordBatch]:

@@ -1,7 +1,9 @@
 """What a worker of an engine runs: one pass of one call over some of the rows, down to one record.
 
 A worker has the rows of a partition, or all rows of some parts. It adds them to a collector of its own, and hands over
-the collector's state with a header. Two ways lead to the collector, and both end in `Call.collect`:
+the collector's state with a header. A worker can also merge such records into one, so that few reach the driver.
+
+Two ways lead to the collector, and both end in `Call.collect`:
 
 - Rows whose values are all that matters go there as they are.
 - Rows of privacy units, long rows, groups and rows under a condition pass through the statement that DuckDB runs on its
@@ -14,10 +16,9 @@ of a row follows from the hash that decides its block, so a block is never divid
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ from dpsql.contract.condition import columns_of
 from dpsql.contract.fold import Batch, Collector, Fold, Pass
 from dpsql.contract.parameters import fold
 from dpsql.contract.plan import COLLECTED, Plan
-from dpsql.engines.port import PART, parts_apart
+from dpsql.engines.port import NODE, PART, parts_apart
 from dpsql.errors import InternalError
 
 # Rows that are added at once, and rows that one statement reads; of whole parts it reads at least so many.
@@ -39,6 +40,11 @@ _STATEMENT_ROWS = 1 << 20
 _PART_ROWS = 1 << 17
 # Stands in a record for the part of rows that are not grouped.
 _NO_PART = -1
+# From so many bytes on, a tree of workers merges states; the driver gets one of each node.
+_WIDE = 1 << 14
+_NODES = 256
+# Fingerprints of rows are added up modulo this.
+_FINGERPRINTS = 1 << 63
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 FAILED = "[DPSQL-I001] a worker of dpsql failed; its rows are not named here."
@@ -48,7 +54,9 @@ RECORD = pa.schema(
         ("pass", pa.binary()),
         ("parts", pa.list_(pa.int64())),
         ("rows", pa.list_(pa.int64())),
+        ("fingerprint", pa.int64()),
         ("state", pa.binary()),
+        (NODE, pa.int64()),
     ]
 )
 
@@ -66,6 +74,37 @@ def fold_of(collector: Collector) -> Fold:
     if not isinstance(collector, Fold):
         raise InternalError("I032", "a call that must keep rows was given to an engine. Report it.")
     return collector
+
+
+@dataclass
+class Reading:
+    """Rows of a pass, added up, with what shows whether every row came once and as it came before.
+
+    Attributes
+    ----------
+    collector : Collector
+    rows : dict of int to int
+        Numbers of rows by part. They are as secret as the rows, and so is the fingerprint.
+    fingerprint : int
+        Sum over the rows of a hash of what they hold; 0 in a call that reads the rows once.
+    """
+
+    collector: Collector
+    rows: dict[int, int] = field(default_factory=dict)
+    fingerprint: int = 0
+
+    def count(self, rows: dict[int, int]) -> None:
+        """Count rows of parts that have not come yet, or of no part.
+
+        Raises
+        ------
+        ValueError
+            A part comes a second time: it was divided, or counted twice.
+        """
+        for part, number in rows.items():
+            if number and part != _NO_PART and part in self.rows:
+                raise ValueError("a part of the rows comes twice")
+            self.rows[part] = self.rows.get(part, 0) + number
 
 
 @dataclass(frozen=True)
@@ -102,6 +141,12 @@ class Task:
         """The type of a record."""
         return RECORD
 
+    @cached_property
+    def is_wide(self) -> bool:
+        """Whether many records are too much for one process."""
+        state = fold_of(self.zero)
+        return state.grows or state.state().nbytes >= _WIDE
+
     @property
     def blocks(self) -> int:
         """Number of blocks that are never divided; 0 if there are none."""
@@ -123,19 +168,48 @@ class Task:
         """Yield the record of some rows: of whole parts one after another, or of any rows if there are no parts."""
         yield _silenced(self._folded, batches)
 
+    def merge(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one record that says what some records say together."""
+        yield _silenced(lambda given: self._record(self.read(given)), records)
+
+    def read(self, records: Iterable[pa.RecordBatch]) -> Reading:
+        """Return what records say together. What this raises is as secret as rows.
+
+        Raises
+        ------
+        ValueError
+            A record is of another call, or a part comes twice.
+        """
+        found = Reading(self.zero.zero())
+        whole = fold_of(found.collector)
+        for batch in records:
+            for record in batch.to_pylist():
+                if record["version"] != __version__ or record["pass"] != self.digest:
+                    raise ValueError("a worker returned the record of another call")
+                found.count(dict(zip(record["parts"], record["rows"], strict=True)))
+                found.fingerprint = (found.fingerprint + record["fingerprint"]) % _FINGERPRINTS
+                with pa.ipc.open_stream(record["state"]) as reader:
+                    whole.absorb(reader.read_next_batch())
+        return found
+
     def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-        collector, rows = self.zero.zero(), Counter[int]()
+        found = Reading(self.zero.zero())
         if self.parts:
-            for counted, table in _whole_parts(batches):
-                if not rows.keys().isdisjoint(counted):
-                    raise ValueError("the rows of a part do not follow one another")
-                rows.update(counted)
-                self._add(collector, table)
+            tables = _whole_parts(batches)
         else:
-            for table in _tables(batches, _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS):
-                rows[_NO_PART] += table.num_rows
-                self._add(collector, table)
-        return self._record(collector, rows)
+            size = _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
+            tables = (({_NO_PART: table.num_rows}, table) for table in _tables(batches, size))
+        for rows, table in tables:
+            found.count(rows)
+            found.fingerprint = (found.fingerprint + self._fingerprint(table)) % _FINGERPRINTS
+            self._add(found.collector, table)
+        return self._record(found)
+
+    def _fingerprint(self, table: pa.Table) -> int:
+        """Return the sum of a hash of each row, where passes are compared with one another."""
+        from dpsql.engines.duckdb.part import hashes_of_rows
+
+        return hashes_of_rows(table) if self.call.plan.passes > 1 else 0
 
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
@@ -160,12 +234,16 @@ class Task:
             rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
             self.call.collect(collector, rows, Batch(secret=self.secret))
 
-    def _record(self, collector: Collector, rows: Mapping[int, int]) -> pa.RecordBatch:
-        state = fold_of(collector).state()
+    def _record(self, found: Reading) -> pa.RecordBatch:
+        state = fold_of(found.collector).state()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, state.schema) as writer:
             writer.write_batch(state)
-        values = [__version__, self.digest, list(rows), list(rows.values()), sink.getvalue().to_pybytes()]
+        written = sink.getvalue().to_pybytes()
+        # Every attempt at the same rows has the same state to the last bit, and so the same node.
+        node = int.from_bytes(hashlib.sha256(written).digest()[:8]) % _NODES
+        rows = [list(found.rows), list(found.rows.values())]
+        values = [__version__, self.digest, *rows, found.fingerprint, written, node]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], type=field.type) for value, field in zip(values, RECORD, strict=True)], schema=RECORD
         )

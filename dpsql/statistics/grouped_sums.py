@@ -234,6 +234,8 @@ class NamedSums(KeyedSums, Fold):
         Columns that a key consists of: fields k0_number, k0_data and so on, see `dpsql.engines.duckdb.keys.key`.
     """
 
+    grows = True
+
     def __init__(self, targets: int, columns: int) -> None:
         super().__init__(targets)
         self._columns = columns

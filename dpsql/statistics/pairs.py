@@ -92,6 +92,8 @@ class BlockScores(Fold):
     A batch holds whole blocks, identified by `Batch.keys`. The rows of a block are consecutive, in any order.
     """
 
+    grows = True
+
     def __init__(self, width: int, blocks: int) -> None:
         self._width, self._blocks = width, blocks
         self._scores: dict[int, NDArray[np.int64]] = {}

@@ -173,6 +173,8 @@ class NameCounts(Fold):
         Largest number of names that count per row.
     """
 
+    grows = True
+
     def __init__(self, most: int) -> None:
         self.most = most
         self.vocabulary = Vocabulary((), b"")

@@ -25,6 +25,7 @@ from support.broken.planting import planted
 
 BY_NAME = {call.name: call for call in CALLS}
 WIDE = BY_NAME["dp_covariance plain"]
+TREE = BY_NAME["dp_count of private texts per unit"]  # wide: workers merge its records
 UNITS = BY_NAME["dp_covariance per unit"]
 TWO_PASSES = BY_NAME["dp_sis centred"]
 OF_UNITS = BY_NAME["dp_quantile per unit"]
@@ -133,6 +134,10 @@ def _divided(found: Records) -> Records:
 CHANGED: dict[str, tuple[Callable[[int, Records], Records], Call, str]] = {
     "a part twice": (lambda action, found: [*found, found[-1]], UNITS, REFUSED),
     "a part in two": (lambda action, found: _divided(found), UNITS, REFUSED),
+    "nothing, in a tree": (lambda action, found: found, TREE, "None"),
+    "a part twice in a tree": (lambda action, found: [*found, found[-1]], TREE, REFUSED),
+    "a part in two in a tree": (lambda action, found: _divided(found), TREE, REFUSED),
+    "a part is lost in a tree": (lambda action, found: found[:-1], TREE, "integers"),
     "a partition twice": (lambda action, found: [*found, found[-1]], WIDE, "integers of field"),
     "a partition is lost": (lambda action, found: found[:-1], WIDE, "integers of field"),
     "a part is lost": (lambda action, found: found[:-1], UNITS, "integers of field"),

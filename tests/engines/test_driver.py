@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import duckdb
@@ -220,6 +221,42 @@ def test_a_source_that_changes_between_passes_is_refused(ctx: dpsql.Context, eng
     engine.records = fewer_at_last
     with pytest.raises(dpsql.InternalError, match="I001"):
         ctx.dp_sis("t", **SIS, center="target")
+
+
+@pytest.mark.parametrize("change", ["a value", "the order"])
+def test_other_values_in_a_later_pass_are_refused(ctx: dpsql.Context, engine: ArrowEngine, change: str) -> None:
+    rows = engine.tables["t"]
+    values = rows.column("a").to_numpy().copy()
+    values[7] += 2**-40
+    other = rows.set_column(0, "a", pa.array(values)) if change == "a value" else rows.take(np.arange(ROWS)[::-1])
+
+    def alter(action: int) -> None:
+        engine.tables["t"] = rows if action % 2 else other
+
+    engine.before = alter
+    refused = pytest.raises(dpsql.InternalError, match="I001") if change == "a value" else nullcontext()
+    with refused:
+        ctx.dp_sis("t", **SIS, center="target")
+    assert (engine.actions, spent(ctx), released(ctx)) == (2, 1, change == "the order")
+
+
+@pytest.mark.parametrize("form", ["a Gram matrix", "private keys", "private keys of units", "few integers"])
+def test_workers_merge_wide_records(form: str) -> None:
+    wide = pa.table({f"x{number}": np.arange(ROWS) % 5 for number in range(50)})
+    rows = pa.table(
+        {**{name: wide[name] for name in wide.column_names}, "g": np.arange(ROWS) % 9, "p": np.arange(ROWS)}
+    )
+    engine = ArrowEngine({"t": rows}, partitions=40)
+    units = {"privacy_unit": "p", "max_rows_per_unit": 1} if form == "private keys of units" else {}
+    with dpsql.Context(engine=Attached("lake", engine)) as ctx:
+        if form == "a Gram matrix":
+            ctx.dp_covariance("t", features=wide.column_names, lower=0, upper=5, epsilon=1, delta=1e-6)
+        elif form == "few integers":
+            ctx.dp_covariance("t", features=wide.column_names[:5], lower=0, upper=5, epsilon=1, delta=1e-6)
+        else:
+            found = ctx.dp_count("t", by="g", keys="private", epsilon=100, delta=0.1, **units).value
+            assert found["value"].to_numpy() == pytest.approx(np.bincount(np.arange(ROWS) % 9), abs=3)
+        assert (spent(ctx) > 0, engine.merged) == (True, int(form != "few integers"))
 
 
 def test_a_named_release_is_drawn_once(ctx: dpsql.Context, engine: ArrowEngine) -> None:

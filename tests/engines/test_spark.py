@@ -17,7 +17,7 @@ import dpsql
 import dpsql.spark
 from dpsql.cli.engine_option import EngineOption
 from dpsql.errors import BudgetError, SourceError
-from support.tasks import state_of, state_on, task_of
+from support.tasks import merged, state_of, state_on, task_of
 
 ROWS = 2400
 VALUES = {"features": ["a", "b"], "lower": -2, "upper": 2}
@@ -91,6 +91,21 @@ def test_states_are_those_of_one_statement(spark: dpsql.Context, spark_session: 
     found = state_on(spark, frame, task, columns)
     assert found.equals(state_of(task, columns, rows()))
     assert not found.equals(state_of(task, columns, rows().slice(ROWS // 2)))
+
+
+@pytest.mark.parametrize(("features", "records"), [(3, 8), (60, 1)])
+def test_wide_records_are_merged_before_they_reach_the_driver(
+    spark: dpsql.Context, spark_session: Any, features: int, records: int
+) -> None:
+    """Eight partitions have the same rows, so their states share a node."""
+    names = [f"x{number}" for number in range(features)]
+    columns = [f"cast((id + {number}) % 10 as double) AS {name}" for number, name in enumerate(names)]
+    frame = spark_session.range(0, 80, 1, 8).selectExpr(*columns)
+    task, read = task_of(spark, frame, "dp_covariance", features=names, lower=0, upper=9, delta=1e-6)
+    found = dpsql.spark.engine(spark_session).fold(frame, read, task)
+    assert sum(batch.num_rows for batch in found) == records
+    rows = pa.table({name: (np.arange(80) + number) % 10.0 for number, name in enumerate(names)})
+    assert merged(task, found).equals(state_of(task, read, rows))
 
 
 def test_releases(spark: dpsql.Context, spark_session: Any, folder: Path) -> None:

@@ -69,8 +69,15 @@ class Planted:
         return self.work.record
 
     @property
+    def is_wide(self) -> bool:
+        return self.work.is_wide
+
+    @property
     def parts(self) -> int:
         return self.work.parts
+
+    def merge(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.work.merge(records)
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with drawing_fails() if self.fault == "entropy" else nullcontext():

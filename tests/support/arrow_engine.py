@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql.engines.port import PART, Work
+from dpsql.engines.port import NODE, PART, Work
 from dpsql.errors import SourceError
 
 _PARTS_OF_A_RUN = 7
@@ -30,7 +30,7 @@ class ArrowEngine:
     def __init__(self, tables: Mapping[str, pa.Table], partitions: int = 3) -> None:
         self.tables = dict(tables)
         self.partitions = partitions
-        self.actions = 0
+        self.actions = self.merged = 0
         # What a test may put in between, with the number of the action.
         self.before: Callable[[int], None] = lambda action: None
         self.records: Callable[[int, list[pa.RecordBatch]], list[pa.RecordBatch]] = lambda action, found: found
@@ -50,7 +50,7 @@ class ArrowEngine:
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Run the work over each partition."""
-        yield from self._acted([record for rows in self._cut(source, columns) for record in work.run(rows)])
+        yield from self._acted(work, [record for rows in self._cut(source, columns) for record in work.run(rows)])
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Run the work over the parts, a few at a time."""
@@ -61,11 +61,18 @@ class ArrowEngine:
             for first in range(0, work.parts, _PARTS_OF_A_RUN):
                 parts = pa.array(range(first, first + _PARTS_OF_A_RUN))
                 records += work.run(rows.filter(pc.is_in(rows.column(PART), parts)).to_batches(max_chunksize=100))
-        yield from self._acted(records)
+        yield from self._acted(work, records)
 
-    def _acted(self, records: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def _acted(self, work: Work, records: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self.actions += 1
-        return self.records(self.actions, records)
+        records = self.records(self.actions, records)
+        if not work.is_wide:
+            yield from records
+            return
+        self.merged += 1
+        rows = pa.Table.from_batches(records, schema=work.record)
+        for node in rows.column(NODE).unique():
+            yield from work.merge(rows.filter(pc.equal(rows.column(NODE), node)).to_batches(max_chunksize=2))
 
     def _cut(self, source: object, columns: Sequence[str]) -> Iterator[list[pa.RecordBatch]]:
         self.before(self.actions + 1)

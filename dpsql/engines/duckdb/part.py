@@ -146,6 +146,12 @@ def parts_of_rows(task: Task, rows: pa.Table) -> pa.Array:
     return single_chunk(found.column(PART)).take(pa.array(places))
 
 
+def hashes_of_rows(rows: pa.Table) -> int:
+    """Return the sum of a hash of each row. It does not depend on the rows' order or division."""
+    [total] = _workers.run(None, f"SELECT coalesce(sum(hash({ROWS})), 0) FROM {ROWS}", rows).column(0)
+    return int(total.as_py())
+
+
 def _of_part(task: Task) -> Plan:
     return replace(task.call.plan, source=ROWS, placement=None)
 
