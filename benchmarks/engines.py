@@ -1,12 +1,13 @@
 """Time, processor time and memory of one statistic on every engine, over the same Parquet files.
 
     python benchmarks/engines.py [--rows 10000000] [--links 1 10] [--features 8] [--partitions 2 200]
-                                 [--engines duckdb,reader,polars,datafusion,sail] [--form rows|units|gram]
+                                 [--engines duckdb,reader,polars,datafusion,sail,spark] [--form rows|units|gram]
 
 `duckdb` is dpsql's own statement, `reader` the task that a worker runs over DuckDB's Arrow reader: the same kernel
 without a statement around it. A file is written once and linked as often as asked, so that many rows need little disk.
 Each measurement has a process of its own. For Sail the server is another process, whose peak is shown apart from the
-driver's.
+driver's. `--partitions` cuts the rows of DataFusion; `generated` is Sail and `spark` Apache Spark in the driver's own
+JVM, both over rows that they compute, in so many partitions. Processor time and memory of a JVM are not shown.
 """
 
 from __future__ import annotations
@@ -89,9 +90,22 @@ def prepared(engine: str, folder: Path, form: str, features: int, partitions: in
         return lambda: getattr(dpsql.datafusion.context(session), function)("t", **given)
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.remote(f"sc://localhost:{os.environ['DPSQL_SAIL']}").getOrCreate()
-    spark.conf.set("dpsql.exactParquet", "true")
-    frame = spark.read.parquet(files)
+    if engine == "spark":
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        local = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
+        spark = local.config("spark.ui.enabled", "false").getOrCreate()
+    else:
+        spark = SparkSession.builder.remote(f"sc://localhost:{os.environ['DPSQL_SAIL']}").getOrCreate()
+        spark.conf.set("dpsql.exactParquet", "true")
+    if engine == "sail":
+        frame = spark.read.parquet(files)
+    else:
+        frame = spark.range(0, int(folder.name), 1, partitions).selectExpr(
+            "id",
+            "id % 1000003 AS pid",
+            *(f"((id * {7919 + 2 * number}) % 20011) / 10005.5D - 1 AS x{number}" for number in range(features)),
+            "((id * 104729) % 20011) / 10005.5D - 1 AS y",
+        )
     return lambda: getattr(dpsql.spark.context(spark), function)(frame, **given)
 
 
@@ -121,7 +135,7 @@ def _seconds() -> float:
 
 def measure(engine: str, folder: Path, form: str, features: int, partitions: int) -> dict[str, float]:
     """Time one call in this process, after one over a small table that loads what it needs."""
-    small = folder.parent / "small"
+    small = folder.parent / ("small" if engine in ENGINES else "10000")
     prepared(engine, small, form, features, partitions)()
     work = prepared(engine, folder, form, features, partitions)
     before, start = _seconds(), time.perf_counter()
@@ -165,7 +179,7 @@ class Sail:
 
 def apart(engine: str, folder: Path, form: str, features: int, partitions: int) -> dict[str, float]:
     """Measure in a process of its own."""
-    server = Sail() if engine == "sail" else None
+    server = Sail() if engine in ("sail", "generated") else None
     environment = {**os.environ, "DPSQL_SAIL": "" if server is None else str(server.port)}
     words = [sys.executable, __file__, "--one", engine, str(folder), form, str(features), str(partitions)]
     try:
@@ -187,7 +201,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10**7, help="rows of the file")
     parser.add_argument("--links", type=int, nargs="+", default=[1], help="how often the file is there")
     parser.add_argument("--features", type=int, default=8)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[2], help="of DataFusion")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[2], help="of engines that can be told")
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--form", choices=("rows", "units", "gram"), default="rows")
     parser.add_argument("--folder", default=str(Path(tempfile.gettempdir()) / "dpsql-engines"))
@@ -209,11 +223,13 @@ def main() -> None:
             if not part.exists():
                 os.link(root / "first" / "part-0.parquet", part)
         for engine in given.engines.split(","):
-            for partitions in given.partitions if engine == "datafusion" else given.partitions[:1]:
+            is_cut = engine in ("datafusion", "generated", "spark")
+            for partitions in given.partitions if is_cut else given.partitions[:1]:
                 if engine == "reader" and given.form == "units":
                     continue
-                found = apart(engine, folder, given.form, given.features, partitions)
-                name = f"{engine}/{partitions}" if engine == "datafusion" else engine
+                source = root / str(given.rows * links) if engine in ("generated", "spark") else folder
+                found = apart(engine, source, given.form, given.features, partitions)
+                name = f"{engine}/{partitions}" if is_cut else engine
                 print(
                     f"{name:12}{given.rows * links:14,}{found['wall']:10.2f}{found['cpu']:10.2f}"
                     f"{found['driver_mb']:12.0f}{found.get('server_mb', 0):12.0f}",
