@@ -65,7 +65,12 @@ class Declaration:
         )
 
     def covers(self, table: TableName, alias: str) -> bool:
-        """Whether this is said of a table, which is in a database that is attached under `alias`."""
+        """Whether this is said of a table, which is in a database that is attached under `alias`.
+
+        A budget counts for every table of an engine that has its name, whatever else was declared.
+        """
+        if table.engine is not None:
+            return table == self.table or (self.kind == PROTECT and fold(self.dataset) == table.budget)
         if not self.anywhere:
             return table == self.table
         parts = [fold(part) for part in _old_parts(self.dataset)]
