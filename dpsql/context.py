@@ -438,7 +438,8 @@ class Context:
         On an engine it is that of a table of the engine's catalog, under its full name. Anything else there has the
         budget that each call names.
         """
-        return self._declare("dp_protect", dataset, budget if budget.get("source") is False else self._with_engine(budget))
+        said = budget if budget.get("source") is False else self._with_engine(budget)
+        return self._declare("dp_protect", dataset, said)
 
     @takes(DECLARATIONS["dp_public"])
     def dp_public(self, table: str, **said: object) -> str:
@@ -465,7 +466,8 @@ class Context:
         """
         refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
         engine = self._with_engine(asked).get("engine")
-        return self.sql("FROM dp_unplaced()" if engine is None else f"FROM dp_unplaced(engine := {literal(str(engine))})")
+        named = "" if engine is None else f"engine := {literal(str(engine))}"
+        return self.sql(f"FROM dp_unplaced({named})")
 
     def _with_engine(self, said: dict[str, object]) -> dict[str, object]:
         """Return arguments, with the engine that holds the sources of every call."""

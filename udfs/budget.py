@@ -122,7 +122,7 @@ def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
         if said["engine"] is not None:
             return session.sources.unplaced(session.engine(said["engine"]).catalog())
         paths = ((one["database_name"], one["schema_name"], one["table_name"]) for one in listed or ())
-        return session.sources.unplaced(dict.fromkeys(paths))
+        return session.sources.unplaced((path, "") for path in paths)
 
     return run
 

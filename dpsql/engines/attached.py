@@ -285,12 +285,10 @@ class Attached:
             table = None
         return source if table is None else table.budget
 
-    def catalog(self) -> dict[TableName, str]:
-        """Return the tables of the engine's catalog, and what a statement calls each."""
-        return {
-            TableName.on_engine(self.name, found): f"{self.name}.{spelled}"
-            for spelled, found in self.engine.catalog().items()
-        }
+    def catalog(self) -> list[tuple[TableName, str]]:
+        """Return the tables of the engine's catalog, each with what a statement calls it."""
+        listed = self.engine.catalog().items()
+        return [(TableName.on_engine(self.name, parts), f"{self.name}.{spelled}") for spelled, parts in listed]
 
 
 def _parts(table: TableName) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class DataFusionEngine:
 
     def catalog(self) -> dict[str, tuple[str, ...]]:
         """Return the tables of every catalog that the session knows."""
-        found = {}
+        found: dict[str, tuple[str, ...]] = {}
         for catalog in self._session.catalog_names():
             for schema in self._session.catalog(catalog).names():
                 known = self._session.catalog(catalog).schema(schema)

@@ -12,6 +12,7 @@ import pytest
 from lake import visits
 
 import dpsql
+from dpsql.engines.spark import SparkEngine
 from dpsql.errors import BudgetError, SourceError
 
 ROWS = visits()
@@ -160,6 +161,37 @@ def test_tables_without_a_place_are_listed(place: Place) -> None:
         assert ctx.connection.execute(said).fetchall() == [(f"{row['table_name'].lower()}: public",)]
         assert len(listed()) == 3 - number  # the statement is about the table that it is listed with
     assert ctx.dp_unplaced(engine=None).num_rows == 0
+
+
+def test_a_catalog_of_spark_lists_tables_and_no_views(spark_session: Any, tmp_path: Path) -> None:
+    ROWS.write_parquet(tmp_path / "rows.parquet")
+    for database in ("listed", "`select`"):
+        spark_session.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
+        spark_session.sql(f"DROP TABLE IF EXISTS {database}.rows")
+        spark_session.sql(f"CREATE TABLE {database}.rows USING parquet LOCATION '{tmp_path}/rows.parquet'")
+    spark_session.sql("CREATE OR REPLACE VIEW listed.kept AS SELECT a FROM listed.rows")
+    spark_session.sql("SELECT 1 AS a").createOrReplaceTempView("passing")
+    engine = SparkEngine(spark_session)
+    found = engine.catalog()
+    assert {parts[1:] for parts in found.values() if parts[1] in ("listed", "select")} == {
+        ("listed", "rows"),
+        ("select", "rows"),
+    }
+    assert {"kept", "passing"}.isdisjoint(parts[-1] for parts in found.values())
+    for spelled, parts in found.items():
+        assert engine.table(spelled) == parts
+    catalog, *_ = found["".join(name for name in found if name.endswith("listed.rows"))]
+    with dpsql.spark.context(spark_session, name="lake") as ctx:
+        ctx.dp_protect("listed.rows", epsilon=3)
+        with pytest.raises(BudgetError, match="B006"):
+            ctx.dp_count("select.rows", epsilon=1, dataset=f"lake.{catalog}.listed.rows")
+        for view in ("listed.kept", "passing"):
+            with pytest.raises(SourceError, match="S040"):
+                ctx.dp_public(view)
+        ctx.dp_public("select.rows", force=True)
+        assert ctx.dp_count("select.rows", epsilon=1).dataset == f"lake.{catalog}.select.rows"
+    for database in ("listed", "`select`"):
+        spark_session.sql(f"DROP TABLE {database}.rows")
 
 
 def test_tables_of_sail_that_differ_in_case_share_a_budget_and_no_rows(sail_session: Any, tmp_path: Path) -> None:

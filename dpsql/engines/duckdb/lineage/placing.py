@@ -138,7 +138,7 @@ def place_on_engine(
     spelled: Collection[str],
     privacy_unit: str | None,
 ) -> tuple[tuple[str, ...], str | None]:
-    """Return the budgets that a table of an engine's catalog is charged to, and the column of its unit if it is derived.
+    """Return the budgets that a table of an engine's catalog is charged to; if it is derived, with its unit's column.
 
     The rules are those of `place` for a table that is read as it is.
 

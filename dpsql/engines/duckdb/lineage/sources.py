@@ -450,24 +450,24 @@ class Sources:
         self._declare(DERIVE, table, facts)
         return name
 
-    def unplaced(self, tables: Mapping[Path, str | None]) -> list[dict[str, str]]:
+    def unplaced(self, tables: Iterable[tuple[Path, str]]) -> list[dict[str, str]]:
         """Return the undeclared tables, each with the statements that would declare it.
 
         Parameters
         ----------
-        tables : mapping of Path to (str or None)
-            What a statement calls each table; None for its shortest spelling.
+        tables : iterable of (path, spelling)
+            Each with what a statement calls it; ``''`` for its shortest spelling.
         """
         declarations, catalog = self.declarations(), self.catalog()
         first = declarations.protected[0] if declarations.protected else "..."
         own = "one_row_each := true" if declarations.unit(first) is None else "own_rows_only := true"
         out = []
-        for path in sorted(tables):
+        for path, spelled in sorted(tables):
             table = catalog.table(path)
             if declarations.about(table, path[0]):
                 continue
             name = catalog.display(path) if table.engine is None else table.path
-            spelled, engine = tables[path] or name, table.engine
+            spelled, engine = spelled or name, table.engine
             out.append(
                 {
                     "table_name": name,
