@@ -476,6 +476,13 @@ class Context:
     def _declare(self, function: str, table: str, said: dict[str, object], *more: object) -> str:
         """Call a SQL function that declares something, with values as parameters."""
         refuse_unknown(said, DECLARATIONS[function], function)
+        for name in (table, *more):
+            if not isinstance(name, str | None):
+                raise ParameterError(
+                    "P013",
+                    f"{function} takes names of tables; got {show(type(name).__name__)}. What a frame holds is said in "
+                    "each call: dataset='...'.",
+                )
         names = ", ".join(f"{name} := ?" for name in said)
         places = ", ".join("?" for _ in more)
         listed = ", ".join(part for part in ("?", places, names) if part)

@@ -16,7 +16,8 @@ from dpsql.contract.arguments import (
     stated,
 )
 
-_ENGINE = Argument("engine", "Name of the attached engine whose table it is; DuckDB's by default.")
+_WHOSE = "Name of the attached engine whose table it is; DuckDB's by default."
+_ENGINE = Argument("engine", f"{_WHOSE} On an engine the declaration holds for the session, and for no view or frame.")
 
 DECLARATIONS: dict[str, Signature] = {
     "dp_protect": Signature(
@@ -36,7 +37,7 @@ DECLARATIONS: dict[str, Signature] = {
         Argument("mark", "Mark the table's database, so that it can only be used with this ledger.", True),
         Argument("source", "Whether the name is a table or view; false for rows outside every catalog.", True),
         Argument("replace", "Replace an existing budget. Arguments that are left out keep their values.", False),
-        _ENGINE,
+        Argument("engine", _WHOSE),
     ),
     "dp_public": Signature(
         Argument("force", "Declare the table public even if it has the columns of a protected one.", False), _ENGINE

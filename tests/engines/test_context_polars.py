@@ -79,6 +79,11 @@ def test_nothing_is_declared_of_a_frame(ctx: dpsql.Context) -> None:
         ):
             with pytest.raises(SourceError, match=r"S040.*'visits' is a view or a frame"):
                 declare()
+        for frame in (ROWS, ROWS.lazy()):
+            with pytest.raises(ParameterError, match=r"P013.*Frame"):
+                ctx.dp_public(frame)  # type: ignore[arg-type]
+            with pytest.raises(ParameterError, match=r"P013.*Frame"):
+                ctx.dp_derive("visits", frame, one_row_each=True)  # type: ignore[arg-type]
         assert ctx.dp_unplaced().num_rows == 0
     with pytest.raises(SourceError, match="S025"):
         ctx.dp_count("visits", epsilon=1)

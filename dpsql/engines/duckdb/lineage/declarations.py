@@ -94,7 +94,8 @@ class Declarations:
     Attributes
     ----------
     counter : int
-        Number of the ledger's last declaration: another one means that something was declared since.
+        Number of the ledger's last declaration, and of the changes to those that hold for this session alone: another
+        one means that something was declared since.
     listed : tuple of Declaration
     """
 
