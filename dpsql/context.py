@@ -439,27 +439,51 @@ class Context:
         On an engine it is that of a table of the engine's catalog, under its full name. Anything else there has the
         budget that each call names.
         """
-        if self._engine is not None and budget.get("source") is not False:
-            budget.setdefault("engine", self._engine.name)
-        return self._declare("dp_protect", dataset, budget)
+        said = budget if budget.get("source") is False else self._with_engine(budget)
+        return self._declare("dp_protect", dataset, said)
 
     @takes(DECLARATIONS["dp_public"])
     def dp_public(self, table: str, **said: object) -> str:
-        """Declare that a table is public: it holds nothing about any privacy unit, so views may join it."""
-        return self._declare("dp_public", table, said)
+        """Declare that a table is public: it holds nothing about any privacy unit, so views may join it.
+
+        On an engine it is a table of the engine's catalog, and the declaration holds for this session.
+        """
+        return self._declare("dp_public", table, self._with_engine(said))
 
     @takes(DECLARATIONS["dp_derive"])
     def dp_derive(self, table: str, base: str, **said: object) -> str:
-        """Declare that a table was made from a protected one; return what now stands, in words."""
-        return self._declare("dp_derive", table, said, base)
+        """Declare that a table was made from a protected one; return what now stands, in words.
 
-    def dp_unplaced(self) -> pa.Table:
-        """Return every undeclared table, with the statements that would declare it."""
-        return self.sql("SELECT * FROM dp_unplaced()")
+        On an engine it is a table of the engine's catalog, and the declaration holds for this session. The base is
+        another table of the engine, or any budget.
+        """
+        return self._declare("dp_derive", table, self._with_engine(said), base)
+
+    @takes(DECLARATIONS["dp_unplaced"])
+    def dp_unplaced(self, **asked: object) -> pa.Table:
+        """Return every undeclared table, with the statements that would declare it.
+
+        On an engine it lists the tables of the engine's catalog.
+        """
+        refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
+        engine = self._with_engine(asked).get("engine")
+        named = "" if engine is None else f"engine := {literal(str(engine))}"
+        return self.sql(f"FROM dp_unplaced({named})")
+
+    def _with_engine(self, said: dict[str, object]) -> dict[str, object]:
+        """Return arguments, with the engine that holds the sources of every call."""
+        return said if self._engine is None else {"engine": self._engine.name, **said}
 
     def _declare(self, function: str, table: str, said: dict[str, object], *more: object) -> str:
         """Call a SQL function that declares something, with values as parameters."""
         refuse_unknown(said, DECLARATIONS[function], function)
+        for name in (table, *more):
+            if not isinstance(name, str | None):
+                raise ParameterError(
+                    "P013",
+                    f"{function} takes names of tables; got {show(type(name).__name__)}. What a frame holds is said in "
+                    "each call: dataset='...'.",
+                )
         names = ", ".join(f"{name} := ?" for name in said)
         places = ", ".join("?" for _ in more)
         listed = ", ".join(part for part in ("?", places, names) if part)

@@ -1,4 +1,4 @@
-"""dp_protect, dp_budget, dp_ledger and dp_estimate."""
+"""Budgets, what owners declare, the ledger and estimates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TypeAlias
 
 from dpsql.contract.parameters import text, text_list
+from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import estimate as estimates
 from dpsql.ledger.budget import STATED_NAMES
@@ -54,30 +55,41 @@ def protect(session: Session) -> Callable[..., str]:
     ) -> str:
         dataset = text("dataset", dataset, hint="Give the name of the budget.")
         hint = "Give the names of tables: public := ['wards']."
-        tables = () if said["public"] is None else text_list("public", said["public"], hint=hint)
-        engine = said["engine"]
-        if engine is not None:
-            dataset = session.engine(engine).budget(dataset, said["privacy_unit"])
+        names = () if said["public"] is None else text_list("public", said["public"], hint=hint)
+        table = None
+        if said["engine"] is not None:
+            dataset, table = session.engine(said["engine"]).budgeted(dataset, said["privacy_unit"])
+        elif said["source"] is not False:
+            table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or ())
         return session.sources.protect(
             dataset,
             {name: said[name] for name in _BUDGETED if said[name] is not None},
-            seen_of(seen) if said["source"] is not False and engine is None else None,
-            public=dict(zip(tables, map(seen_of, public_seen or ()), strict=True)),
+            table,
+            public=[
+                _owned(session, "dp_public", name, said, plans, known)
+                for name, plans in zip(names, public_seen or [None] * len(names), strict=True)
+            ],
             texts=texts or (),
             replace=said["replace"] is True,
-            known=known or (),
             mark=said["mark"] is not False,
         )
 
     return run
 
 
+def _owned(session: Session, function: str, table: str, said: Said, seen: Plans, known: Known) -> Owned:
+    """Return a table that its owner names, of DuckDB or of the engine that was named with it."""
+    if said["engine"] is not None:
+        return session.engine(said["engine"]).owned(function, table)
+    return session.sources.owned(function, table, seen_of(seen), known or ())
+
+
 def public(session: Session) -> Callable[..., str]:
     """Bind (table, what its owner says, what it reads, names of tables) → what now stands."""
 
     def run(table: str, said: Said, seen: Plans, known: Known) -> str:
-        name = session.sources.public(table, seen_of(seen), known=known or (), force=said["force"] is True)
-        return f"{name}: public"
+        found = _owned(session, "dp_public", table, said, seen, known)
+        return f"{session.sources.public(found, force=said['force'] is True)}: public"
 
     return run
 
@@ -88,11 +100,12 @@ def derive(session: Session) -> Callable[..., str]:
     def run(table: str, base: object, said: Said, seen: Plans, known: Known) -> str:
         base = text("base", base, hint="Give the protected table that it was made from.")
         unit = said["privacy_unit"]
+        found = _owned(session, "dp_derive", table, said, seen, known)
+        if said["engine"] is not None:
+            base = session.engine(said["engine"]).base(base)
         name = session.sources.derive(
-            table,
+            found,
             base,
-            seen_of(seen),
-            known=known or (),
             privacy_unit=None if unit is None else text("privacy_unit", unit, hint="Give the name of the id's column."),
             own_rows_only=said["own_rows_only"] is True,
             one_row_each=said["one_row_each"] is True,
@@ -103,10 +116,15 @@ def derive(session: Session) -> Callable[..., str]:
 
 
 def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
-    """Bind (list of {database, schema, name}) → the undeclared tables."""
-    return lambda listed: session.sources.unplaced(
-        (one["database_name"], one["schema_name"], one["table_name"]) for one in listed or ()
-    )
+    """Bind (what is asked, list of {database, schema, name}) → the undeclared tables."""
+
+    def run(said: Said, listed: Sequence[Mapping[str, str]] | None) -> list[dict[str, str]]:
+        if said["engine"] is not None:
+            return session.sources.unplaced(session.engine(said["engine"]).catalog())
+        paths = ((one["database_name"], one["schema_name"], one["table_name"]) for one in listed or ())
+        return session.sources.unplaced((path, "") for path in paths)
+
+    return run
 
 
 def budget(session: Session) -> Callable[..., list[dict[str, object]]]:

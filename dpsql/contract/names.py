@@ -3,6 +3,9 @@
 The identity of a table has three parts: database, schema and name. They are folded as in DuckDB, which folds A to Z
 only, so É and é differ. For a marked database (`dpsql.engines.duckdb.mark`) the database part is the identity in its
 mark; for any other it is the name that the database is attached under.
+
+A table of an engine's catalog is in no database of DuckDB. Its identity is the engine's name and its full name, as the
+catalog spells it: on some engines, names that differ in case are two tables.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ MARKED = "#"  # first character of a marked database's part; `identifier` never 
 
 
 class TableName(NamedTuple):
-    """The identity of a table or view: three parts, folded."""
+    """The identity of a table or view: three parts, folded. On an engine the database is empty, see `on_engine`."""
 
     database: str
     schema: str
@@ -29,6 +32,26 @@ class TableName(NamedTuple):
     def of(cls, database: str, schema: str, name: str) -> TableName:
         """Return the identity of a table from its path."""
         return cls(fold(database), fold(schema), fold(name))
+
+    @classmethod
+    def on_engine(cls, engine: str, parts: Iterable[str]) -> TableName:
+        """Return the identity of a table of an engine's catalog from its full name; no database has an empty name."""
+        return cls("", engine, dotted(parts))
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that holds the table; None for DuckDB."""
+        return None if self.database else self.schema
+
+    @property
+    def path(self) -> str:
+        """Of a table of an engine: its full name behind the engine's, as the catalog spells it."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def budget(self) -> str:
+        """Of a table of an engine: the name of its budget, which has no case."""
+        return fold(self.path)
 
 
 def parts_of(text: str, *, most: int | None = 3) -> list[str]:

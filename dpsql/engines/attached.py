@@ -4,22 +4,28 @@ Budgets on an engine follow from names, because dpsql does not see the plans of 
 
 - A table of the engine's catalog has one budget, under its full name behind the engine's:
   ``lake.spark_catalog.clinic.visits``. However a call spells it, the engine says which table that is (`Engine.table`),
-  and the call reads the table by its full name, so that no temporary view can take its place.
-- Of anything else (a view, a query, a frame) dpsql cannot see which tables it reads. If the ledger protects anything,
-  the caller must name the budget whose rows they are, and the ledger records that this was claimed.
+  and the call reads the table by its full name, so that no temporary view can take its place. Its owner may declare it
+  public, or derived, as a table of DuckDB; if the ledger protects anything, a table of which nothing is declared is
+  not answered, whatever budget the caller names.
+- Of anything else (a view, a query, a frame) dpsql cannot see which tables it reads, and it may be replaced. So nothing
+  is declared of it. If the ledger protects anything, the caller must name the budget whose rows they are, and the
+  ledger records that this was claimed.
+
+An engine's catalog carries no mark of its ledger, and any other may be attached under its name. So, as in a database
+without a mark, a budget is kept in the ledger, while public and derived tables are declared for one session.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dpsql.contract.names import dotted, parts_of
+from dpsql.contract.names import TableName, parts_of
 from dpsql.contract.parameters import fold, positive_integer, show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -27,6 +33,7 @@ from dpsql.engines.task import plain
 from dpsql.errors import ParameterError, SourceError
 
 if TYPE_CHECKING:
+    from dpsql.engines.duckdb.lineage.sources import Owned
     from dpsql.engines.duckdb.session import Session
     from dpsql.engines.port import Engine
     from dpsql.released.model import LinearModel
@@ -92,8 +99,8 @@ class Attached:
         first, dot, rest = source.partition(".")
         return rest if dot and fold(first) == self.name else source
 
-    def table(self, source: str) -> str | None:
-        """Return the full name of a table of the engine's catalog, under which its budget is; None for anything else.
+    def table(self, source: str) -> TableName | None:
+        """Return the identity of a table of the engine's catalog; None for anything else.
 
         Raises
         ------
@@ -101,7 +108,7 @@ class Attached:
             S024: the engine has no such source.
         """
         found = None if source in self.frames else self.engine.table(self.relative(source))
-        return None if found is None else f"{self.name}.{dotted(found)}"
+        return None if found is None else TableName.on_engine(self.name, found)
 
     def source(self, plan: Plan) -> object:
         """Return what a call reads: the full name of a table (a tuple), the name of a view, or a frame."""
@@ -154,7 +161,7 @@ class Attached:
 
     # Budgets.
 
-    def place(self, session: Session, source: str, dataset: str | None) -> Placement:
+    def place(self, session: Session, source: str, dataset: str | None, privacy_unit: str | None) -> Placement:
         """Decide which budget a source of the engine is charged to.
 
         Parameters
@@ -164,55 +171,59 @@ class Attached:
             As the caller wrote it; or the name that stands for a frame.
         dataset : str or None
             The budget that the caller names.
+        privacy_unit : str or None
+            The column that the caller names.
 
         Raises
         ------
         SourceError
             S024: the engine has no such source. S025: whose rows it holds cannot be seen, and no budget is named.
-            S015: another budget is named than the table has.
+            Others as of `place_on_engine`.
+        BudgetError
+            B006: nothing is declared of the table.
         """
-        own = self.table(source)
-        counter, governed = session.ledger.declarations().counter, session.sources.governed
-        protected = own is not None and session.ledger.policy(own) is not None
-        if protected:
-            charged = str(own)
-            if dataset is not None and fold(dataset) not in {fold(charged), fold(source), fold(self.relative(source))}:
-                raise SourceError(
-                    "S015", f"{show(source)} is charged to {show(own)}, not to {show(dataset)}. Leave dataset out."
-                )
-        elif governed:
-            charged = self._claimed(session, source, own, dataset)
+        from dpsql.engines.duckdb.lineage.placing import place_on_engine
+
+        table, name = self.table(source), self.relative(source)
+        declarations = session.sources.declarations()
+        governed = declarations.governed
+        claim = session.sources.budget_named(dataset) if governed and dataset is not None else None
+        unit: str | None = None
+        if not governed:
+            charged: tuple[str, ...] = (dataset or (name if table is None else table.path),)
+        elif table is None:
+            charged = (self._claimed(source, dataset, claim, declarations.protected),)
         else:
-            charged = dataset or own or self.relative(source)
+            charged, unit = place_on_engine(
+                source,
+                table,
+                declarations,
+                dataset=dataset,
+                claim=claim,
+                spelled={table.budget, fold(source), fold(name)},
+                privacy_unit=privacy_unit,
+            )
         return Placement(
-            counter,
-            (charged,),
+            declarations.counter,
+            charged,
             written=source,
-            source=own or self.relative(source),
-            tables=() if own is None else (own,),
-            claimed=governed and not protected,
+            source=name if table is None else table.path,
+            tables=() if table is None else (table.path,),
+            claimed=governed and table is None,
+            unit=unit,
             direct=True,  # no view of DuckDB's is read
             governed=governed,
             engine=self.label,
         )
 
-    def _claimed(self, session: Session, source: str, own: str | None, dataset: str | None) -> str:
-        """Return the budget that the caller says the rows belong to."""
-        found = None if dataset is None else session.sources.budget_named(dataset)
-        if found is not None:
-            return found
-        known = session.sources.declarations().protected
+    def _claimed(self, source: str, dataset: str | None, claim: str | None, known: Sequence[str]) -> str:
+        """Return the budget that the caller says the rows of a view or a frame belong to."""
+        if claim is not None:
+            return claim
         name = self.relative(source)
         listed = show(next((one for one in known if fold(one) == fold(name)), known[0]))
         if dataset is not None:
             raise SourceError("S025", f"there is no budget {show(dataset)}. Name one of dp_budget(), such as {listed}.")
-        if own is not None:
-            raise SourceError(
-                "S025",
-                f"table {show(own)} has no budget, and the ledger protects data. Give it one: SELECT dp_protect("
-                f"'{name}', epsilon := ..., engine := '{self.name}'). If it has the rows of a budget, name that: "
-                f"dataset := {listed}.",
-            )
         shown = "a frame" if source in self.frames else f"{show(source)}, a view or a frame,"
         raise SourceError(
             "S025",
@@ -220,8 +231,36 @@ class Attached:
             f"dataset := {listed}.",
         )
 
-    def budget(self, source: object, unit: object) -> str:
-        """Return the name of the budget of a source, which its owner protects; the column of its unit is checked.
+    def owned(self, function: str, source: object) -> Owned:
+        """Return a table of the engine's catalog that its owner names; types alone are read.
+
+        Parameters
+        ----------
+        function : str
+            Such as ``'dp_public'``.
+        source : str
+            As its owner wrote it.
+
+        Raises
+        ------
+        SourceError
+            S024: the engine has no such source. S040: it is a view or a frame.
+        """
+        from dpsql.engines.duckdb.lineage.sources import Owned
+
+        name = text("source", source, hint="Give the name of a table of the engine.")
+        table = self.table(name)
+        if table is None:
+            raise SourceError(
+                "S040",
+                f"on engine {show(self.name)} {show(name)} is a view or a frame: what it reads cannot be seen, and it "
+                f"may be replaced, so {function} cannot declare it. Write it to a table of the catalog, or name a "
+                "budget in each call: dataset := '...'.",
+            )
+        return Owned(table, name, tuple(self.schema(_parts(table)).names))
+
+    def budgeted(self, source: object, unit: object) -> tuple[str, Owned | None]:
+        """Return what `dp_protect` names: a table, or a view or a frame, whose budget has the name alone.
 
         Raises
         ------
@@ -229,9 +268,29 @@ class Attached:
             S024: the engine has no such source. S002: it has no column of the unit's name.
         """
         name = text("dataset", source, hint="Give the name of a table of the engine.")
-        own = self.table(name)
-        read = self.relative(name) if own is None else tuple(parts_of(own, most=None)[1:])
-        columns = self.schema(read).names
+        if self.table(name) is not None:
+            return name, self.owned("dp_protect", name)
+        columns = self.schema(self.relative(name)).names
         if unit is not None and fold(str(unit)) not in map(fold, columns):
             raise SourceError("S002", f"there is no column {show(unit)} in {show(name)}. Check its name.")
-        return own or self.relative(name)
+        return self.relative(name), None
+
+    def base(self, source: str) -> str:
+        """Return the budget's name of a table of the engine; any other name, such as of another budget, as it is."""
+        try:
+            table = self.table(source)
+        except SourceError as missing:
+            if missing.code != "DPSQL-S024":
+                raise
+            table = None
+        return source if table is None else table.budget
+
+    def catalog(self) -> list[tuple[TableName, str]]:
+        """Return the tables of the engine's catalog, each with what a statement calls it."""
+        listed = self.engine.catalog().items()
+        return [(TableName.on_engine(self.name, parts), f"{self.name}.{spelled}") for spelled, parts in listed]
+
+
+def _parts(table: TableName) -> tuple[str, ...]:
+    """Return the full name of a table in its engine."""
+    return tuple(parts_of(table.name, most=None))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # What a plan shows of scans that skip rows by the minimum and maximum of a file, a row group or a page.
 _PRUNED = re.compile("pruning_predicate=|DynamicFilter")
+# Names that DataFusion takes without quotes as they are; it folds others.
+_FOLDED = re.compile("[a-z_][a-z0-9_]*")
 
 
 class DataFusionEngine:
@@ -53,6 +55,18 @@ class DataFusionEngine:
         schema = schema or self._setting("catalog.default_schema")
         found = self._session.catalog(catalog).schema(schema).table(name)
         return (catalog, schema, name) if found.kind == "physical" else None
+
+    def catalog(self) -> dict[str, tuple[str, ...]]:
+        """Return the tables of every catalog that the session knows."""
+        found: dict[str, tuple[str, ...]] = {}
+        for catalog in self._session.catalog_names():
+            for schema in self._session.catalog(catalog).names():
+                known = self._session.catalog(catalog).schema(schema)
+                for name in known.names():
+                    if known.table(name).kind == "physical":
+                        parts = (catalog, schema, name)
+                        found[".".join(part if _FOLDED.fullmatch(part) else _quoted(part) for part in parts)] = parts
+        return found
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types, which DataFusion resolves without reading rows.

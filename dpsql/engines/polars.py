@@ -41,6 +41,10 @@ class PolarsEngine:
         self._frame(source)
         return None
 
+    def catalog(self) -> dict[str, tuple[str, ...]]:
+        """Return nothing: a name stands for a frame."""
+        return {}
+
     def schema(self, source: object) -> pa.Schema:
         """Return the column types; a lazy frame resolves them without reading rows."""
         frame = self._frame(source)

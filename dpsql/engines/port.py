@@ -39,7 +39,7 @@ passes into that statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol, TypeAlias
 
@@ -111,6 +111,9 @@ class Engine(Protocol):
         SourceError
             S024: there is no such source.
         """
+
+    def catalog(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the full names of the catalog's tables, each by a spelling that `table` takes; no views or frames."""
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types.

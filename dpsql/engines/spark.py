@@ -19,6 +19,7 @@ from dpsql.errors import InternalError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.catalog import Table
     from pyspark.sql.types import DataType, StructType
 
 # What makes another attempt read other rows, as plans of Spark and Sail spell it.
@@ -40,6 +41,8 @@ _ARROW_TYPES = {
 }
 # A scan of Parquet files as Sail's plans spell it, and the setting of a session whose server reads them as they are.
 _SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
+# Names that Spark takes without quotes.
+_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _Result = TypeVar("_Result")
 
 
@@ -68,10 +71,17 @@ class SparkEngine:
 
         On Sail names that differ in case are two tables. The ledger ignores case, so they share one budget.
         """
-        found = _asked(lambda: self._session.catalog.getTable(source), source)
-        if found.isTemporary or found.tableType not in ("MANAGED", "EXTERNAL"):
-            return None
-        return tuple(part for part in (found.catalog, *(found.namespace or ()), found.name) if part)
+        return _full_name(_asked(lambda: self._session.catalog.getTable(source), source))
+
+    def catalog(self) -> dict[str, tuple[str, ...]]:
+        """Return the tables of the session's current catalog."""
+
+        def listed() -> list[Table]:
+            catalog = self._session.catalog
+            return [table for one in catalog.listDatabases() for table in catalog.listTables(_quoted(one.name))]
+
+        names = [name for name in map(_full_name, _asked(listed, "the catalog")) if name is not None]
+        return {".".join(part if _PLAIN.fullmatch(part) else _quoted(part) for part in name): name for name in names}
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types that the server resolves.
@@ -207,6 +217,13 @@ class SparkEngine:
             return str(self._made(probe, kind, "found")[0])
         except InternalError:
             return "cannot run Python functions of this session"
+
+
+def _full_name(table: Table) -> tuple[str, ...] | None:
+    """Return the full name of a table of the catalog; None for a view."""
+    if table.isTemporary or table.tableType not in ("MANAGED", "EXTERNAL"):
+        return None
+    return tuple(part for part in (table.catalog, *(table.namespace or ()), table.name) if part)
 
 
 def _asked(question: Callable[[], _Result], source: object = None) -> _Result:

@@ -1,4 +1,4 @@
-"""Declarations by data owners: the arguments of dp_protect, dp_public and dp_derive, except the table."""
+"""Declarations by data owners: the arguments of dp_protect and its kin, except the table."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from dpsql.contract.arguments import (
     Signature,
     stated,
 )
+
+_WHOSE = "Name of the attached engine whose table it is; DuckDB's by default."
+_ENGINE = Argument("engine", f"{_WHOSE} On an engine the declaration holds for the session, and for no view or frame.")
 
 DECLARATIONS: dict[str, Signature] = {
     "dp_protect": Signature(
@@ -34,9 +37,11 @@ DECLARATIONS: dict[str, Signature] = {
         Argument("mark", "Mark the table's database, so that it can only be used with this ledger.", True),
         Argument("source", "Whether the name is a table or view; false for rows outside every catalog.", True),
         Argument("replace", "Replace an existing budget. Arguments that are left out keep their values.", False),
-        Argument("engine", "Name of the attached engine whose table it is; DuckDB's by default."),
+        Argument("engine", _WHOSE),
     ),
-    "dp_public": Signature(Argument("force", "Declare the table public even if it has another declaration.", False)),
+    "dp_public": Signature(
+        Argument("force", "Declare the table public even if it has the columns of a protected one.", False), _ENGINE
+    ),
     "dp_derive": Signature(
         Argument("privacy_unit", "Name of the column in the derived table that holds the person's id."),
         Argument(
@@ -45,5 +50,9 @@ DECLARATIONS: dict[str, Signature] = {
             False,
         ),
         Argument("one_row_each", "Whether each base row yields at most one row, derived from it alone.", False),
+        _ENGINE,
+    ),
+    "dp_unplaced": Signature(
+        Argument("engine", "Name of the attached engine whose catalog is listed; DuckDB's by default.")
     ),
 }

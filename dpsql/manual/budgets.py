@@ -99,7 +99,7 @@ ENTRIES = (
     _entry(
         "dp_unplaced",
         "List the tables of which nothing is declared, with the statements that declare them.",
-        "FROM dp_unplaced()",
+        "",
         "None needed: it reads names of tables.",
         {
             "table_name": "the table",

@@ -79,7 +79,7 @@ def signatures(name: str) -> tuple[str, ...]:
         found.append(f"FROM {name}(" + _joined("source", *map(_with_default, signature.values())) + ")")
     elif signature:
         first = [argument for argument in MANUAL[name].arguments if argument not in signature]
-        start = "FROM" if name == "dp_estimate" else "SELECT"
+        start = "FROM" if name in ("dp_estimate", "dp_unplaced") else "SELECT"
         found.append(f"{start} {name}(" + _joined(*first, *map(_with_default, signature.values())) + ")")
     columns = {argument.column for argument in signature.values() if argument.column}
     if name in FUNCTIONS and columns:

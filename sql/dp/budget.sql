@@ -18,20 +18,21 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
     CASE WHEN source AND engine IS NULL THEN dpsql_reads(dataset) END,
     (SELECT system.main.list(sql) FROM system.main.duckdb_views()
      WHERE NOT internal AND system.main.contains(system.main.lower(dataset::VARCHAR), system.main.lower(view_name))),
-    system.main.list_transform(TRY_CAST(public AS VARCHAR[]), lambda t: dpsql_reads(t)),
+    CASE WHEN engine IS NULL THEN
+      system.main.list_transform(TRY_CAST(public AS VARCHAR[]), lambda t: dpsql_reads(t)) END,
     dpsql_tables());
 
 -- dp_public: Declare that a table holds nothing about any privacy unit, so that views of protected tables may join it.
 -- Guarantee: None of its own: a call on a view that joins the table is charged to the protected tables alone.
 -- More: docs/functions/dp_public.md
 CREATE OR REPLACE TEMP MACRO dp_public(
-  source, force := false
+  source, force := false, engine := NULL
 ) AS
   system.main.dpsql_public(
     source,
     system.main.struct_pack(
-      force := force),
-    dpsql_reads(source), dpsql_tables());
+      force := force, engine := engine),
+    CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables());
 
 -- dp_derive: Declare that a table was made from a protected one, so that calls on it are charged to that one.
 -- Guarantee: Calls on the table are charged to the base's budget, as far as a privacy unit reaches: with
@@ -39,20 +40,24 @@ CREATE OR REPLACE TEMP MACRO dp_public(
 -- base gives at most one row.
 -- More: docs/functions/dp_derive.md
 CREATE OR REPLACE TEMP MACRO dp_derive(
-  source, base, privacy_unit := NULL, own_rows_only := false, one_row_each := false
+  source, base, privacy_unit := NULL, own_rows_only := false, one_row_each := false, engine := NULL
 ) AS
   system.main.dpsql_derive(
     source, base,
     system.main.struct_pack(
-      privacy_unit := privacy_unit, own_rows_only := own_rows_only, one_row_each := one_row_each),
-    dpsql_reads(source), dpsql_tables());
+      privacy_unit := privacy_unit, own_rows_only := own_rows_only, one_row_each := one_row_each, engine := engine),
+    CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables());
 
 -- dp_unplaced: List the tables of which nothing is declared, with the statements that declare them.
 -- Guarantee: None needed: it reads names of tables.
 -- More: docs/functions/dp_unplaced.md
-CREATE OR REPLACE TEMP MACRO dp_unplaced() AS TABLE
-  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_unplaced((
-    SELECT system.main.list(system.main.struct_pack(
+CREATE OR REPLACE TEMP MACRO dp_unplaced(
+  engine := NULL
+) AS TABLE
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_unplaced(
+    system.main.struct_pack(
+      engine := engine),
+    (SELECT system.main.list(system.main.struct_pack(
       database_name := database_name, schema_name := schema_name, table_name := table_name))
     FROM system.main.duckdb_tables() WHERE NOT internal))) AS entry);
 

@@ -63,12 +63,20 @@ def test_the_block_for_datafusion_runs() -> None:
 
 
 def test_the_block_for_spark_runs(sail_session: Any, folder: Path) -> None:
-    (block,) = blocks("python spark")
+    (folder / "codes").mkdir()
+    pl.DataFrame({"code": [1, 2]}).write_parquet(folder / "codes" / "first.parquet")
     sail_session.sql("CREATE DATABASE IF NOT EXISTS clinic")
-    sail_session.sql("DROP TABLE IF EXISTS clinic.visits")
-    sail_session.sql(f"CREATE TABLE clinic.visits USING parquet LOCATION '{folder / 'visits'}'")
-    _, rest = block.split(".getOrCreate()\n")
-    exec(rest.replace("postgresql://dpsql@host/ledger", "kept"), {"dpsql": dpsql, "session": sail_session})
+    tables = {"visits": "visits", "stays": "visits", "codes": "codes"}
+    for name, files in tables.items():
+        sail_session.sql(f"DROP TABLE IF EXISTS clinic.{name}")
+        sail_session.sql(f"CREATE TABLE clinic.{name} USING parquet LOCATION '{folder / files}'")
+    _, text = "".join(blocks("python spark")).split(".getOrCreate()\n")
+    scope: dict[str, Any] = {"dpsql": dpsql, "session": sail_session}
+    exec(text.replace("postgresql://dpsql@host/ledger", "kept"), scope)
+    ctx = scope["ctx"]
+    found = {row["dataset"]: row["epsilon_spent"] for row in ctx.dp_budget().to_pylist()}
+    assert found == {"lake.sail.clinic.visits": 1.0}
+    assert not {f"lake.sail.clinic.{name}" for name in tables} & set(ctx.dp_unplaced()["table_name"].to_pylist())
 
 
 @pytest.mark.usefixtures("folder")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from dpsql.contract.names import dotted, parts_of
 from dpsql.engines.polars import PolarsEngine
 from dpsql.errors import SourceError
 
@@ -51,7 +52,7 @@ class Lake(PolarsEngine):
         """Return the full name of a table."""
         if source.lower() in self.views:
             return None
-        parts = source.lower().split(".")
+        parts = parts_of(source.lower())
         if len(parts) == 3 and parts[0] == CATALOG:
             parts = parts[1:]
         if len(parts) == 1:
@@ -60,6 +61,10 @@ class Lake(PolarsEngine):
             if [database.lower(), name.lower()] == parts:
                 return CATALOG, database, name
         raise SourceError("S024", "engine lake has no table of this name. Check it.")
+
+    def catalog(self) -> dict[str, tuple[str, ...]]:
+        """Return the tables, with quotes around a name with a dot."""
+        return {dotted((CATALOG, *name)): (CATALOG, *name) for name in self.tables}
 
     def _frame(self, source: object) -> pl.LazyFrame:
         self.read.append(source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 from lake import visits
 
 import dpsql
-from dpsql.errors import SourceError
+from dpsql.engines.spark import SparkEngine
+from dpsql.errors import BudgetError, SourceError
 
 ROWS = visits()
 BOUNDS = {"target": "y", "lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}
@@ -26,11 +27,27 @@ class Place:
     ----------
     own : str
         The name of its budget.
+    folder : Path
+        Where its file is.
+    made : list of str
+        Other tables, as SQL.
     """
 
     ctx: dpsql.Context
     session: Any
     own: str
+    folder: Path
+    made: list[str] = field(default_factory=list)
+
+    def table(self, name: str) -> None:
+        """Make another table in the folder of visits, with its rows; it is gone with the place."""
+        quote = '"' if self.own.startswith("datafusion") else "`"
+        stored = "STORED AS PARQUET" if quote == '"' else "USING parquet"
+        written = f"clinic.{quote}{name}{quote}"
+        self.session.sql(f"DROP TABLE IF EXISTS {written}")
+        create = "CREATE EXTERNAL TABLE" if quote == '"' else "CREATE TABLE"
+        self.session.sql(f"{create} {written} {stored} LOCATION '{self.folder}/visits.parquet'")
+        self.made.append(written)
 
     def temporary_view(self, name: str, query: str) -> None:
         if self.own.startswith("datafusion"):
@@ -49,14 +66,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         session.sql("CREATE SCHEMA clinic")
         session.sql(f"CREATE EXTERNAL TABLE clinic.visits STORED AS PARQUET LOCATION '{tmp_path}/visits.parquet'")
         with dpsql.datafusion.context(session) as ctx:
-            yield Place(ctx, session, "datafusion.datafusion.clinic.visits")
+            yield Place(ctx, session, "datafusion.datafusion.clinic.visits", tmp_path)
         return
     session = request.getfixturevalue("sail_session")
     session.sql("CREATE DATABASE IF NOT EXISTS clinic")
     session.sql("DROP TABLE IF EXISTS clinic.visits")
     session.sql(f"CREATE TABLE clinic.visits USING parquet LOCATION '{tmp_path}/visits.parquet'")
     with dpsql.spark.context(session, name="lake") as ctx:
-        yield Place(ctx, session, "lake.sail.clinic.visits")
+        found = Place(ctx, session, "lake.sail.clinic.visits", tmp_path)
+        yield found
+    for written in found.made:  # the server is shared
+        session.sql(f"DROP TABLE {written}")
 
 
 def test_one_table_has_one_budget(place: Place) -> None:
@@ -88,6 +108,90 @@ def test_a_view_is_no_table(place: Place) -> None:
     assert place.ctx._session.engine(place.own.split(".")[0]).table("all_visits") is None
     with pytest.raises(SourceError, match=r"S025.*a view or a frame"):
         place.ctx.dp_count("all_visits", epsilon=0.5)
+
+
+def test_a_table_without_a_budget_is_not_answered_whatever_is_claimed(place: Place) -> None:
+    place.ctx.dp_protect("clinic.visits", epsilon=3)
+    place.table("codes")
+    for dataset in (None, place.own, "clinic.visits", "clinic.codes"):
+        with pytest.raises(BudgetError, match="B006"):
+            place.ctx.dp_count("clinic.codes", epsilon=1, dataset=dataset)
+    assert [(row["dataset"], row["releases"]) for row in place.ctx.dp_budget().to_pylist()] == [(place.own, 0)]
+    place.ctx.dp_protect("clinic.codes", epsilon=3)
+    with pytest.raises(SourceError, match="S015"):
+        place.ctx.dp_count("clinic.codes", epsilon=1, dataset=place.own)
+
+
+def test_owners_declare_tables_and_no_views(place: Place) -> None:
+    ctx, codes = place.ctx, place.own.replace("visits", "codes")
+    ctx.dp_protect("clinic.visits", epsilon=3, privacy_unit="pid", max_rows_per_unit=2)
+    place.table("codes")
+    place.table("copied")
+    place.temporary_view("all_codes", "SELECT * FROM clinic.codes")
+    with pytest.raises(BudgetError, match="B009"):
+        ctx.dp_public("clinic.codes")  # it has the columns of visits
+    assert ctx.dp_public("clinic.codes", force=True) == f"{codes}: public"
+    assert ctx.dp_count("clinic.codes", epsilon=1).dataset == codes
+    ctx.dp_derive("clinic.copied", "clinic.visits", own_rows_only=True)
+    found = ctx.dp_count("clinic.copied", epsilon=1)
+    assert (found.dataset, "one pid (at most 2 rows)" in found.guarantee) == (place.own, True)
+    for declare in (ctx.dp_public, lambda view: ctx.dp_derive(view, "clinic.visits", own_rows_only=True)):
+        with pytest.raises(SourceError, match="S040"):
+            declare("all_codes")
+    place.temporary_view("codes", "SELECT * FROM clinic.visits")  # takes the name of a public table, without its schema
+    with pytest.raises(SourceError, match="S025"):
+        ctx.dp_count("codes", epsilon=1)
+
+
+def test_tables_without_a_place_are_listed(place: Place) -> None:
+    ctx, (engine, *_) = place.ctx, place.own.split(".")
+    for name in ("codes", "Codes", "odd.name"):
+        place.table(name)
+    place.temporary_view("all_visits", "SELECT * FROM clinic.visits")
+    ctx.dp_protect("clinic.visits", epsilon=3)
+
+    def listed() -> list[dict[str, str]]:
+        return [row for row in ctx.dp_unplaced().to_pylist() if ".clinic." in row["table_name"]]
+
+    prefix = place.own.removesuffix("visits")
+    assert [row["table_name"] for row in listed()] == [f'{prefix}"odd.name"', f"{prefix}Codes", f"{prefix}codes"]
+    for number, row in enumerate(listed(), 1):
+        said = row["if_public"].replace("engine :=", "force := true, engine :=")
+        assert said.endswith(f"engine := '{engine}');")
+        assert ctx.connection.execute(said).fetchall() == [(f"{row['table_name'].lower()}: public",)]
+        assert len(listed()) == 3 - number  # the statement is about the table that it is listed with
+    assert ctx.dp_unplaced(engine=None).num_rows == 0
+
+
+def test_a_catalog_of_spark_lists_tables_and_no_views(spark_session: Any, tmp_path: Path) -> None:
+    ROWS.write_parquet(tmp_path / "rows.parquet")
+    for database in ("listed", "`select`"):
+        spark_session.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
+        spark_session.sql(f"DROP TABLE IF EXISTS {database}.rows")
+        spark_session.sql(f"CREATE TABLE {database}.rows USING parquet LOCATION '{tmp_path}/rows.parquet'")
+    spark_session.sql("CREATE OR REPLACE VIEW listed.kept AS SELECT a FROM listed.rows")
+    spark_session.sql("SELECT 1 AS a").createOrReplaceTempView("passing")
+    engine = SparkEngine(spark_session)
+    found = engine.catalog()
+    assert {parts[1:] for parts in found.values() if parts[1] in ("listed", "select")} == {
+        ("listed", "rows"),
+        ("select", "rows"),
+    }
+    assert {"kept", "passing"}.isdisjoint(parts[-1] for parts in found.values())
+    for spelled, parts in found.items():
+        assert engine.table(spelled) == parts
+    catalog, *_ = found["".join(name for name in found if name.endswith("listed.rows"))]
+    with dpsql.spark.context(spark_session, name="lake") as ctx:
+        ctx.dp_protect("listed.rows", epsilon=3)
+        with pytest.raises(BudgetError, match="B006"):
+            ctx.dp_count("select.rows", epsilon=1, dataset=f"lake.{catalog}.listed.rows")
+        for view in ("listed.kept", "passing"):
+            with pytest.raises(SourceError, match="S040"):
+                ctx.dp_public(view)
+        ctx.dp_public("select.rows", force=True)
+        assert ctx.dp_count("select.rows", epsilon=1).dataset == f"lake.{catalog}.select.rows"
+    for database in ("listed", "`select`"):
+        spark_session.sql(f"DROP TABLE {database}.rows")
 
 
 def test_tables_of_sail_that_differ_in_case_share_a_budget_and_no_rows(sail_session: Any, tmp_path: Path) -> None:

@@ -67,6 +67,29 @@ def test_a_named_frame_is_protected_by_a_budget_that_calls_name(ctx: dpsql.Conte
     assert ctx.dp_protect("cohort", epsilon=1, source=False) == "cohort: epsilon 1; protects one row"
 
 
+def test_nothing_is_declared_of_a_frame(ctx: dpsql.Context) -> None:
+    """Polars has no catalog: a name stands for a frame, which may hold the rows of any table."""
+    for budget in (False, True):
+        if budget:
+            ctx.dp_protect("visits", epsilon=3)
+        for declare in (
+            lambda: ctx.dp_public("visits"),
+            lambda: ctx.dp_public("visits", force=True),
+            lambda: ctx.dp_derive("visits", "visits", one_row_each=True),
+        ):
+            with pytest.raises(SourceError, match=r"S040.*'visits' is a view or a frame"):
+                declare()
+        for frame in (ROWS, ROWS.lazy()):
+            with pytest.raises(ParameterError, match=r"P013.*Frame"):
+                ctx.dp_public(frame)  # type: ignore[arg-type]
+            with pytest.raises(ParameterError, match=r"P013.*Frame"):
+                ctx.dp_derive("visits", frame, one_row_each=True)  # type: ignore[arg-type]
+        assert ctx.dp_unplaced().num_rows == 0
+    with pytest.raises(SourceError, match="S025"):
+        ctx.dp_count("visits", epsilon=1)
+    assert ctx.dp_ledger().num_rows == 1
+
+
 def test_estimates_need_no_engine(ctx: dpsql.Context) -> None:
     assert ctx.dp_estimate("dp_count", epsilon=1) == dpsql.Context().dp_estimate("dp_count", epsilon=1)
 

@@ -293,15 +293,18 @@ def test_a_table_of_the_catalog_has_the_budget_of_its_name(ctx: dpsql.Context) -
         ctx.dp_sis("t", **SIS)
 
 
-def test_what_has_no_budget_must_name_one_where_any_is_protected(ctx: dpsql.Context, engine: ArrowEngine) -> None:
+def test_what_has_no_budget_is_claimed_or_declared_where_any_is_protected(
+    ctx: dpsql.Context, engine: ArrowEngine
+) -> None:
     ctx.dp_protect("lake.main.t", epsilon=5, source=False)
+    with pytest.raises(dpsql.SourceError, match="S025"):
+        ctx.dp_sis(table(), **SIS)
+    assert ctx.dp_sis(table(), **SIS, dataset="lake.main.t").dataset == "lake.main.t"
     engine.tables["u"] = engine.tables["t"]
-    for source in ("u", table()):
-        with pytest.raises(dpsql.SourceError, match="S025"):
-            ctx.dp_sis(source, **SIS)
-        assert ctx.dp_sis(source, **SIS, dataset="lake.main.t").dataset == "lake.main.t"
-    claimed = [row for row in ctx.ledger.entries() if row.kind == "release"]
-    assert len(claimed) == 2
+    for dataset in (None, "lake.main.t", "lake.main.u"):
+        with pytest.raises(dpsql.BudgetError, match="B006"):
+            ctx.dp_sis("u", **SIS, dataset=dataset)
+    assert len([row for row in ctx.ledger.entries() if row.kind == "release"]) == 1
     with pytest.raises(dpsql.SourceError, match="S015"):
         ctx.dp_sis("t", **SIS, dataset="other")
 

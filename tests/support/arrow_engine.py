@@ -40,6 +40,10 @@ class ArrowEngine:
         """Return the name of a table in schema main."""
         return ("main", source) if source in self.tables else None
 
+    def catalog(self) -> dict[str, tuple[str, ...]]:
+        """Return the tables in schema main."""
+        return {name: ("main", name) for name in self.tables}
+
     def schema(self, source: object) -> pa.Schema:
         """Return the types of a table's columns."""
         return self._table(source).schema

@@ -83,8 +83,8 @@ ENTRIES = (
     Code("S024", "An engine has no source of this name.", "Check the name in the engine's catalog."),
     Code(
         "S025",
-        "Whose rows a source of an engine holds cannot be seen, and the ledger protects tables.",
-        "Name its budget: `dataset`; or give the engine's table one with `dp_protect(..., source := false)`.",
+        "Whose rows a view or a frame of an engine holds cannot be seen, and the ledger protects data.",
+        "Name their budget: `dataset`; or read a table of the engine's catalog.",
     ),
     Code(
         "S026",
@@ -117,6 +117,11 @@ ENTRIES = (
         "Install its package, and check that its server runs or that its files are there.",
     ),
     Code("S039", "Two columns have names that differ in case alone.", "Rename one of them in a view of the engine."),
+    Code(
+        "S040",
+        "What is declared of an engine is a view or a frame, which may be replaced.",
+        "Write it to a table of the engine's catalog; or name a budget in each call: `dataset`.",
+    ),
     # The budget.
     Code(
         "B001",

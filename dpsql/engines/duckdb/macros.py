@@ -39,6 +39,7 @@ _FIRST = {
     "dp_protect": ("dataset",),
     "dp_public": ("source",),
     "dp_derive": ("source", "base"),
+    "dp_unplaced": (),
     "dp_estimate": ("function",),
 }
 

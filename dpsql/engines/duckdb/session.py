@@ -96,7 +96,13 @@ class Session(Calls):
         return Path(location).resolve() == Path(mine).resolve()
 
     def attach(self, attached: Attached) -> None:
-        """Let calls refer to an engine by its name; another engine of this name is replaced."""
+        """Let calls refer to an engine by its name; another engine of this name is replaced.
+
+        What was declared of the tables of the other one is forgotten: this one may have other tables of their names.
+        """
+        standing = self._engines.get(attached.name)
+        if standing is not None and standing.engine is not attached.engine:
+            self.sources.forget_engine(attached.name)
         self._engines[attached.name] = attached
 
     def engine(self, name: object) -> Attached:
@@ -170,7 +176,8 @@ class Session(Calls):
         if engine is not None:
             claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
             attached = self.engine(engine)
-            placement = attached.place(self, name, claim)
+            unit = arguments.get("privacy_unit")
+            placement = attached.place(self, name, claim, unit if isinstance(unit, str) else None)
             arguments = {**arguments, "engine": attached.name}
         elif not aggregate:
             placement = self._placement(function, name, arguments, seen, governed=governed)

@@ -65,7 +65,12 @@ class Declaration:
         )
 
     def covers(self, table: TableName, alias: str) -> bool:
-        """Whether this is said of a table, which is in a database that is attached under `alias`."""
+        """Whether this is said of a table, which is in a database that is attached under `alias`.
+
+        A budget counts for every table of an engine that has its name, whatever else was declared.
+        """
+        if table.engine is not None:
+            return table == self.table or (self.kind == PROTECT and fold(self.dataset) == table.budget)
         if not self.anywhere:
             return table == self.table
         parts = [fold(part) for part in _old_parts(self.dataset)]
@@ -89,7 +94,8 @@ class Declarations:
     Attributes
     ----------
     counter : int
-        Number of the ledger's last declaration: another one means that something was declared since.
+        Number of the ledger's last declaration, and of the changes to those that hold for this session alone: another
+        one means that something was declared since.
     listed : tuple of Declaration
     """
 

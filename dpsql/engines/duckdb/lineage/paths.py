@@ -30,6 +30,7 @@ FROM = "FROM "
 DECLARED_FROM = "/* declared */ FROM "
 
 
+# Database, schema and name; the database is empty for a table of an engine, see `TableName.on_engine`.
 Path = tuple[str, str, str]
 
 
@@ -150,11 +151,15 @@ class Catalog:
 
     def table(self, path: Path) -> TableName:
         """Return the identity of a table."""
+        if not path[0]:
+            return TableName(*path)
         alias = fold(path[0])
         return TableName.of(self.identities.get(alias, alias), path[1], path[2])
 
     def display(self, path: Path) -> str:
-        """Return the shortest spelling of a table."""
+        """Return the shortest spelling of a table; for one of an engine, the name of its budget."""
+        if not path[0]:
+            return TableName(*path).budget
         return fold(display(*path, self.main))
 
     def path(self, table: TableName) -> Path | None:

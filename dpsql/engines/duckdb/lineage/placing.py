@@ -6,11 +6,12 @@ DuckDB's plan of the source says and from what the data's owners declared: no ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from dpsql.contract.names import (
+    TableName,
     source_parts,
 )
 from dpsql.contract.parameters import fold, show
@@ -32,7 +33,7 @@ from dpsql.engines.duckdb.lineage.paths import (
     written_path,
 )
 from dpsql.engines.duckdb.lineage.refusals import cannot_see, other_dataset, refuse_functions, undeclared
-from dpsql.engines.duckdb.lineage.stability import Leaf, Rows, is_shown, walk
+from dpsql.engines.duckdb.lineage.stability import Leaf, Rows, is_shown, leaf_rows, walk
 from dpsql.errors import BudgetError, SourceError
 
 
@@ -114,17 +115,61 @@ def place(
         content=source_content(node, own) if named else "",
         direct=is_direct(node, own),
     )
-    if not charged:
-        name = source if own is None else catalog.display(own)
-        if dataset is not None and fold(dataset) not in (fold(name), fold(source)):
-            raise other_dataset(source, dataset, ())
+    name = source if own is None else catalog.display(own)
+    claim = budget_named(dataset, declarations, catalog)
+    spelled = {fold(source), fold(name)} if own is not None or not charged else set[str]()
+    first = _named_first(source, dataset, charged, claim, spelled)
+    if not first:
         return placed(charged=(name,))
-    first = _named_first(source, dataset, charged, declarations, own, catalog)
     stated = declarations.unit(first[0])
     if privacy_unit is not None and stated is not None and fold(privacy_unit) != fold(stated) and is_direct(node, own):
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
-    unit = _refuse_far(source, node, rows, first, declarations, privacy_unit)
+    unit = _refuse_far(source, bound.output(node) or [], rows, first, declarations, privacy_unit)
     return placed(charged=first, unit=unit)
+
+
+def place_on_engine(
+    source: str,
+    table: TableName,
+    declarations: Declarations,
+    *,
+    dataset: str | None,
+    claim: str | None,
+    spelled: Collection[str],
+    privacy_unit: str | None,
+) -> tuple[tuple[str, ...], str | None]:
+    """Return the budgets that a table of an engine's catalog is charged to; if it is derived, with its unit's column.
+
+    The rules are those of `place` for a table that is read as it is.
+
+    Parameters
+    ----------
+    source : str
+        As the caller wrote it.
+    table : TableName
+    declarations : Declarations
+    dataset, privacy_unit : str or None
+        As the caller gave them.
+    claim : str or None
+        The budget that `dataset` names.
+    spelled : collection of str
+        Names of the table itself, folded.
+
+    Raises
+    ------
+    BudgetError
+        B006: nothing is declared of the table.
+    SourceError
+        S015: `dataset` is not what the table is charged to. S013, S017: its rows cannot be told by the privacy unit.
+    """
+    leaf = declarations.leaf(table, "")
+    if leaf is None:
+        raise undeclared(table.path, declarations, engine=table.engine, spelled=source)
+    charged = _named_first(source, dataset, leaf.datasets, claim, spelled)
+    if not charged or table.budget in charged:  # the check against the owner's policy names the unit
+        return charged or (table.budget,), None
+    columns = [] if leaf.unit is None else [leaf.unit]
+    return charged, _refuse_far(source, columns, leaf_rows(leaf, columns), charged, declarations, privacy_unit)
 
 
 def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> Path | None:
@@ -229,17 +274,15 @@ def _named_first(
     source: str,
     dataset: str | None,
     charged: tuple[str, ...],
-    declarations: Declarations,
-    own: Path | None,
-    catalog: Catalog,
+    claim: str | None,
+    spelled: Collection[str],
 ) -> tuple[str, ...]:
-    """Return the budgets, the one that the caller named first; it must be among them."""
+    """Return the budgets, first the one that the caller named: it must be among them, or `spelled` is the source."""
     if dataset is None:
         return charged
     names = {fold(name): name for name in charged}
-    claim = budget_named(dataset, declarations, catalog)
     named = names.get(fold(dataset)) if claim is None else claim
-    if named is None and own is not None and fold(dataset) in {fold(source), fold(catalog.display(own))}:
+    if named is None and fold(dataset) in spelled:
         return charged
     if named not in charged:
         raise other_dataset(source, dataset, charged)
@@ -248,7 +291,7 @@ def _named_first(
 
 def _refuse_far(
     source: str,
-    node: bound.Node,
+    columns: Sequence[str],
     rows: Rows,
     charged: tuple[str, ...],
     declarations: Declarations,
@@ -278,7 +321,7 @@ def _refuse_far(
             f"one privacy unit of {listed} may change rows of others in {show(source)} ({rows.own_rows}). "
             "Keep the unit's column, in every GROUP BY, PARTITION BY, DISTINCT and join of protected tables too.",
         )
-    names = [fold(name) for name in bound.output(node) or []]
+    names = [fold(name) for name in columns]
     wanted = privacy_unit
     if wanted is None:
         known = [unit for unit in units.values() if unit is not None and fold(unit) in names]

@@ -14,6 +14,7 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.paths import digest, is_nameless
 from dpsql.errors import BudgetError, SourceError
+from dpsql.rendering import text as literal
 
 # Functions whose value may come from rows that no plan shows, or that depend on where a row is, not on its contents.
 STATEFUL = frozenset(
@@ -41,19 +42,46 @@ def built_in_functions() -> frozenset[str]:
     return frozenset((*(row[0] for row in rows), "", "__cast", "IS NOT DISTINCT FROM", "IS DISTINCT FROM"))
 
 
-def undeclared(name: str, declarations: Declarations) -> BudgetError:
-    """Return the refusal of an undeclared table, with the statements that would declare it."""
+def undeclared(
+    name: str, declarations: Declarations, *, engine: str | None = None, spelled: str | None = None
+) -> BudgetError:
+    """Return the refusal of an undeclared table, with the statements that would declare it.
+
+    Parameters
+    ----------
+    name : str
+    declarations : Declarations
+    engine : str, optional
+        The engine whose table it is.
+    spelled : str, optional
+        What a statement calls it, if not by `name`.
+    """
     protected = declarations.protected
+    spelled = name if spelled is None else spelled
+    derive = declaring("dp_derive", spelled, protected[0] if protected else "...", more="...", engine=engine)
     return BudgetError(
         "B006",
-        f"{show(name)} has no budget, and the ledger protects data. If it has rows of a protected dataset: "
-        f"SELECT dp_derive('{_quoted(name)}', '{_quoted(protected[0] if protected else '...')}', ...). "
-        f"If it tells of nobody: SELECT dp_public('{_quoted(name)}').",
+        f"{show(name)} has no budget, and the ledger protects data. If it has rows of a protected dataset: {derive}. "
+        f"If it tells of nobody: {declaring('dp_public', spelled, engine=engine)}.",
     )
 
 
-def _quoted(name: str) -> str:
-    return name.replace("'", "''")
+def declaring(function: str, *names: str, more: str = "", engine: str | None = None) -> str:
+    """Return the statement that declares something of a table, as a next step.
+
+    Parameters
+    ----------
+    function : str
+        Such as ``'dp_public'``.
+    *names : str
+        The table, and for `dp_derive` the base.
+    more : str
+        Other arguments, as SQL.
+    engine : str, optional
+        The engine whose table it is.
+    """
+    last = f"engine := {literal(engine)}" if engine is not None else ""
+    return f"SELECT {function}({', '.join(part for part in (*map(literal, names), more, last) if part)})"
 
 
 def other_dataset(source: str, dataset: str, charged: tuple[str, ...]) -> SourceError:
@@ -70,7 +98,7 @@ def cannot_see(source: str, what: str, known: Declarations | None = None) -> Sou
     return SourceError(
         "S014",
         f"what {show(source)} reads cannot be seen ({what}). Name the budget that its rows belong to: "
-        f"dataset := '{_quoted(first)}'.",
+        f"dataset := {literal(first)}.",
     )
 
 

@@ -6,10 +6,11 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from dpsql.contract.names import TableName, is_file
+from dpsql.contract.names import MARKED, TableName, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound
@@ -30,7 +31,7 @@ from dpsql.engines.duckdb.lineage.paths import (
     view_form,
 )
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
-from dpsql.engines.duckdb.lineage.refusals import refuse_hidden, words_of
+from dpsql.engines.duckdb.lineage.refusals import declaring, refuse_hidden, words_of
 from dpsql.errors import BudgetError, ParameterError, SourceError
 
 if TYPE_CHECKING:
@@ -63,17 +64,55 @@ def _refuse_sniffed(dataset: str, texts: Iterable[str]) -> None:
             )
 
 
-def _refuse_alike(name: str, columns: set[str], declarations: Declarations) -> None:
+@dataclass(frozen=True)
+class Owned:
+    """A table or view that its owner names.
+
+    Attributes
+    ----------
+    path : Path
+        For a table of an engine: `TableName.on_engine`.
+    written : str
+        As its owner wrote it.
+    columns : tuple of str
+        Names of its columns; empty if they cannot be told.
+    seen : sequence of (query, plan)
+        What DuckDB says that it reads; empty for a table of an engine.
+    node : bound.Node or None
+        Its plan; None if DuckDB cannot serialise it, and for a table of an engine.
+    """
+
+    path: Path
+    written: str
+    columns: tuple[str, ...] = ()
+    seen: Seen = ()
+    node: bound.Node | None = None
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that holds the table; None for DuckDB."""
+        return None if self.path[0] else self.path[1]
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is a view whose plan shows what it reads."""
+        return self.node is not None and not is_direct(self.node, self.path)
+
+
+def _refuse_alike(name: str, table: Owned, declarations: Declarations) -> None:
     """Raise if a table has the columns of a protected one."""
+    columns = set(map(fold, table.columns))
+    spelled, engine = (name if table.engine is None else table.written), table.engine
     for one in declarations.listed:
         theirs = set(map(fold, one.columns))
         alike = (one.unit is not None and fold(one.unit) in columns) or (theirs and theirs <= columns)
         if one.kind == PROTECT and alike:
+            derive = declaring("dp_derive", spelled, one.dataset, more="...", engine=engine)
+            public = declaring("dp_public", spelled, more="force := true", engine=engine)
             raise BudgetError(
                 "B009",
                 f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
-                f"SELECT dp_derive('{name}', '{one.dataset}', ...). If it tells of nobody: "
-                f"SELECT dp_public('{name}', force := true).",
+                f"{derive}. If it tells of nobody: {public}.",
             )
 
 
@@ -94,8 +133,11 @@ class Sources:
         self._ledger = ledger
         self._main = main
         self._cursor = cursor
-        # Declarations in databases without a mark; another file opened under the same name must not inherit them.
-        self._here: dict[str, Declaration] = {}
+        # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
+        # same name elsewhere must not inherit them. With them, how often they changed.
+        self._here: dict[TableName, Declaration] = {}
+        self._changes = 0
+        self._lock = threading.Lock()
         self._known: tuple[tuple[str, int], Declarations] | None = None
         # What the statement is bound by that a thread of the system binds. A planner asks twice, and both answers must
         # be of one catalog, whatever other threads attach or declare in between; what changes later is noticed when the
@@ -118,7 +160,7 @@ class Sources:
         if self._ledger.untouched:
             return Declarations(0, ())
         found = self._ledger.declarations()
-        key = (found.hash, len(self._here))
+        key = (found.hash, self._changes)
         if self._known is None or self._known[0] != key:
             listed: list[Declaration] = []
             for dataset, kinds in found.latest.items():
@@ -131,8 +173,16 @@ class Sources:
                         one = Declaration.of(row.kind, dataset, each, unit)
                         standing.setdefault(one.table, one)
                 listed += standing.values()
-            self._known = key, Declarations(found.counter, (*listed, *self._here.values()))
+            # Neither number falls, so their sum is another one after every declaration.
+            self._known = key, Declarations(found.counter + self._changes, (*listed, *self._here.values()))
         return self._known[1]
+
+    def forget_engine(self, engine: str) -> None:
+        """Forget what was declared of the tables of an engine, whose name now stands for another one."""
+        with self._lock:
+            for table in [one for one in self._here if one.engine == engine]:
+                del self._here[table]
+                self._changes += 1
 
     def catalog(self) -> Catalog:
         """Return the present names of the databases.
@@ -239,12 +289,11 @@ class Sources:
         self,
         dataset: str,
         given: Mapping[str, object],
-        seen: Seen | None,
+        table: Owned | None,
         *,
-        public: Mapping[str, Seen] | None = None,
+        public: Sequence[Owned] = (),
         texts: Iterable[str] = (),
         replace: bool = False,
-        known: Sequence[str] = (),
         mark: bool = True,
     ) -> str:
         """Record a budget and its policy; return what now holds, in words.
@@ -252,19 +301,17 @@ class Sources:
         Parameters
         ----------
         dataset : str
-            A table or view; or, without `seen`, a name for rows that are in no catalog.
+            As the owner wrote it; without `table`, a name for rows that are in no catalog.
         given : mapping
             The arguments of `Budget.of`; with `replace`, omitted ones keep their values.
-        seen : sequence of (query, plan), or None
-            What DuckDB says that it reads, see `spellings`.
-        public : mapping of str to sequence of (query, plan), optional
-            Public tables, each with what it reads; all declarations are recorded together, or none.
+        table : Owned or None
+            The table or view that it names.
+        public : sequence of Owned
+            Public tables; all declarations are recorded together, or none.
         texts : iterable of str
             CREATE VIEW texts of views of this name.
         replace : bool
             Allow it to replace a different budget.
-        known : sequence of str
-            The tables that there are, for a hint.
         mark : bool
             Mark the table's database with the ledger.
 
@@ -276,41 +323,39 @@ class Sources:
 
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
-        if seen is not None:
-            own, node = self._resolved("dp_protect", dataset, seen, known)
-            _refuse_sniffed(dataset, texts)
-            catalog = self.catalog()
-            standing = [one for one in self.declarations().about(catalog.table(own), own[0]) if one.kind == PROTECT]
-            name = standing[0].dataset if standing else catalog.display(own)
+        if table is not None:
+            if table.engine is None:
+                _refuse_sniffed(dataset, texts)
+            standing = [one for one in self._standing(table) if one.kind == PROTECT]
+            name = standing[0].dataset if standing else self.catalog().display(table.path)
         policy = self._ledger.policy(name)
         budget = Budget.of(**given) if policy is None or not replace else policy.restated(given)
-        if seen is not None:
-            columns = [] if node is None else bound.output(node) or []
+        if table is not None:
             unit = budget.privacy_unit
-            if unit is not None and columns and fold(unit) not in map(fold, columns):
+            if unit is not None and table.columns and fold(unit) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(unit)} in {show(dataset)}. Check its name.")
             if policy is not None and policy != budget and not replace:
                 self._ledger.protect(name, budget)  # which refuses, before anything is marked
-            facts = self._facts(own, node, seen, mark=mark)
+            facts = self._facts(table, mark=mark)
         stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
-        tables = [self._public(table, found, known, stands=stands) for table, found in (public or {}).items()]
+        tables = [self._public(each, stands=stands) for each in public]
         facts = self._with_namesakes(PROTECT, name, facts)
         self._ledger.protect(name, budget, replace=replace, lineage=facts)
-        for table in tables:
-            self._declare(PUBLIC_KIND, *table)
+        for each, about in zip(public, tables, strict=True):
+            self._declare(PUBLIC_KIND, each, about)
         spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
         left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
         nothing = "; nothing remains: what was spent counts" if not any(left) else ""
         if "others" in facts:
             nothing += "; shared with the tables of this name in other databases of the ledger"
-        listed = f"; public {', '.join(table[0] for table in tables)}" if tables else ""
+        shown = [self.catalog().display(each.path) for each in public]
+        listed = f"; public {', '.join(shown)}" if shown else ""
         return f"{name}: {budget.policy_text}{nothing}{listed}"
 
-    def public(self, table: str, seen: Seen, *, known: Sequence[str] = (), force: bool = False) -> str:
+    def public(self, table: Owned, *, force: bool = False) -> str:
         """Record that a table is public."""
-        name, own, facts = self._public(table, seen, known, force=force)
-        self._declare(PUBLIC_KIND, name, own, facts)
-        return name
+        self._declare(PUBLIC_KIND, table, self._public(table, force=force))
+        return self.catalog().display(table.path)
 
     def budget_named(self, dataset: str) -> str | None:
         """Return the budget that a caller names; None for none."""
@@ -331,23 +376,24 @@ class Sources:
             found = cursor.execute(listed_keys(plan)).fetchone()
         return found[0] or [] if found is not None else []
 
-    def _public(
-        self, table: str, seen: Seen, known: Sequence[str], *, force: bool = False, stands: Declaration | None = None
-    ) -> tuple[str, Path, Facts]:
-        """Return name, path and facts of a table that may be declared public, given what is about to be declared."""
-        own, node = self._resolved("dp_public", table, seen, known)
+    def _standing(self, table: Owned, declarations: Declarations | None = None) -> list[Declaration]:
+        """Return what is declared about a table."""
+        declarations = self.declarations() if declarations is None else declarations
+        return declarations.about(self.catalog().table(table.path), table.path[0])
+
+    def _public(self, table: Owned, *, force: bool = False, stands: Declaration | None = None) -> Facts:
+        """Return the facts of a table that may be declared public, given what is about to be declared."""
         catalog, declarations = self.catalog(), self.declarations()
         if stands is not None:
             declarations = Declarations(declarations.counter, (*declarations.listed, stands))
-        name = catalog.display(own)
-        standing = declarations.about(catalog.table(own), own[0])
-        if any(one.kind != PUBLIC_KIND for one in standing):
+        name = catalog.display(table.path)
+        if any(one.kind != PUBLIC_KIND for one in self._standing(table, declarations)):
             raise BudgetError(
                 "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
             )
-        facts = self._facts(own, node, seen)
-        if node is not None and not is_direct(node, own):
-            read = {bound.table_of(scan) for scan in bound.scans(node)} - {None}
+        facts = self._facts(table)
+        if table.node is not None and table.shown:
+            read = {bound.table_of(scan) for scan in bound.scans(table.node)} - {None}
             protected = [
                 path for path in read if path and declarations.roots(declarations.about(catalog.table(path), path[0]))
             ]
@@ -357,34 +403,29 @@ class Sources:
                     f"{show(name)} reads {show(catalog.display(protected[0]))}, which has a budget: it is not public.",
                 )
         if not force:
-            _refuse_alike(name, set(map(fold, facts["columns"])), declarations)
-        return name, own, facts
+            _refuse_alike(name, table, declarations)
+        return facts
 
     def derive(
         self,
-        table: str,
+        table: Owned,
         base: str,
-        seen: Seen,
         *,
-        known: Sequence[str] = (),
         privacy_unit: str | None = None,
         own_rows_only: bool = False,
         one_row_each: bool = False,
     ) -> str:
         """Record that a table was made from a protected one."""
-        own, node = self._resolved("dp_derive", table, seen, known)
         declarations, catalog = self.declarations(), self.catalog()
-        name = catalog.display(own)
+        name = catalog.display(table.path)
         parent = named(base, declarations, catalog)
         if parent is None or parent.kind == PUBLIC_KIND:
             raise BudgetError(
                 "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
             )
-        standing = declarations.about(catalog.table(own), own[0])
-        if any(one.kind == PROTECT for one in standing):
+        if any(one.kind == PROTECT for one in self._standing(table)):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
-        facts: Facts = {**self._facts(own, node, seen), "base": parent.dataset, "unit": None}
-        shown = not is_direct(node, own) if node is not None else False
+        facts: Facts = {**self._facts(table), "base": parent.dataset, "unit": None}
         if parent.unit is not None:
             unit = parent.unit if privacy_unit is None else privacy_unit
             if facts["columns"] and fold(unit) not in map(fold, facts["columns"]):
@@ -394,39 +435,45 @@ class Sources:
                     "the table, or give privacy_unit := its name there.",
                 )
             facts["unit"] = unit
-            if not own_rows_only and not (shown and self._keeps(name, seen, unit)):
+            if not own_rows_only and not (table.shown and self._keeps(name, table.seen, unit)):
                 raise ParameterError(
                     "P061",
                     "own_rows_only := true is missing: say that each row is made of rows of its own privacy unit and "
                     "of public tables alone. A table with means, ranks or encodings over other people is none.",
                 )
-        elif not one_row_each and not (shown and self._keeps(name, seen, None)):
+        elif not one_row_each and not (table.shown and self._keeps(name, table.seen, None)):
             raise ParameterError(
                 "P061",
                 f"one_row_each := true is missing: say that one row of {show(parent.dataset)} gives at most one row "
                 "here, made of it alone.",
             )
-        self._declare(DERIVE, name, own, facts)
+        self._declare(DERIVE, table, facts)
         return name
 
-    def unplaced(self, tables: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
-        """Return the undeclared tables, each with the statements that would declare it."""
+    def unplaced(self, tables: Iterable[tuple[Path, str]]) -> list[dict[str, str]]:
+        """Return the undeclared tables, each with the statements that would declare it.
+
+        Parameters
+        ----------
+        tables : iterable of (path, spelling)
+            Each with what a statement calls it; ``''`` for its shortest spelling.
+        """
         declarations, catalog = self.declarations(), self.catalog()
         first = declarations.protected[0] if declarations.protected else "..."
+        own = "one_row_each := true" if declarations.unit(first) is None else "own_rows_only := true"
         out = []
-        for database, schema, name in sorted(tables):
-            path = (database, schema, name)
-            if declarations.about(catalog.table(path), database):
+        for path, spelled in sorted(tables):
+            table = catalog.table(path)
+            if declarations.about(table, path[0]):
                 continue
-            shown = catalog.display(path).replace("'", "''")
+            name = catalog.display(path) if table.engine is None else table.path
+            spelled, engine = spelled or name, table.engine
             out.append(
                 {
-                    "table_name": catalog.display(path),
-                    "if_public": f"SELECT dp_public('{shown}');",
-                    "if_derived": f"SELECT dp_derive('{shown}', '{first}', own_rows_only := true);"
-                    if declarations.unit(first) is not None
-                    else f"SELECT dp_derive('{shown}', '{first}', one_row_each := true);",
-                    "if_protected": f"SELECT dp_protect('{shown}', epsilon := 3.0);",
+                    "table_name": name,
+                    "if_public": declaring("dp_public", spelled, engine=engine) + ";",
+                    "if_derived": declaring("dp_derive", spelled, first, more=own, engine=engine) + ";",
+                    "if_protected": declaring("dp_protect", spelled, more="epsilon := 3.0", engine=engine) + ";",
                 }
             )
         return out
@@ -439,8 +486,25 @@ class Sources:
             return False
         return found.seen and (unit is None or found.unit is not None)
 
-    def _resolved(self, function: str, table: str, seen: Seen, known: Sequence[str]) -> tuple[Path, bound.Node | None]:
-        """Return the path and the plan of a table that an owner names."""
+    def owned(self, function: str, table: str, seen: Seen, known: Sequence[str]) -> Owned:
+        """Return a table or view of DuckDB that its owner names.
+
+        Parameters
+        ----------
+        function : str
+            Such as ``'dp_public'``.
+        table : str
+            As its owner wrote it.
+        seen : sequence of (query, plan)
+            What DuckDB says that it reads, see `spellings`.
+        known : sequence of str
+            The tables that there are, for a hint.
+
+        Raises
+        ------
+        SourceError
+            S018, S019, S021: it is no table or view that a name stands for.
+        """
         text("dataset", table, hint="Give the name of a table or view.")
         if is_file(table):
             raise SourceError(
@@ -461,18 +525,22 @@ class Sources:
                 "S018", f"which table {show(table)} stands for cannot be seen. Name its schema: 'main.{table}'."
             )
         try:
-            return own, bound.read(seen[0][1])
+            node = bound.read(seen[0][1])
         except (bound.MissingError, bound.UnreadableError):
-            return own, None
-
-    def _facts(self, own: Path, node: bound.Node | None, seen: Seen, *, mark: bool = True) -> Facts:
-        """Return the facts about a table that are recorded with its declaration."""
-        if mark:
-            self._mark(own[0])
-        form = view_form(seen[0][1])
-        view = None if node is not None and is_direct(node, own) else "" if form is None else digest(form)
+            node = None
         columns = [] if node is None else bound.output(node) or []
-        return {"table": list(self.catalog().table(own)), "view": view, "columns": columns}
+        return Owned(own, table, tuple(columns), seen, node)
+
+    def _facts(self, table: Owned, *, mark: bool = True) -> Facts:
+        """Return the facts about a table that are recorded with its declaration."""
+        view = None
+        if table.engine is None:
+            if mark:
+                self._mark(table.path[0])
+            form = view_form(table.seen[0][1])
+            if table.node is None or table.shown:
+                view = "" if form is None else digest(form)
+        return {"table": list(self.catalog().table(table.path)), "view": view, "columns": list(table.columns)}
 
     def _mark(self, database: str) -> None:
         from dpsql.engines.duckdb.mark import write_mark
@@ -500,10 +568,13 @@ class Sources:
         head, *others = kept.values()
         return {**head, "others": others} if others else head
 
-    def _declare(self, kind: str, name: str, own: Path, facts: Facts) -> None:
-        marked = (facts["table"] or ("",))[0].startswith("#")
-        if marked or self._ledger.in_memory:
+    def _declare(self, kind: str, table: Owned, facts: Facts) -> None:
+        name, own = self.catalog().display(table.path), self.catalog().table(table.path)
+        if table.engine is None and (own.database.startswith(MARKED) or self._ledger.in_memory):
             self._ledger.declare(kind, name, self._with_namesakes(kind, name, facts), f"dp_{kind}")
-        else:
-            self._here[name] = Declaration.of(kind, name, facts)
-            self._known = None
+            return
+        said = Declaration.of(kind, name, facts)
+        with self._lock:
+            if self._here.get(own) != said:
+                self._here[own] = said
+                self._changes += 1

@@ -162,7 +162,7 @@ class _Walk:
         self.covered += 1
         below = _RULES[name](self, node)
         self.covered -= 1
-        rows = _leaf_rows(leaf, output(node) or [])
+        rows = leaf_rows(leaf, output(node) or [])
         if below.public:
             return rows
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
@@ -212,7 +212,8 @@ def _definitions(node: Node) -> Iterator[tuple[int, Node]]:
         yield from _definitions(child)
 
 
-def _leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
+def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
+    """Return the rows of a scan of columns, whose table's owner declared something."""
     unit = frozenset(
         place
         for place, name in enumerate(names)
@@ -228,7 +229,7 @@ def _get(walking: _Walk, node: Node) -> Rows:
     if table is not None:
         if children(node):
             raise UnreadableError("GET")
-        rows = _leaf_rows(walking.leaf(table, walking.covered > 0) or PUBLIC, names)
+        rows = leaf_rows(walking.leaf(table, walking.covered > 0) or PUBLIC, names)
         return rows.broken("rowid") if None in names else rows
     if function_of(node) not in GENERATORS:
         raise UnreadableError(function_of(node))
