@@ -1,7 +1,9 @@
 """Spark as an engine: Apache Spark or Sail over Spark Connect, or Apache Spark in the driver's own JVM.
 
 Rows stay with Spark's workers. The driver asks for column types, for a plan's text, and for the records of tasks, which
-are the result of one job: Spark takes one attempt of each task into a result, however many it makes.
+are the result of one job: Spark takes one attempt of each task into a result, however many it makes. A client that lost
+its connection may read a result anew, though, and Sail does not say where in it a batch belongs. So the server numbers
+the records, and a number that comes twice ends the call.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpsql import __version__
 from dpsql.contract.parameters import show
@@ -40,6 +43,8 @@ _ARROW_TYPES = {
 }
 # A scan of Parquet files as Sail's plans spell it, and the setting of a session whose server reads them as they are.
 _SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
+# The number of a record in the result of its job: it follows from the partition, so another attempt or job repeats it.
+_NUMBER = "dpsql_number"
 _Result = TypeVar("_Result")
 
 
@@ -243,11 +248,15 @@ def _collected(frame: DataFrame, kind: pa.Schema) -> list[pa.RecordBatch]:
     Raises
     ------
     InternalError
-        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts.
+        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts. Or
+        a record came twice.
     """
     try:
-        batches: list[pa.RecordBatch] = frame.toArrow().cast(kind).to_batches()
-        return batches
+        numbered = frame.selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").toArrow()
+        if pc.count_distinct(numbered[_NUMBER]).as_py() == numbered.num_rows:
+            batches: list[pa.RecordBatch] = numbered.drop_columns([_NUMBER]).cast(kind).to_batches()
+            return batches
+        failure = InternalError("I001", "engine spark returned a record of a job twice.")
     except Exception:
         failure = InternalError("I001", "a job of engine spark failed.")
     raise failure
