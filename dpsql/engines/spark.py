@@ -117,7 +117,7 @@ class SparkEngine:
         Raises
         ------
         SourceError
-            S026: the workers lack dpsql, have another version, or run another Python.
+            S026: the workers lack dpsql, have another version, or run another Python. S030: the server does not answer.
         """
 
         def rehearse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,24 +142,28 @@ class SparkEngine:
         def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return work.run(_renamed(rows, columns))
 
-        states = self._rows(source, columns).mapInArrow(run, _spark_schema(work.record))
-        return _collected(states, work.record)
+        return _collected(
+            lambda: self._rows(source, columns).mapInArrow(run, _spark_schema(work.record)),
+            work.record,
+        )
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
         from pyspark.sql.types import LongType, StructField, StructType
 
-        rows = self._rows(source, columns)
-        kinds = StructType([*rows.schema.fields, StructField(PART, LongType())])
-        names = kinds.names
-
-        def split(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return _renamed(work.split(_renamed(rows, columns)), names)
-
         def run(part: pa.Table) -> pa.Table:
             return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
 
-        states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
+        def states() -> DataFrame:
+            rows = self._rows(source, columns)
+            kinds = StructType([*rows.schema.fields, StructField(PART, LongType())])
+            names = kinds.names
+
+            def split(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                return _renamed(work.split(_renamed(rows, columns)), names)
+
+            return rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
+
         return _collected(states, work.record)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
@@ -191,7 +195,7 @@ class SparkEngine:
 
     def _made(self, function: Mapped, kind: pa.Schema, column: str) -> list[object]:
         """Return a column of what a worker makes from one row that is nobody's."""
-        made = _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
+        made = _collected(lambda: self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
         return [value for batch in made for value in batch.column(column).to_pylist()]
 
     def _lack(self) -> str:
@@ -212,6 +216,7 @@ class SparkEngine:
         try:
             return str(self._made(probe, kind, "found")[0])
         except InternalError:
+            _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"))
             return "cannot run Python functions of this session"
 
 
@@ -242,8 +247,8 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
     raise failure
 
 
-def _collected(frame: DataFrame, kind: pa.Schema) -> list[pa.RecordBatch]:
-    """Run a job, and return the records of its tasks.
+def _collected(job: Callable[[], DataFrame], kind: pa.Schema) -> list[pa.RecordBatch]:
+    """Plan a job, run it, and return the records of its tasks.
 
     Raises
     ------
@@ -252,7 +257,7 @@ def _collected(frame: DataFrame, kind: pa.Schema) -> list[pa.RecordBatch]:
         a record came twice.
     """
     try:
-        numbered = frame.selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").toArrow()
+        numbered = job().selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").toArrow()
         if pc.count_distinct(numbered[_NUMBER]).as_py() == numbered.num_rows:
             batches: list[pa.RecordBatch] = numbered.drop_columns([_NUMBER]).cast(kind).to_batches()
             return batches

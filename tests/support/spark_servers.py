@@ -41,18 +41,18 @@ class SparkServer:
 
     Attributes
     ----------
-    pid : int
+    pid, port : int
     """
 
     def __init__(self, command: list[str], folder: Path, **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+            self.port = probe.getsockname()[1]
         self._log = folder / "server.log"
         here = {**os.environ, "PYSPARK_PYTHON": sys.executable, **environment}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [part.format(port=self._port) for part in command],
+                [part.format(port=self.port) for part in command],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
@@ -66,7 +66,7 @@ class SparkServer:
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end and self._process.poll() is None:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
                     return
             time.sleep(0.1)
         self.stop()
@@ -80,14 +80,20 @@ class SparkServer:
     @property
     def address(self) -> str:
         """Where clients find the server."""
-        return f"sc://127.0.0.1:{self._port}"
+        return f"sc://127.0.0.1:{self.port}"
 
-    def session(self) -> SparkSession:
-        """Return a new session, whose client gives up soon if the server does not answer."""
+    def session(self, port: int | None = None) -> SparkSession:
+        """Return a new session, whose client gives up soon if the server does not answer.
+
+        Parameters
+        ----------
+        port : int, optional
+            Of a proxy before the server.
+        """
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-        session: Any = ConnectSession.builder.remote(self.address).create()
+        session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{port or self.port}").create()
         session.conf.set("dpsql.exactParquet", "true")  # which the environment of Sail here makes true
         session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
         return cast("SparkSession", session)
