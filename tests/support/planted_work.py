@@ -71,8 +71,8 @@ class Planted:
     work : Work
     fault : str
         Before or after its record the attempt raises (``'before'``, ``'after'``); its process dies (``'dies'``); it
-        waits (``'waits'``), or waits until the engine lets it go on (``'held'``, and ``'straggles'`` for one task
-        alone); it must not draw (``'entropy'``).
+        waits (``'waits'``), or until the engine lets it go on (``'held'``); one alone does so with its record made
+        (``'straggles'``); none may draw (``'entropy'``).
     folder : str
         Every attempt at some rows leaves a file there, which names its host.
     """
@@ -103,10 +103,13 @@ class Planted:
             os.kill(os.getpid(), signal.SIGKILL)
         if goes_wrong and self.fault == "waits":
             time.sleep(4)
-        if goes_wrong and self.fault in ("held", "straggles"):
+        if goes_wrong and self.fault == "held":
             wait_until(Path(f"{self.folder}.go").exists)
         with drawing_fails() if self.fault == "entropy" else nullcontext():
-            yield from list(self.work.run(self._broken(batches) if goes_wrong else batches))
+            records = list(self.work.run(self._broken(batches) if goes_wrong else batches))
+        if goes_wrong and self.fault == "straggles":
+            wait_until(Path(f"{self.folder}.go").exists)
+        yield from records
         if goes_wrong and self.fault == "after":
             raise RuntimeError("planted")
 

@@ -119,25 +119,44 @@ def sail(folder: Path, **environment: str) -> SparkServer:
     return SparkServer(command, folder, **EXACT_SAIL, **environment)
 
 
-def jvm(folder: Path) -> SparkServer:
-    """Start Apache Spark with two workers and three attempts for each task, or skip the test where it is absent."""
+def spark_home() -> Path:
+    """Return where Apache Spark is, or skip the test where it or Java is absent."""
     found = find_spec("pyspark")
-    home = Path(str(found.origin)).parent if found else folder
+    home = Path(str(found.origin)).parent if found else Path()
     if not (home / "jars").exists():
         pytest.skip("no Apache Spark: pip install 'pyspark[connect]'")
     if shutil.which("java") is None:
         pytest.skip("no Java")
+    return home
+
+
+def jvm(folder: Path, master: str = "local[2,3]", host: str = "127.0.0.1", **settings: str) -> SparkServer:
+    """Start Apache Spark, or skip the test where it is absent.
+
+    Parameters
+    ----------
+    folder : Path
+    master : str
+        Where tasks run: by default two workers here, and three attempts for each task.
+    host : str
+        The address under which other hosts find the driver.
+    settings : str
+        More settings, with ``_`` for points.
+    """
+    home = spark_home()
     settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "{port}",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "3",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark_driver_host": host,
+        "spark_driver_bindAddress": host,
+        "spark_connect_grpc_binding_address": "127.0.0.1",
+        "spark_connect_grpc_binding_port": "{port}",
+        "spark_ui_enabled": "false",
+        "spark_sql_shuffle_partitions": "3",
+        "spark_sql_adaptive_enabled": "false",
+        "spark_sql_warehouse_dir": str(folder / "warehouse"),
+        **settings,
     }
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]"]
-    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    command = [str(home / "bin" / "spark-submit"), "--master", master]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name.replace('_', '.')}={value}")]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     return SparkServer(command, folder, SPARK_HOME=str(home))
 
