@@ -115,7 +115,9 @@ class Planted:
 
     def _is_first(self, batches: Sequence[pa.RecordBatch]) -> bool:
         """Whether no attempt was made at these rows; every attempt leaves a file."""
-        rows = hashlib.sha256(repr(batches[0].to_pydict()).encode()).hexdigest()[:16]
+        # A shuffle may bring them in another order.
+        shown = sorted(repr(row) for batch in batches for row in batch.to_pylist())
+        rows = hashlib.sha256("\n".join(shown).encode()).hexdigest()[:16]
         for number in range(9):
             try:
                 with Path(self.folder, f"{rows}.{number}").open("x") as file:
@@ -189,12 +191,14 @@ def rows_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def planted(session: Any, fault: str, place: Path) -> tuple[dpsql.Context, PlantedEngine]:
+def planted(
+    session: Any, fault: str, place: Path, kind: type[PlantedEngine] = PlantedEngine
+) -> tuple[dpsql.Context, PlantedEngine]:
     """Return a context with a ledger of its own, and its engine."""
     place.mkdir(parents=True, exist_ok=True)
     folder = place / "attempts"
     folder.mkdir()
-    engine = PlantedEngine(session, fault, folder)
+    engine = kind(session, fault, folder)
     return dpsql.Context(engine=Attached("spark", engine, 2), ledger=str(place / "ledger")), engine
 
 

@@ -23,6 +23,8 @@ from support.spark_servers import jvm, spark_home
 
 _DEPLOY = "org.apache.spark.deploy"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
+# Each of six processes lives for a minute: they start sooner without the second compiler.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Host:
@@ -78,6 +80,7 @@ class SparkCluster:
         self._folder = folder
         self._home = spark_home()
         self._stack = contextlib.ExitStack()
+        self.hosts: list[Host] = []
         try:
             self._start()
         except BaseException:
@@ -85,13 +88,11 @@ class SparkCluster:
             raise
 
     def _start(self) -> None:
-        number = os.getpid() % 250
+        number = _free_bridge()
         bridge, network = f"dpsql{number}", f"10.213.{number}"
-        _ip("link", "add", bridge, "type", "bridge")
         self._stack.callback(_ip, "link", "del", bridge)
         _ip("addr", "add", f"{network}.1/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
-        self.hosts: list[Host] = []
         for letter, last in (("a", 2), ("b", 3)):
             self._stack.callback(subprocess.run, ["ip", "netns", "del", f"{bridge}{letter}"], capture_output=True)
             self.hosts.append(Host(f"{bridge}{letter}", bridge, f"{network}.{last}"))
@@ -111,6 +112,8 @@ class SparkCluster:
             f"{network}.1",
             **{
                 "spark_executor_memory": "512m",
+                "spark_executor_extraJavaOptions": _JAVA,
+                "spark_driver_extraJavaOptions": _JAVA,
                 "spark_executorEnv_PYTHONPATH": os.environ.get("PYTHONPATH", ""),
                 "spark_sql_files_minPartitionNum": "3",
                 "spark_sql_files_openCostInBytes": "1",
@@ -172,6 +175,7 @@ class SparkCluster:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": address,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JAVA,
             "PYSPARK_PYTHON": sys.executable,
         }
         with (self._folder / f"{name}.log").open("ab") as log:
@@ -190,6 +194,15 @@ def _kill(process: subprocess.Popen[Any]) -> None:
 def _listens(address: str, port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) == 0
+
+
+def _free_bridge() -> int:
+    """Add the bridge of a network that no other run has, and return its number."""
+    for number in range(1, 250):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "add", f"dpsql{number}", "type", "bridge")
+            return number
+    raise RuntimeError("250 networks of earlier runs are in the way")
 
 
 def _ip(*words: str) -> None:
