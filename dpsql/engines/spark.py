@@ -128,6 +128,7 @@ class SparkEngine:
         try:
             found = self._made(rehearse, work.record, "version")
         except InternalError:
+            _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
             found = []
         if set(found) != {__version__}:
             raise SourceError(
@@ -216,7 +217,6 @@ class SparkEngine:
         try:
             return str(self._made(probe, kind, "found")[0])
         except InternalError:
-            _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"))
             return "cannot run Python functions of this session"
 
 
