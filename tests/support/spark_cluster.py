@@ -162,7 +162,7 @@ class SparkCluster:
         self._stack.close()
 
     def _work(self, host: Host) -> None:
-        words = ["--host", host.address, "--cores", "2", "--memory", "512m", "--webui-port", "0"]
+        words = ["--host", host.address, "--cores", "1", "--memory", "512m", "--webui-port", "0"]
         words += ["--work-dir", str(self._folder / host.address), self._master]
         self._spawn(host.address, host.run(*self._spark("worker.Worker"), *words), host.address)
 
@@ -215,10 +215,13 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
     spark_home()
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("two hosts are network namespaces, which need root and ip (Debian: iproute2)")
-    probe = f"dpsql{os.getpid()}"
-    if subprocess.run(["ip", "netns", "add", probe], capture_output=True).returncode:
-        pytest.skip("this kernel or container makes no network namespaces")
-    subprocess.run(["ip", "netns", "del", probe], check=True)
+    name = f"dpsql{os.getpid()}"
+    for words in (["netns", "add", name], ["link", "add", name, "type", "bridge"]):
+        if subprocess.run(["ip", *words], capture_output=True).returncode:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            pytest.skip(f"no two hosts: this kernel or container refuses ip {' '.join(words)}")
+    _ip("netns", "del", name)
+    _ip("link", "del", name)
     cluster = SparkCluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.stop()
