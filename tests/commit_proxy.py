@@ -73,7 +73,11 @@ class CommitProxy(Proxy):
 
     def _reach(self) -> socket.socket:
         server = socket.socket(socket.AF_UNIX)
-        server.connect(str(self._upstream / ".s.PGSQL.5432"))
+        try:
+            server.connect(str(self._upstream / ".s.PGSQL.5432"))
+        except OSError:
+            server.close()
+            raise
         return server
 
     def _link(self, client: socket.socket, server: socket.socket) -> CommitLink:

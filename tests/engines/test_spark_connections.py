@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,15 @@ def route(found: Route) -> Route:
     return found
 
 
-def engaged(route: Route, fault: str, place: Path, cut: Callable[[], None]) -> tuple[dpsql.Context, PlantedEngine]:
-    """Return a context whose engine does something before it submits a job, and the engine."""
-    context, engine = planted(route.session, fault, place)
+def before_jobs(engine: PlantedEngine, monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
+    """Let an engine do something before it submits a job."""
+
+    def folding(verb: Callable[..., Any], *given: Any) -> Any:
+        do()
+        return verb(*given)
+
     for name in ("fold", "fold_parts"):
-        verb = getattr(engine, name)
-        setattr(engine, name, lambda *given, verb=verb: (cut(), verb(*given))[1])
-    return context, engine
+        monkeypatch.setattr(engine, name, partial(folding, getattr(engine, name)))
 
 
 def check_that_calls_go_on(route: Route, place: Path, folder: Path, call: Call) -> None:
@@ -160,12 +163,22 @@ def test_a_server_out_of_reach_while_workers_read(route: Route, rows_folder: Pat
     ],
 )
 def test_a_cut_in_the_middle_of_the_result(
-    route: Route, rows_folder: Path, tmp_path: Path, call: Call, percent: int, away: bool
+    route: Route,
+    rows_folder: Path,
+    tmp_path: Path,
+    call: Call,
+    percent: int,
+    away: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever was lost of it: the integers are those of one statement, or there is no result; and one charge."""
-    size = answer_size(route, rows_folder, tmp_path / "whole", call) * percent // 100
-    cuts = route.proxy.cuts
-    context, engine = engaged(route, "", tmp_path, lambda: route.proxy.cut_after(size, away=away))
+    context, engine = planted(route.session, "", tmp_path / "whole")
+    before: list[int] = []
+    before_jobs(engine, monkeypatch, lambda: before.append(route.proxy.answered))
+    run(context, route.session, rows_folder, call)
+    size, cuts = (route.proxy.answered - before[0]) * percent // 100, route.proxy.cuts
+    context, engine = planted(route.session, "", tmp_path)
+    before_jobs(engine, monkeypatch, lambda: route.proxy.cut_after(size, away=away))
     try:
         run(context, route.session, rows_folder, call)
     except InternalError as error:
@@ -176,14 +189,6 @@ def test_a_cut_in_the_middle_of_the_result(
         check_records(engine)
     assert route.proxy.cuts == cuts + 1
     check_that_calls_go_on(route, tmp_path, rows_folder, call)
-
-
-def answer_size(route: Route, folder: Path, place: Path, call: Call) -> int:
-    """Return how many bytes the client gets from the beginning of a job to the end of a call."""
-    before: list[int] = []
-    context, _ = engaged(route, "", place, lambda: before.append(route.proxy.answered))
-    run(context, route.session, folder, call)
-    return route.proxy.answered - before[0]
 
 
 def test_a_record_that_comes_twice_ends_the_call(route: Route, rows_folder: Path) -> None:
