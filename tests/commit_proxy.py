@@ -7,11 +7,14 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from support.proxy import Link, Proxy
 
 _WAIT = 30.0
 
 
-class Link:
+class CommitLink(Link):
     """One connection through the proxy.
 
     Attributes
@@ -23,27 +26,20 @@ class Link:
     """
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
-        self.client, self.server = client, server
+        super().__init__(client, server)
         self.committed = threading.Event()
         self.silent = False
 
-    def hang_up(self, *sides: socket.socket) -> None:
-        """Close the connection to the client, to the server, or both."""
-        for side in sides or (self.client, self.server):
-            with contextlib.suppress(OSError):
-                side.shutdown(socket.SHUT_RDWR)
-            side.close()
+
+Action = Callable[[CommitLink, bytes], None]
 
 
-Action = Callable[[Link, bytes], None]
-
-
-def before(link: Link, _: bytes) -> None:
+def before(link: CommitLink, _: bytes) -> None:
     """Lose both ends before the server learns of the COMMIT."""
     link.hang_up()
 
 
-def after(link: Link, commit: bytes) -> None:
+def after(link: CommitLink, commit: bytes) -> None:
     """Let the server commit, and lose its answer."""
     link.silent = True
     link.server.sendall(commit)
@@ -51,7 +47,7 @@ def after(link: Link, commit: bytes) -> None:
     link.hang_up()
 
 
-def late(link: Link, commit: bytes) -> None:
+def late(link: CommitLink, commit: bytes) -> None:
     """Lose the client, and deliver the COMMIT half a second later."""
     link.silent = True
     link.hang_up(link.client)
@@ -59,22 +55,13 @@ def late(link: Link, commit: bytes) -> None:
     after(link, commit)
 
 
-class CommitProxy:
-    """A TCP port that leads to a server's Unix socket.
-
-    Attributes
-    ----------
-    away : bool
-        Whether new connections are dropped.
-    """
+class CommitProxy(Proxy):
+    """A TCP port that leads to a server's Unix socket."""
 
     def __init__(self, upstream: Path) -> None:
         self._upstream = upstream
         self._action: Action | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.away = False
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(self._reach)
 
     def url_of(self, url: str) -> str:
         """Return the URL of a server's schema, led through the proxy."""
@@ -84,28 +71,19 @@ class CommitProxy:
         """Do this at the next COMMIT of any connection, once."""
         self._action = action
 
-    def close(self) -> None:
-        self._listener.close()
+    def _reach(self) -> socket.socket:
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.connect(str(self._upstream / ".s.PGSQL.5432"))
+        except OSError:
+            server.close()
+            raise
+        return server
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            link = Link(client, server)
-            try:
-                if self.away:
-                    raise ConnectionRefusedError
-                server.connect(str(self._upstream / ".s.PGSQL.5432"))
-            except OSError:
-                link.hang_up()
-                continue
-            for pump in (self._to_server, self._to_client):
-                threading.Thread(target=pump, args=(link,), daemon=True).start()
+    def _link(self, client: socket.socket, server: socket.socket) -> CommitLink:
+        return CommitLink(client, server)
 
-    def _to_server(self, link: Link) -> None:
+    def _to_server(self, link: Any) -> None:
         with contextlib.suppress(OSError):
             while data := link.client.recv(1 << 16):
                 if b"COMMIT\0" in data and self._action is not None:
@@ -115,7 +93,7 @@ class CommitProxy:
                 link.server.sendall(data)
         link.hang_up()
 
-    def _to_client(self, link: Link) -> None:
+    def _to_client(self, link: Any) -> None:
         with contextlib.suppress(OSError):
             while data := link.server.recv(1 << 16):
                 if link.silent:

@@ -28,7 +28,8 @@ Rules for every engine:
 - **A state travels as Arrow** (`Fold.state`), never as pickle: loading a pickle runs the sender's code. The driver
   sends the task itself as a pickle; a worker trusts its driver.
 - **Each row counts once.** A state comes back as the result of the engine's own job, one record for every partition or
-  part. No accumulators, side files or side tables, because they also see failed attempts.
+  part. No accumulators, side files or side tables, because they also see failed attempts. A result that travels over
+  a connection, which may be lost and read anew, is numbered where it is made; a record that comes twice is refused.
 - **Errors are wrapped in the worker**, before the engine logs them, and again on the driver: the text of an exception
   may contain a value. Running out of memory is charged like any other failure.
 

@@ -1,7 +1,9 @@
 """Spark as an engine: Apache Spark or Sail over Spark Connect, or Apache Spark in the driver's own JVM.
 
 Rows stay with Spark's workers. The driver asks for column types, for a plan's text, and for the records of tasks, which
-are the result of one job: Spark takes one attempt of each task into a result, however many it makes.
+are the result of one job: Spark takes one attempt of each task into a result, however many it makes. A client that lost
+its connection may read a result anew, though, and Sail does not say where in it a batch belongs. So the server numbers
+the records, and a number that comes twice ends the call.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpsql import __version__
 from dpsql.contract.parameters import show
@@ -41,6 +44,8 @@ _ARROW_TYPES = {
 }
 # A scan of Parquet files as Sail's plans spell it, and the setting of a session whose server reads them as they are.
 _SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
+# The number of a record in the result of its job: it follows from the partition, so another attempt or job repeats it.
+_NUMBER = "dpsql_number"
 # Names that Spark takes without quotes.
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _Result = TypeVar("_Result")
@@ -122,7 +127,7 @@ class SparkEngine:
         Raises
         ------
         SourceError
-            S026: the workers lack dpsql, have another version, or run another Python.
+            S026: the workers lack dpsql, have another version, or run another Python. S030: the server does not answer.
         """
 
         def rehearse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,6 +138,7 @@ class SparkEngine:
         try:
             found = self._made(rehearse, work.record, "version")
         except InternalError:
+            _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
             found = []
         if set(found) != {__version__}:
             raise SourceError(
@@ -142,29 +148,43 @@ class SparkEngine:
             )
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
-        """Run the work over each of Spark's partitions, in one job without a shuffle."""
+        """Run the work over each of Spark's partitions; no row is shuffled."""
 
         def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return work.run(_renamed(rows, columns))
 
-        return _merged(self._rows(source, columns).mapInArrow(run, _spark_schema(work.record)), work)
+        return self._folded(lambda: self._rows(source, columns).mapInArrow(run, _spark_schema(work.record)), work)
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
         from pyspark.sql.types import LongType, StructField, StructType
 
-        rows = self._rows(source, columns)
-        kinds = StructType([*rows.schema.fields, StructField(PART, LongType())])
-        names = kinds.names
-
-        def split(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return _renamed(work.split(_renamed(rows, columns)), names)
-
         def run(part: pa.Table) -> pa.Table:
             return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
 
-        states = rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
-        return _merged(states, work)
+        def states() -> DataFrame:
+            rows = self._rows(source, columns)
+            kinds = StructType([*rows.schema.fields, StructField(PART, LongType())])
+            names = kinds.names
+
+            def split(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                return _renamed(work.split(_renamed(rows, columns)), names)
+
+            return rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
+
+        return self._folded(states, work)
+
+    def _folded(self, states: Callable[[], DataFrame], work: Work) -> list[pa.RecordBatch]:
+        """Run a job, and return the records of its tasks; wide ones as workers have merged them, by node."""
+        kind = _spark_schema(work.record)
+
+        def merge(node: pa.Table) -> pa.Table:
+            return pa.Table.from_batches(work.merge(_renamed(node.to_batches(), work.record.names)))
+
+        def job() -> DataFrame:
+            return states().groupBy(NODE).applyInArrow(merge, kind) if work.is_wide else states()
+
+        return _collected(job, work.record)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which workers add."""
@@ -195,7 +215,7 @@ class SparkEngine:
 
     def _made(self, function: Mapped, kind: pa.Schema, column: str) -> list[object]:
         """Return a column of what a worker makes from one row that is nobody's."""
-        made = _collected(self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
+        made = _collected(lambda: self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
         return [value for batch in made for value in batch.column(column).to_pylist()]
 
     def _lack(self) -> str:
@@ -253,29 +273,24 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
     raise failure
 
 
-def _merged(states: DataFrame, work: Work) -> list[pa.RecordBatch]:
-    """Return the records of a pass; wide ones as workers have merged them, grouped by their node."""
-    kind = work.record
-    if work.is_wide:
+def _collected(job: Callable[[], DataFrame], kind: pa.Schema) -> list[pa.RecordBatch]:
+    """Plan a job, run it, and return its result.
 
-        def merge(node: pa.Table) -> pa.Table:
-            return pa.Table.from_batches(work.merge(_renamed(node.to_batches(), kind.names)))
-
-        states = states.groupBy(NODE).applyInArrow(merge, _spark_schema(kind))
-    return _collected(states, kind)
-
-
-def _collected(frame: DataFrame, kind: pa.Schema) -> list[pa.RecordBatch]:
-    """Run a job, and return the records of its tasks.
+    A client of Sail that cannot come back to its job begins it anew, and PySpark adds what it sends to what it had. So
+    the server numbers what it sends.
 
     Raises
     ------
     InternalError
-        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts.
+        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts. Or
+        a record came twice.
     """
     try:
-        batches: list[pa.RecordBatch] = frame.toArrow().cast(kind).to_batches()
-        return batches
+        numbered = job().selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").toArrow()
+        if pc.count_distinct(numbered[_NUMBER]).as_py() == numbered.num_rows:
+            batches: list[pa.RecordBatch] = numbered.drop_columns([_NUMBER]).cast(kind).to_batches()
+            return batches
+        failure = InternalError("I001", "engine spark returned a record of a job twice.")
     except Exception:
         failure = InternalError("I001", "a job of engine spark failed.")
     raise failure

@@ -40,7 +40,7 @@ _STATEMENT_ROWS = 1 << 20
 _PART_ROWS = 1 << 17
 # Stands in a record for the part of rows that are not grouped.
 _NO_PART = -1
-# From so many bytes on, a tree of workers merges states; the driver gets one of each node.
+# States of so many bytes are merged by workers; the driver, the root of the tree, gets one of each node.
 _WIDE = 1 << 14
 _NODES = 256
 # Fingerprints of rows are added up modulo this.
@@ -143,7 +143,7 @@ class Task:
 
     @cached_property
     def is_wide(self) -> bool:
-        """Whether many records are too much for one process."""
+        """Whether many records are too much for one process, so that they are merged in a tree."""
         state = fold_of(self.zero)
         return state.grows or state.state().nbytes >= _WIDE
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from commit_proxy import Action, CommitProxy, Link, after, before, late
+from commit_proxy import Action, CommitLink, CommitProxy, after, before, late
 from postgres_server import PostgresServer
 from sqlalchemy import Engine, event
 
@@ -93,7 +93,7 @@ def test_a_charge_whose_commit_was_lost_is_not_answered_and_is_not_charged(fleet
 
 
 def test_another_s_charge_at_the_same_place_is_not_taken_for_it(fleet: Fleet) -> None:
-    def overtaken(link: Link, commit: bytes) -> None:
+    def overtaken(link: CommitLink, commit: bytes) -> None:
         link.hang_up(link.server)
         fleet.direct.charge("patients", draw=lambda: "another", **CALL)
         link.hang_up()
@@ -143,7 +143,7 @@ def test_where_the_server_stays_away_nothing_is_answered_and_its_ledger_is_the_t
 def test_a_commit_that_is_still_on_its_way_is_in_doubt(postgres: PostgresServer) -> None:
     arrive = threading.Event()
 
-    def stuck(link: Link, commit: bytes) -> None:
+    def stuck(link: CommitLink, commit: bytes) -> None:
         link.silent = True
         link.hang_up(link.client)
         arrive.wait()
@@ -164,7 +164,7 @@ def test_a_commit_that_is_still_on_its_way_is_in_doubt(postgres: PostgresServer)
 @pytest.mark.long
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_server_that_restarts_at_commit(fleet: Fleet, committed: bool) -> None:
-    def crash(link: Link, commit: bytes) -> None:
+    def crash(link: CommitLink, commit: bytes) -> None:
         if committed:
             link.silent = True
             link.server.sendall(commit)

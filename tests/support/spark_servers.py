@@ -41,18 +41,18 @@ class SparkServer:
 
     Attributes
     ----------
-    pid : int
+    pid, port : int
     """
 
     def __init__(self, command: list[str], folder: Path, **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+            self.port = probe.getsockname()[1]
         self._log = folder / "server.log"
         here = {**os.environ, "PYSPARK_PYTHON": sys.executable, **environment}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [part.format(port=self._port) for part in command],
+                [part.format(port=self.port) for part in command],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
@@ -66,7 +66,7 @@ class SparkServer:
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end and self._process.poll() is None:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
                     return
             time.sleep(0.1)
         self.stop()
@@ -80,14 +80,20 @@ class SparkServer:
     @property
     def address(self) -> str:
         """Where clients find the server."""
-        return f"sc://127.0.0.1:{self._port}"
+        return f"sc://127.0.0.1:{self.port}"
 
-    def session(self) -> SparkSession:
-        """Return a new session, whose client gives up soon if the server does not answer."""
+    def session(self, port: int | None = None) -> SparkSession:
+        """Return a new session, whose client gives up soon if the server does not answer.
+
+        Parameters
+        ----------
+        port : int, optional
+            Of a proxy before the server.
+        """
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-        session: Any = ConnectSession.builder.remote(self.address).create()
+        session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{port or self.port}").create()
         session.conf.set("dpsql.exactParquet", "true")  # which the environment of Sail here makes true
         session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
         return cast("SparkSession", session)
@@ -113,25 +119,44 @@ def sail(folder: Path, **environment: str) -> SparkServer:
     return SparkServer(command, folder, **EXACT_SAIL, **environment)
 
 
-def jvm(folder: Path) -> SparkServer:
-    """Start Apache Spark with two workers and three attempts for each task, or skip the test where it is absent."""
+def spark_home() -> Path:
+    """Return where Apache Spark is, or skip the test where it or Java is absent."""
     found = find_spec("pyspark")
-    home = Path(str(found.origin)).parent if found else folder
+    home = Path(str(found.origin)).parent if found else Path()
     if not (home / "jars").exists():
         pytest.skip("no Apache Spark: pip install 'pyspark[connect]'")
     if shutil.which("java") is None:
         pytest.skip("no Java")
+    return home
+
+
+def jvm(folder: Path, master: str = "local[2,3]", host: str = "127.0.0.1", **settings: str) -> SparkServer:
+    """Start Apache Spark, or skip the test where it is absent.
+
+    Parameters
+    ----------
+    folder : Path
+    master : str
+        Where tasks run: by default two workers here, and three attempts for each task.
+    host : str
+        The address under which other hosts find the driver.
+    settings : str
+        More settings, with ``_`` for points.
+    """
+    home = spark_home()
     settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "{port}",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "3",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark_driver_host": host,
+        "spark_driver_bindAddress": host,
+        "spark_connect_grpc_binding_address": "127.0.0.1",
+        "spark_connect_grpc_binding_port": "{port}",
+        "spark_ui_enabled": "false",
+        "spark_sql_shuffle_partitions": "3",
+        "spark_sql_adaptive_enabled": "false",
+        "spark_sql_warehouse_dir": str(folder / "warehouse"),
+        **settings,
     }
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]"]
-    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    command = [str(home / "bin" / "spark-submit"), "--master", master]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name.replace('_', '.')}={value}")]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     return SparkServer(command, folder, SPARK_HOME=str(home))
 
