@@ -19,7 +19,7 @@ from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.running import Calls, RunningCall
 from dpsql.engines.port import PART
 from dpsql.engines.task import Task, fold_of
-from dpsql.errors import InternalError, ParameterError
+from dpsql.errors import InternalError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.udfs.release import collect, complete
@@ -242,15 +242,6 @@ def test_a_batch_of_another_pass_is_found() -> None:
     for reported in ([1], [2], [1, 2, 3], [1, 1, 2], [], None):
         with pytest.raises(InternalError, match="I005"):
             whole(reported)
-
-
-def test_rows_of_two_calls_are_not_one_batch() -> None:
-    call = resolved(BestSubsetCall, BestSubsetPlan, **BOUNDS)
-    add = collect(OneCall(RunningCall(call, "dp_best_subset", 1, Collecting(call.start()))))
-    rows = structs(batches()[0])
-    for tickets in ([1] * 76 + [2], [2] + [1] * 76, [1] * 76 + [None]):
-        with pytest.raises(ParameterError, match="P019"):
-            add(pa.array(tickets), rows)
 
 
 def test_nothing_but_the_engine_imports_duckdb() -> None:
