@@ -130,15 +130,18 @@ def target(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def collect(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, pass, row[, key[, rows of the block]]) → the batch's number on its first row, else NULL."""
+    """Bind (ticket, row[, key[, rows of the block]]) → the batch's number on its first row, else NULL.
 
-    def run(tickets: pa.Array, passes: pa.Array, rows: pa.Array, *more: pa.Array) -> pa.Array:
+    Every column costs time, so there is none for the pass: `complete` finds a batch that came in another pass.
+    """
+
+    def run(tickets: pa.Array, rows: pa.Array, *more: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
         keys = _numbers(more[0], np.uint64) if more else None
         sizes = _numbers(more[1], np.int64) if len(more) > 1 else None
 
         def add(running: RunningCall) -> int:
-            if running.collecting is None or running.passed != passes[0].as_py() - 1:
+            if running.collecting is None:
                 raise InternalError(
                     "I004", "an internal function was given a part of another call. Use the dp_ functions."
                 )
@@ -168,7 +171,7 @@ def _numbers(column: pa.Array, kind: type[Number]) -> NDArray[Number]:
 
 
 def complete(running: RunningCall, numbers: pa.Array) -> Collector:
-    """Return the collector after checking that every batch that it took in was reported exactly once."""
+    """Return the collector of a pass after checking that the pass reported each of its batches exactly once."""
     came = [] if numbers.values is None else numbers.values.to_pylist()
     if running.collecting is None or sorted(came) != list(range(1, running.batches + 1)):
         raise InternalError("I005", "DuckDB did not read each batch of rows exactly once. Report it.")

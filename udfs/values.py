@@ -34,7 +34,8 @@ def one_ticket(tickets: pa.Array) -> int:
     batch = single_chunk(tickets)
     if batch.null_count == 0:
         numbers = batch.to_numpy()
-        if (numbers == numbers[0]).all():
+        data = numbers.tobytes()  # NumPy would release Python's lock to compare, and wait for it
+        if data == data[: numbers.itemsize] * len(numbers):
             return int(numbers[0])
     raise nested()
 

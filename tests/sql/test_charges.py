@@ -491,11 +491,11 @@ def test_a_batch_of_two_calls_is_refused(con: Any) -> None:
     plan = session.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
     call = SisCall.resolve(plan, rows.type, {})
     one, two = (session.open_call(call, "dp_sis") for _ in range(2))
-    for bind, more in ((release.collect, (pa.array([1, 1]),)), (release.target, ())):
-        assert len(bind(session)(pa.array([one, one]), *more, rows)) == 2
+    for bind in (release.collect, release.target):
+        assert len(bind(session)(pa.array([one, one]), rows)) == 2
         for tickets in ([one, two], [one, None], [None, one]):
             with pytest.raises(dpsql.DpsqlError, match=r"P019|I002"):
-                bind(session)(pa.array(tickets), *more, rows)
+                bind(session)(pa.array(tickets), rows)
 
 
 def test_two_threads_that_fail_charge_once(con: Any) -> None:

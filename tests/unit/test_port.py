@@ -16,10 +16,13 @@ import pytest
 
 from dpsql.contract.fold import Batch, Fold
 from dpsql.engines.duckdb.collecting import Collecting
+from dpsql.engines.duckdb.running import Calls, RunningCall
 from dpsql.engines.port import PART
 from dpsql.engines.task import Task, fold_of
+from dpsql.errors import InternalError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
+from dpsql.udfs.release import collect, complete
 
 ROWS = 500
 KEY = b"k" * 16
@@ -208,6 +211,37 @@ def test_threads_wait_for_a_fold_that_is_too_large_to_copy(monkeypatch: pytest.M
     in_threads(lambda rows: collecting.add(call, structs(rows), Batch()), batches() * 20)
     whole: Any = collecting.whole()
     assert (whole.rows, Slow.copies) == (20 * ROWS, 1)
+
+
+class OneCall(Calls):
+    """A session with one call."""
+
+    def __init__(self, running: RunningCall) -> None:
+        self._running = running
+
+    def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
+        return self._running
+
+    def guarded(self, ticket: int, work: Any, *, private: bool | None = None) -> Any:
+        return work(self._running)
+
+
+def test_a_batch_of_another_pass_is_found() -> None:
+    """A pass reports the numbers of its batches, so one that comes early or late makes the numbers of a pass wrong."""
+    call = resolved(BestSubsetCall, BestSubsetPlan, **BOUNDS)
+
+    def whole(reported: list[int] | None) -> Any:
+        """Return the collector of a pass of two batches that reports these numbers."""
+        running = RunningCall(call, "dp_best_subset", 1, Collecting(call.start()))
+        add = collect(OneCall(running))
+        came = [add(pa.array([1] * len(rows)), structs(rows)) for rows in batches()[:2]]
+        assert [batch.drop_null().to_pylist() for batch in came] == [[1], [2]]
+        return complete(running, pa.scalar(reported, pa.list_(pa.int64())))
+
+    assert isinstance(whole([2, 1]), Fold)
+    for reported in ([1], [2], [1, 2, 3], [1, 1, 2], [], None):
+        with pytest.raises(InternalError, match="I005"):
+            whole(reported)
 
 
 def test_nothing_but_the_engine_imports_duckdb() -> None:

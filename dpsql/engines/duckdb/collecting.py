@@ -49,7 +49,7 @@ class _Lane:
         """Take in a batch of rows."""
         self._rows.append(rows)
         self._batches.append(batch)
-        self._bytes += rows.nbytes
+        self._bytes += rows.get_total_buffer_size()
         if self._bytes >= _ENOUGH:
             self.flush(call)
 
@@ -72,7 +72,8 @@ class Collecting:
 
     def __init__(self, collector: Collector) -> None:
         self._first = _Lane(collector)
-        self._idle = [self._first]
+        # By the thread that was last at work on it, whose memory is near; the first is nobody's at the start.
+        self._idle: dict[int | None, _Lane] = {None: self._first}
         self._made = 1
         self._most = 1 + _COPIES // collector.size if collector.size else None
         self._free = threading.Condition()
@@ -98,10 +99,13 @@ class Collecting:
 
     @contextmanager
     def _borrowed(self) -> Iterator[_Lane]:
+        thread = threading.get_ident()
         with self._free:
             while not self._idle and self._made == self._most:
                 self._free.wait()
-            lane = self._idle.pop() if self._idle else None
+            lane = self._idle.pop(thread, None) or self._idle.pop(None, None)
+            if lane is None and self._made == self._most:
+                lane = self._idle.popitem()[1]
             self._made += lane is None
         if lane is None:
             lane = _Lane(self.first.zero())
@@ -109,7 +113,7 @@ class Collecting:
             yield lane
         finally:
             with self._free:
-                self._idle.append(lane)
+                self._idle[thread] = lane
                 self._free.notify()
 
     def learn(self, names: list[bytes], key: bytes) -> None:
@@ -123,13 +127,13 @@ class Collecting:
         """Return the collector with every row in it; no more rows may come."""
         with self._free:
             self._blocks.check_empty()
-            for lane in self._idle:
+            for lane in self._idle.values():
                 if self._call is not None:
                     lane.flush(self._call)
-            for lane in self._idle:
+            for lane in self._idle.values():
                 if lane is not self._first:
                     self.first.merge(lane.collector)
-            self._idle = [self._first]
+            self._idle = {None: self._first}
             self._made = 1
             return self.first
 

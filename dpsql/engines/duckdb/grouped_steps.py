@@ -510,7 +510,7 @@ class GroupedSteps:
 
     def _collected(self, number: int, fields: dict[str, str], rows: str, ticket: str) -> Iterator[str]:
         """Return the step that hands rows to the collector of a pass, and returns the numbers of its batches."""
-        collect = call("dpsql_collect", ticket, str(number), struct(fields))
+        collect = call("dpsql_collect", ticket, struct(fields))
         yield self.frame.step(
             f"parts{number}", f"SELECT s FROM (SELECT {collect} AS s FROM {rows}) WHERE s IS NOT NULL"
         )

@@ -531,7 +531,7 @@ class Statement:
             rows = f"(SELECT *, {call('count_star')} OVER (PARTITION BY key) AS size FROM {rows})"
             given.append("size")
         keyed = self._name(f"keyed{number}")
-        collect = call("dpsql_collect", self.ticket, str(number), *given)
+        collect = call("dpsql_collect", ticket, *given)
         return [
             self._step(f"keyed{number}", f"SELECT {', '.join(given)} FROM {rows}"),
             self._step(f"parts{number}", f"SELECT s FROM (SELECT {collect} AS s FROM {keyed}) WHERE s IS NOT NULL"),
