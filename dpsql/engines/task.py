@@ -77,7 +77,7 @@ def fold_of(collector: Collector) -> Fold:
 
 
 @dataclass
-class Reading:
+class FoldedRows:
     """Rows of a pass, added up, with what shows whether every row came once and as it came before.
 
     Attributes
@@ -172,7 +172,7 @@ class Task:
         """Yield one record that says what some records say together."""
         yield _silenced(lambda given: self._record(self.read(given)), records)
 
-    def read(self, records: Iterable[pa.RecordBatch]) -> Reading:
+    def read(self, records: Iterable[pa.RecordBatch]) -> FoldedRows:
         """Return what records say together. What this raises is as secret as rows.
 
         Raises
@@ -180,7 +180,7 @@ class Task:
         ValueError
             A record is of another call, or a part comes twice.
         """
-        found = Reading(self.zero.zero())
+        found = FoldedRows(self.zero.zero())
         whole = fold_of(found.collector)
         for batch in records:
             for record in batch.to_pylist():
@@ -193,7 +193,7 @@ class Task:
         return found
 
     def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-        found = Reading(self.zero.zero())
+        found = FoldedRows(self.zero.zero())
         if self.parts:
             tables = _whole_parts(batches)
         else:
@@ -234,7 +234,7 @@ class Task:
             rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
             self.call.collect(collector, rows, Batch(secret=self.secret))
 
-    def _record(self, found: Reading) -> pa.RecordBatch:
+    def _record(self, found: FoldedRows) -> pa.RecordBatch:
         state = fold_of(found.collector).state()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, state.schema) as writer:
