@@ -30,7 +30,7 @@ from support.planted_work import (
     wait_until,
 )
 from support.proxy import Proxy
-from support.spark_servers import SparkServer
+from support.spark_servers import SparkServer, be_patient
 from support.tasks import merged, state_of, task_of
 
 
@@ -217,13 +217,12 @@ def test_a_record_that_comes_twice_ends_the_call(route: Route, rows_folder: Path
 @pytest.mark.long
 def test_an_interrupt_while_the_client_tries_again(route: Route, rows_folder: Path, tmp_path: Path) -> None:
     """PySpark tries for ten minutes to reach a server; whoever does not want to wait presses Ctrl-C, and again."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    route.session.client.set_retry_policies([DefaultPolicy(max_retries=600, max_backoff=1000)])
+    be_patient(route.session, max_retries=600, max_backoff=1000)
     context, engine = planted(route.session, "held", tmp_path)
     pressed = interrupted(lambda: route.proxy.away)
     with cut_while_held(route, engine, away=True), pressed, pytest.raises(KeyboardInterrupt):
         run(context, route.session, rows_folder, COUNT)
     route.proxy.away = False  # a thread of PySpark's still wants to release the job, and Python waits for it
+    be_patient(route.session)  # and PySpark asks again when Python ends, and the server may have ended before
     assert charges(context) == [False]
     check_that_calls_go_on(route, tmp_path, rows_folder, COUNT)

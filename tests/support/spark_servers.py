@@ -90,12 +90,11 @@ class SparkServer:
         port : int, optional
             Of a proxy before the server.
         """
-        from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
         session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{port or self.port}").create()
         session.conf.set("dpsql.exactParquet", "true")  # which the environment of Sail here makes true
-        session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=200)])
+        be_patient(session)
         return cast("SparkSession", session)
 
     def stop(self) -> None:
@@ -103,6 +102,13 @@ class SparkServer:
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+
+
+def be_patient(session: Any, *, max_retries: int = 3, max_backoff: int = 200) -> None:
+    """Let a client try so often to reach its server, with so many milliseconds in between at most."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=max_retries, max_backoff=max_backoff)])
 
 
 # Without these Sail believes the minimum and maximum in a Parquet file, which leave NaN out.
