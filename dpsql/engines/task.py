@@ -16,6 +16,8 @@ of a row follows from the hash that decides its block, so a block is never divid
 from __future__ import annotations
 
 import hashlib
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +47,9 @@ _WIDE = 1 << 14
 _NODES = 256
 # Fingerprints of rows are added up modulo this.
 _FINGERPRINTS = 1 << 63
+# Of an engine that has a thread for every partition no more add rows at a time than there are cores: threads that wait
+# for Python's lock cost time.
+_turns = threading.BoundedSemaphore(os.cpu_count() or 1)
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 FAILED = "[DPSQL-I001] a worker of dpsql failed; its rows are not named here."
@@ -202,7 +207,8 @@ class Task:
         for rows, table in tables:
             found.count(rows)
             found.fingerprint = (found.fingerprint + self._fingerprint(table)) % _FINGERPRINTS
-            self._add(found.collector, table)
+            with _turns:
+                self._add(found.collector, table)
         return self._record(found)
 
     def _fingerprint(self, table: pa.Table) -> int:
