@@ -170,7 +170,7 @@ def test_quantiles_and_bounds_of_groups(con: Any) -> None:
         assert 9 < found[1][1] <= 10.5
         assert 10.5 < found[1][2] <= 12
         assert -0.1 < found[0][1] < 0.2
-        assert 0.8 < found[0][2] <= 2.0
+        assert 0.8 < found[0][2] <= 4.0  # beyond 2.0 in 1 of some thousand draws
         assert found[2][1:3] == (None, None)
         limit = 250 if "max_rows" in more else 4000
         assert abs(found[0][3] + found[0][4] - limit / 2) < 40 * found[0][5]
