@@ -277,6 +277,11 @@ class Plan(ABC):
         return 1
 
     @property
+    def adds_fast(self) -> bool:
+        """Whether a row of few columns takes less time to add up than to reach Python."""
+        return False
+
+    @property
     def may_stop_early(self) -> bool:
         """Whether the rows may decide that passes are left out, so that `passes` is the largest number of them."""
         return False

@@ -1,4 +1,4 @@
-"""DataFusion as an engine: each partition is a stream that a thread folds, and nothing is collected.
+"""DataFusion as an engine: a thread for each core folds a stream of batches, and nothing is collected.
 
 DataFusion alone decides how much memory it takes. Rows that need no grouping stream through. Rows that do are sorted,
 and a sort spills to disk only if the session has a memory pool with a limit (`RuntimeEnvBuilder.with_fair_spill_pool`).
@@ -6,6 +6,7 @@ and a sort spills to disk only if the session has a memory pool with a limit (`R
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,8 +92,11 @@ class DataFusionEngine:
         """Do nothing: the work runs in this process."""
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Run the work over the stream of each partition, in a thread of its own."""
-        streams = self._frame(source).select(*_named(columns)).execute_stream_partitioned()
+        """Run the work over as many streams as there are cores at most, each in a thread of its own."""
+        rows, cores = self._frame(source).select(*_named(columns)), os.cpu_count() or 1
+        if rows.execution_plan().partition_count > cores:
+            rows = rows.repartition(cores)  # which hands batches over as they are
+        streams = rows.execute_stream_partitioned()
 
         def run(stream: Any) -> list[pa.RecordBatch]:
             return list(work.run(batch.to_pyarrow() for batch in stream))

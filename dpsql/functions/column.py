@@ -24,6 +24,7 @@ class ColumnPlan(Plan):
     """The plan of a function of one numeric column."""
 
     target_needs_bounds: ClassVar[bool] = False
+    adds_fast: ClassVar[bool] = True
     stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
 
     @classmethod

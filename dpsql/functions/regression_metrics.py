@@ -88,6 +88,7 @@ class MetricsPlan(Plan):
 
     function: ClassVar[str] = "dp_regression_metrics"
     target_needs_bounds: ClassVar[bool] = False
+    adds_fast: ClassVar[bool] = True
     stated_as: ClassVar[Mapping[str, str | None]] = {
         "lower": None,
         "upper": None,

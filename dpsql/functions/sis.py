@@ -86,6 +86,7 @@ class SisPlan(SelectionPlan):
     n_rows: int | None = None
 
     function: ClassVar[str] = "dp_sis"
+    adds_fast: ClassVar[bool] = True
     arguments: ClassVar[Signature] = Signature(
         *COLUMNS,
         K,

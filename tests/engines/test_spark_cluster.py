@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from support.planted_work import (
     check_records,
     planted,
     run,
-    wait_until,
+    while_held,
 )
 from support.spark_cluster import Host, SparkCluster, spark_cluster
 
@@ -81,23 +79,6 @@ def test_a_task_that_runs_twice_at_once(
     check_records(engine)
 
 
-@contextmanager
-def lost_while_held(engine: PlantedEngine, lose: Callable[[Path], None]) -> Iterator[None]:
-    """Lose what runs the first attempt, while it has rows; others go on then."""
-
-    def strike() -> None:
-        wait_until(lambda: attempts(engine))
-        lose(next(iter(attempts(engine).values()))[0])
-        engine.go_on()
-
-    thread = threading.Thread(target=strike)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
 @CALLS
 @pytest.mark.parametrize("what", ["executor", "worker"])
 def test_what_is_lost_changes_nothing(
@@ -107,11 +88,12 @@ def test_what_is_lost_changes_nothing(
     context, engine = planted(session, "held", tmp_path)
     lost: list[Host] = []
 
-    def lose(attempt: Path) -> None:
-        lost.append(cluster.host_of(attempt))
+    def lose() -> None:
+        first = next(iter(attempts(engine).values()))[0]
+        lost.append(cluster.host_of(first))
         getattr(cluster, f"kill_{what}")(lost[0])
 
-    with lost_while_held(engine, lose):
+    with while_held(engine, lose):
         run(context, session, rows_folder, call)
     assert any(len(files) > 1 for files in attempts(engine).values())
     assert charges(context) == [True]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from support.planted_work import (
     planted,
     rows,
     run,
-    wait_until,
+    while_held,
 )
 from support.proxy import Proxy
 from support.spark_servers import SparkServer, be_patient
@@ -97,23 +95,6 @@ def check_that_calls_go_on(route: Route, place: Path, folder: Path, call: Call) 
         assert sum(row.epsilon or 0 for row in healthy.ledger.entries()) == len(before) + 1
 
 
-@contextmanager
-def cut_while_held(route: Route, engine: PlantedEngine, away: bool) -> Iterator[None]:
-    """Cut the connection while workers hold rows, and then let them go on."""
-
-    def cut() -> None:
-        wait_until(lambda: engine.attempts)
-        route.proxy.cut(away=away)
-        engine.go_on()
-
-    thread = threading.Thread(target=cut)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
 @pytest.mark.parametrize("stage", ["schema", "check"])
 def test_before_a_row_is_read_nothing_is_charged(
     route: Route, rows_folder: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +118,7 @@ def test_before_a_row_is_read_nothing_is_charged(
 def test_a_cut_while_workers_read_changes_nothing(route: Route, rows_folder: Path, tmp_path: Path, call: Call) -> None:
     """The client comes back to the job that it began."""
     context, engine = planted(route.session, "held", tmp_path)
-    with cut_while_held(route, engine, away=False):
+    with while_held(engine, partial(route.proxy.cut, away=False)):
         run(context, route.session, rows_folder, call)
     assert charges(context) == [True]
     check_records(engine)
@@ -147,7 +128,7 @@ def test_a_cut_while_workers_read_changes_nothing(route: Route, rows_folder: Pat
 @pytest.mark.parametrize("call", [COUNT, UNITS], ids=["rows", "units"])
 def test_a_server_out_of_reach_while_workers_read(route: Route, rows_folder: Path, tmp_path: Path, call: Call) -> None:
     context, engine = planted(route.session, "held", tmp_path)
-    with cut_while_held(route, engine, away=True), pytest.raises(InternalError, match="I001"):
+    with while_held(engine, partial(route.proxy.cut, away=True)), pytest.raises(InternalError, match="I001"):
         run(context, route.session, rows_folder, call)
     assert charges(context) == [False]
     check_that_calls_go_on(route, tmp_path, rows_folder, call)
@@ -239,7 +220,7 @@ def test_an_interrupt_while_the_client_tries_again(route: Route, rows_folder: Pa
     be_patient(route.session, max_retries=600, max_backoff=1000)
     context, engine = planted(route.session, "held", tmp_path)
     pressed = interrupted(lambda: route.proxy.away)
-    with cut_while_held(route, engine, away=True), pressed, pytest.raises(KeyboardInterrupt):
+    with while_held(engine, partial(route.proxy.cut, away=True)), pressed, pytest.raises(KeyboardInterrupt):
         run(context, route.session, rows_folder, COUNT)
     route.proxy.away = False  # a thread of PySpark's still wants to release the job, and Python waits for it
     be_patient(route.session)  # and PySpark asks again when Python ends, and the server may have ended before

@@ -175,6 +175,23 @@ class PlantedEngine(SparkEngine):
         Path(f"{self.folder}.go").touch()
 
 
+@contextmanager
+def while_held(engine: PlantedEngine, strike: Callable[[], None]) -> Iterator[None]:
+    """Strike from another thread once an attempt holds rows, and then let the attempts go on."""
+
+    def act() -> None:
+        wait_until(lambda: engine.attempts)
+        strike()
+        engine.go_on()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
 def rows() -> pa.Table:
     generator = np.random.default_rng(8)
     return pa.table(

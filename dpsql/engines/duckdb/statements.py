@@ -43,6 +43,8 @@ from dpsql.rendering import call, cast, coalesce, field, identifier, plus, struc
 POSITION = "dpsql_position"
 # The key of rows that no block or sample depends on.
 _NO_KEY = "NULL::UBIGINT"
+# Up to so many columns one thread hands rows over faster, or at less cost, than several.
+_FEW_COLUMNS = 17
 
 
 def release_sql(plan: Plan, function: str) -> str:
@@ -530,9 +532,22 @@ class Statement:
             rows = f"(SELECT dpsql_row, {block} AS key FROM {rows})"
             rows = f"(SELECT *, {call('count_star')} OVER (PARTITION BY key) AS size FROM {rows})"
             given.append("size")
-        keyed = self._name(f"keyed{number}")
+        keyed, selected = self._name(f"keyed{number}"), ", ".join(given)
+        if self._in_one_thread:
+            rows = f"(SELECT {selected}, {call('row_number')} OVER () AS position FROM {rows}) WHERE position > 0"
         collect = call("dpsql_collect", ticket, *given)
         return [
-            self._step(f"keyed{number}", f"SELECT {', '.join(given)} FROM {rows}"),
+            self._step(f"keyed{number}", f"SELECT {selected} FROM {rows}"),
             self._step(f"parts{number}", f"SELECT s FROM (SELECT {collect} AS s FROM {keyed}) WHERE s IS NOT NULL"),
         ]
+
+    @property
+    def _in_one_thread(self) -> bool:
+        """Whether one thread hands all rows over, because more would only wait for Python's lock.
+
+        DuckDB numbers rows in one thread. Every number is positive; the comparison keeps them from being left out.
+        """
+        plan = self.plan
+        columns = plan.row_columns
+        few = columns is not None and len(columns) <= _FEW_COLUMNS
+        return plan.adds_fast and few and plan.layout.kind == "wide" and plan.layout.privacy_unit is None
