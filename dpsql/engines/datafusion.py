@@ -1,4 +1,4 @@
-"""DataFusion as an engine: a thread for each core folds a stream of batches, and nothing is collected.
+"""DataFusion as an engine: each partition is a stream that a thread folds, and nothing is collected.
 
 DataFusion alone decides how much memory it takes. Rows that need no grouping stream through. Rows that do are sorted,
 and a sort spills to disk only if the session has a memory pool with a limit (`RuntimeEnvBuilder.with_fair_spill_pool`).
@@ -92,16 +92,19 @@ class DataFusionEngine:
         """Do nothing: the work runs in this process."""
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Run the work over as many streams as there are cores at most, each in a thread of its own."""
-        rows, cores = self._frame(source).select(*_named(columns)), os.cpu_count() or 1
-        if rows.execution_plan().partition_count > cores:
-            rows = rows.repartition(cores)  # which hands batches over as they are
+        """Run the work over the stream of each partition, and over not many more of them at once than there are cores.
+
+        Where an operator deals rows out to partitions, all run at once: it would keep the rows of those that wait.
+        """
+        rows = self._frame(source).select(*_named(columns))
+        deals = "RepartitionExec" in rows.execution_plan().display_indent()
         streams = rows.execute_stream_partitioned()
+        at_once = max(len(streams) if deals else min(len(streams), 2 * (os.cpu_count() or 1)), 1)
 
         def run(stream: Any) -> list[pa.RecordBatch]:
             return list(work.run(batch.to_pyarrow() for batch in stream))
 
-        with ThreadPoolExecutor(max(len(streams), 1)) as threads:
+        with ThreadPoolExecutor(at_once) as threads:
             for records in threads.map(run, streams):
                 yield from records
 

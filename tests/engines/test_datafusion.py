@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +116,36 @@ def test_rows_of_parts_survive_a_small_memory_pool() -> None:
     with dpsql.datafusion.context(session) as dp:
         counted = dp.dp_count("many", target="t", privacy_unit="pid", max_rows_per_unit=2, epsilon=1000)
     assert counted.value["value"][0].as_py() == pytest.approx(100_000, abs=20)
+
+
+class _Meeting:
+    """A work that waits until as many run at once as may, and counts them."""
+
+    record = pa.schema([("rows", pa.int64())])
+
+    def __init__(self, expected: int) -> None:
+        self.at_work = self.most = 0
+        self._expected, self._changed = expected, threading.Condition()
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with self._changed:
+            self.at_work += 1
+            self.most = max(self.most, self.at_work)
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self.most >= self._expected, timeout=30)
+        rows = sum(batch.num_rows for batch in batches)
+        with self._changed:
+            self.at_work -= 1
+        yield pa.RecordBatch.from_arrays([pa.array([rows])], schema=self.record)
+
+
+@pytest.mark.parametrize(("query", "at_once"), [("SELECT a FROM many", 6), ("SELECT DISTINCT a FROM many", 40)])
+def test_many_partitions_run_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, query: str, at_once: int) -> None:
+    """Unless rows are dealt out to them: those of a partition that waits would be kept."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    session = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(40))
+    session.register_record_batches("many", [[pa.record_batch({"a": [part, part + 100]})] for part in range(50)])
+    work: Any = _Meeting(at_once)
+    records = list(dpsql.datafusion.engine(session).fold(session.sql(query), ["a"], work))
+    assert work.most == at_once
+    assert sum(record.column(0)[0].as_py() for record in records) == 100
