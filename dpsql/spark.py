@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def engine(session: SparkSession) -> SparkEngine:
-    """Return the engine of a session, for `dpsql.attach_engine`."""
-    return SparkEngine(session)
+def engine(session: SparkSession, *, tasks: int | None = None) -> SparkEngine:
+    """Return the engine of a session, for `dpsql.attach_engine`; `tasks` as for `context`."""
+    return SparkEngine(session, tasks)
 
 
 def context(
@@ -32,6 +32,7 @@ def context(
     strict: bool = False,
     name: str = "spark",
     parts: int = PARTS,
+    tasks: int | None = None,
 ) -> Context:
     """Return a context whose sources are tables and views of a session by name, or its DataFrames.
 
@@ -47,5 +48,9 @@ def context(
         Of the engine: the first part of the full names of its tables.
     parts : int
         Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
+    tasks : int, optional
+        Partitions of a source are read together, so that no more tasks read it than this. By default four for each
+        task that Apache Spark runs at once; on Sail, which does not tell, four for each core of one machine, so give
+        it for a cluster of Sail. With Spark's dynamic allocation every partition is a task by default.
     """
-    return Context(ledger=ledger, strict=strict, engine=Attached(name, engine(session), parts))
+    return Context(ledger=ledger, strict=strict, engine=Attached(name, engine(session, tasks=tasks), parts))

@@ -8,6 +8,7 @@ the records, and a number that comes twice ends the call.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql import __version__
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import positive_integer, show
 from dpsql.engines.port import NODE, PART, Mapped, Work
 from dpsql.errors import InternalError, SourceError
 
@@ -46,6 +47,10 @@ _ARROW_TYPES = {
 _SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
 # The number of a record in the result of its job: it follows from the partition, so another attempt or job repeats it.
 _NUMBER = "dpsql_number"
+# What a worker says when it is checked; of so many rows that each has some.
+_CHECKED, _NOBODY = pa.schema([("version", pa.string()), ("cores", pa.int64())]), 1 << 16
+# Tasks that read a source for each core.
+_PER_CORE = 4
 # Names that Spark takes without quotes.
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _Result = TypeVar("_Result")
@@ -58,17 +63,24 @@ class SparkEngine:
     ----------
     session : pyspark.sql.SparkSession
         Of Spark Connect, or of the driver's own JVM.
+    tasks : int, optional
+        Partitions of a source are read together, so that no more tasks read it than this; by default as the guide
+        says (`dpsql.spark.context`).
 
     Raises
     ------
     SourceError
         S030: the server does not answer.
+    ParameterError
+        P021: `tasks` is not a number of tasks.
     """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, tasks: int | None = None) -> None:
         self._session = session
+        self._given = None if tasks is None else positive_integer("tasks", tasks, hint="Give some for each core.")
+        self._tasks = self._given
         self.version: str = _asked(lambda: session.version)
 
     def table(self, source: str) -> tuple[str, ...] | None:
@@ -122,7 +134,7 @@ class SparkEngine:
         return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
 
     def check(self, work: Work) -> None:
-        """Run the work in a worker, over no rows.
+        """Run the work in workers, over no rows; their number says how many tasks are worth their while.
 
         Raises
         ------
@@ -133,14 +145,20 @@ class SparkEngine:
         def rehearse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in batches:
                 pass
-            yield from work.run(())
+            [record] = work.run(())
+            yield pa.RecordBatch.from_arrays(
+                [record.column("version"), pa.array([os.cpu_count()], type=pa.int64())], schema=_CHECKED
+            )
 
         try:
-            found = self._made(rehearse, work.record, "version")
+            found = self._made(rehearse, _CHECKED)
         except InternalError:
             _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
             found = []
-        if set(found) != {__version__}:
+        elastic = _asked(lambda: self._session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true"
+        cores = max((worker["cores"] or 1 for worker in found), default=1)
+        self._tasks = self._given or (None if elastic else _PER_CORE * max(len(found), cores))
+        if {worker["version"] for worker in found} != {__version__}:
             raise SourceError(
                 "S026",
                 f"the workers of engine spark {self._lack()}. Install dpsql {__version__} where Spark runs Python, "
@@ -209,14 +227,14 @@ class SparkEngine:
 
     def _rows(self, source: object, columns: Sequence[str]) -> DataFrame:
         """Return the columns to read, under plain names: a point in a name is a path to Spark, and lost on Sail."""
-        return (
-            self._frame(source).select([*map(_quoted, columns)]).toDF(*[f"c{number}" for number in range(len(columns))])
-        )
+        rows = self._frame(source).select([*map(_quoted, columns)])
+        rows = rows.toDF(*[f"c{number}" for number in range(len(columns))])
+        return rows if self._tasks is None else rows.coalesce(self._tasks)
 
-    def _made(self, function: Mapped, kind: pa.Schema, column: str) -> list[object]:
-        """Return a column of what a worker makes from one row that is nobody's."""
-        made = _collected(lambda: self._session.range(0, 1, 1, 1).mapInArrow(function, _spark_schema(kind)), kind)
-        return [value for batch in made for value in batch.column(column).to_pylist()]
+    def _made(self, function: Mapped, kind: pa.Schema) -> list[dict[str, Any]]:
+        """Return what workers make from rows that are nobody's: as many as Apache Spark runs at once, one on Sail."""
+        made = _collected(lambda: self._session.range(_NOBODY).mapInArrow(function, _spark_schema(kind)), kind)
+        return [row for batch in made for row in batch.to_pylist()]
 
     def _lack(self) -> str:
         """Return what keeps the workers from running dpsql, in words."""
@@ -234,7 +252,7 @@ class SparkEngine:
             yield pa.RecordBatch.from_arrays([pa.array([found])], names=["found"])
 
         try:
-            return str(self._made(probe, kind, "found")[0])
+            return str(self._made(probe, kind)[0]["found"])
         except InternalError:
             return "cannot run Python functions of this session"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import dpsql
 import dpsql.spark
 from dpsql.cli.engine_option import EngineOption
-from dpsql.errors import BudgetError, SourceError
+from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.tasks import merged, state_of, state_on, task_of
 
 ROWS = 2400
@@ -106,6 +107,41 @@ def test_wide_records_are_merged_before_they_reach_the_driver(
     assert sum(batch.num_rows for batch in found) == records
     rows = pa.table({name: (np.arange(80) + number) % 10.0 for number, name in enumerate(names)})
     assert merged(task, found).equals(state_of(task, read, rows))
+
+
+class _Elastic:
+    """A session whose server allocates executors as it needs them."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.conf = self
+
+    def get(self, name: str, default: str) -> str:
+        return "true" if name == "spark.dynamicAllocation.enabled" else str(self.session.conf.get(name, default))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+
+@pytest.mark.parametrize(("tasks", "elastic"), [(3, False), (3, True), (None, False), (None, True)])
+def test_no_more_tasks_than_are_worth_it(
+    spark: dpsql.Context, spark_session: Any, tasks: int | None, elastic: bool
+) -> None:
+    """Many small partitions are read together; without the user's word not where executors come when there is work."""
+    frame = spark_session.range(0, 120, 1, 60).selectExpr("cast(id as double) AS a", "1.0D AS b")
+    task, read = task_of(spark, frame, "dp_regression_metrics", target="a", prediction="b", lower=0, upper=120)
+    engine = dpsql.spark.engine(_Elastic(spark_session) if elastic else spark_session, tasks=tasks)
+    engine.check(task)
+    found = engine.fold(frame, read, task)
+    expected = tasks or (60 if elastic else 4 * (os.cpu_count() or 1))
+    assert sum(batch.num_rows for batch in found) == min(expected, 60)
+    assert merged(task, found).equals(state_of(task, read, pa.table({"a": np.arange(120.0), "b": np.ones(120)})))
+
+
+@pytest.mark.parametrize("tasks", [0, 1.5, "many"])
+def test_a_number_of_tasks_is_a_positive_integer(spark_session: Any, tasks: Any) -> None:
+    with pytest.raises(ParameterError, match="P021"):
+        dpsql.spark.context(spark_session, tasks=tasks)
 
 
 def test_releases(spark: dpsql.Context, spark_session: Any, folder: Path) -> None:

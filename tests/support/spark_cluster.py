@@ -138,6 +138,7 @@ class SparkCluster:
 
     def host_of(self, attempt: Path) -> Host:
         """Return where an attempt ran, from the file that it left."""
+        wait_until(attempt.read_text)  # it is there before its text
         return next(host for host in self.hosts if host.namespace == attempt.read_text())
 
     def restore(self) -> None:
