@@ -123,7 +123,15 @@ class FeatureCountsCall(Call):
 
     def start(self) -> Collector:
         """Return empty counts."""
-        return FeatureCounts(len(self.features), self.plan.max_features_per_row, above=self.plan.present_above)
+        plan = self.plan
+        return FeatureCounts(
+            len(self.features), plan.max_features_per_row, above=plan.present_above, keyed=self.draws_nothing_by_row
+        )
+
+    @property
+    def draws_nothing_by_row(self) -> bool:
+        """Whether a row with too many features chooses by a hash, because a worker of an engine counts it."""
+        return self.plan.engine is not None
 
     def collect(self, collector: FeatureCounts | NameCounts, rows: pa.StructArray, batch: Batch) -> None:
         """Pass a batch of rows to a collector."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.errors import InternalError
-from dpsql.kernels.identity import text_words
+from dpsql.kernels.identity import row_contents, text_words
 from dpsql.kernels.kept_features import count_kept
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.feature_counts import present_in
@@ -41,6 +41,10 @@ class FeatureCounts(Fold):
         For privately drawn feature names: the numbers that represent them in the rows.
     names : sequence of str, optional
         The same where rows refer to features by their positions here.
+    keyed : bool
+        How a row with the values of all features chooses those that count, if it has too many: by a keyed hash of its
+        contents and its keys, as in a worker of an engine, which draws nothing and counts the same at every attempt;
+        rows that are alike then choose alike. By default at random.
     """
 
     def __init__(
@@ -51,8 +55,10 @@ class FeatureCounts(Fold):
         above: float | None = None,
         vocabulary: Vocabulary | None = None,
         names: Sequence[str] | None = None,
+        keyed: bool = False,
     ) -> None:
         self.vocabulary = vocabulary
+        self._keyed = keyed
         self._names = names
         self._named: Vocabulary | None = None
         self._most = most
@@ -63,7 +69,9 @@ class FeatureCounts(Fold):
     def zero(self) -> FeatureCounts:
         """Return empty counts of the same features."""
         vocabulary, names = self.vocabulary, self._names
-        return FeatureCounts(self._width, self._most, above=self._above, vocabulary=vocabulary, names=names)
+        return FeatureCounts(
+            self._width, self._most, above=self._above, vocabulary=vocabulary, names=names, keyed=self._keyed
+        )
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -74,7 +82,14 @@ class FeatureCounts(Fold):
         """Count a batch of rows with the values of all features."""
         present = present_in(features, self._above)
         overfull = np.flatnonzero(present.sum(axis=0) > self._most)
-        if len(overfull):
+        if len(overfull) and self._keyed:
+            seeds = _content_words(target[overfull], features[:, overfull], batch.secret)
+            if batch.keys is not None:
+                seeds ^= batch.keys[overfull]
+            lengths, (_, positions) = present[:, overfull].sum(axis=0), np.nonzero(present[:, overfull].T)
+            self._count_some(target[overfull], lengths, positions, seeds, batch.secret)
+            present[:, overfull] = False
+        elif len(overfull):
             present[:, overfull] = _sample(present[:, overfull], self._most)
         sides = (target > 0, target < 0)
         parts = [present[:, side].sum(axis=1) for side in sides]
@@ -104,9 +119,21 @@ class FeatureCounts(Fold):
         if vocabulary is not None:
             lengths, positions = vocabulary.known(lengths, positions)
         words = None if vocabulary is None else vocabulary.released_words
-        sides = np.where(target > 0, 0, np.where(target < 0, self._width, -1))
-        count_kept(self._counts, sides, lengths, positions, self._most, batch.keys, batch.secret, words)
+        self._count_some(target, lengths, positions, batch.keys, batch.secret, words)
         self._counts[-2:] += np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
+
+    def _count_some(
+        self,
+        target: NDArray[np.float64],
+        lengths: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        seeds: NDArray[np.uint64] | None,
+        key: bytes,
+        words: NDArray[np.uint64] | None = None,
+    ) -> None:
+        """Count the features of rows, at most so many of each; see `count_kept`."""
+        sides = np.where(target > 0, 0, np.where(target < 0, self._width, -1))
+        count_kept(self._counts, sides, lengths, positions, self._most, seeds, key, words)
 
     def _vocabulary(self, key: bytes) -> Vocabulary | None:
         """Return the private names of a call with this key, by which the features of a row are sampled."""
@@ -266,3 +293,9 @@ def _sample(present: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
     kept = np.zeros_like(present)
     np.put_along_axis(kept, np.argpartition(keys, most - 1, axis=0)[:most], True, axis=0)
     return kept & present
+
+
+def _content_words(target: NDArray[np.float64], features: NDArray[np.float64], key: bytes) -> NDArray[np.uint64]:
+    """Return 64 bits of a keyed hash of every row, shape (rows,)."""
+    hashes = row_contents(target, features, key)
+    return np.frombuffer(hashes.buffers()[2], dtype=np.uint64)[::2].copy()

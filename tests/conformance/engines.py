@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,7 @@ from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
 from dpsql.engines.task import plain
+from dpsql.functions.feature_counts import FeatureCountsCall
 from support.arrow_engine import ArrowEngine
 from support.spark_servers import EXACT_SAIL
 
@@ -139,10 +142,11 @@ class Compared:
         return self.watch.ask(self.connection, f"{head}, engine := 'other'{bracket}{tail}", number, through=through)
 
     def reference(self, plan: Plan, number: int = 0) -> Seen:
-        """Run the statement that DuckDB weaves for a plan of the engine."""
+        """Run the statement that DuckDB weaves for a plan of the engine; rows choose features as there."""
         table = plan.source.rpartition(".")[2]  # without the engine's catalog
         woven = release_sql(replace(plan, source=table, engine=None, placement=None), plan.function)
-        return self.watch.ask(self.connection, woven, number)
+        with patch.object(FeatureCountsCall, "draws_nothing_by_row", new=True):
+            return self.watch.ask(self.connection, woven, number)
 
     def difference(self, call: Call, number: int = 0) -> str | None:
         """Say in what the engine's call differs from DuckDB's; None if it does not, or is refused as it should be."""
@@ -221,6 +225,7 @@ def spark_session(name: str) -> Iterator[Callable[[Tables, int, Path], Engine]]:
     from pyspark.sql import SparkSession
 
     if name == "spark":
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # PATH may name another one
         session = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1").getOrCreate()
         yield _of_spark(session)
         session.stop()

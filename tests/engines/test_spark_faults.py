@@ -125,6 +125,16 @@ def test_an_interrupt(spark_session: Any, rows_folder: Path, tmp_path: Path) -> 
         COUNT,
         UNITS,
         ("dp_quantile", {"target": "a", "lower": -2, "upper": 2}),
+        (
+            "dp_naive_bayes",
+            {
+                "target": "name",
+                "target_levels": [SECRET, "other"],
+                "features": ["a", "pid", "id"],
+                "present_above": 0,
+                "max_features_per_row": 1,
+            },
+        ),
         ("dp_count", {"privacy_unit": "pid", "max_rows_per_unit": 2, "by": "name", "keys": [SECRET]}),
         (
             "dp_linear_regression",

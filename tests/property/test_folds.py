@@ -32,6 +32,7 @@ from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scal
 from dpsql.statistics.score_counts import ScoreCounts
 from dpsql.statistics.votes import BlockVotes, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums
+from support.planted_work import drawing_fails
 
 S = FIXED_POINT_ONE
 ROWS, WIDTH, BLOCKS = 120, 3, 5
@@ -85,6 +86,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "no magnitudes": lambda: MagnitudeHistogram(0, target=False),
     "scores": lambda: ScoreCounts(CutCells([-1.0, 0.0, 2.0]), -4.0, 4.0, 0.0),
     "feature counts": lambda: FeatureCounts(WIDTH, WIDTH, above=0.5),
+    "feature counts of crowded rows": lambda: FeatureCounts(WIDTH, 1, above=-0.5, keyed=True),
     "sparse feature counts": lambda: FeatureCounts(len(NAMES), 2),
     "name counts": named,
     "gram": lambda: Gram(MAPS, intercept=True),
@@ -297,3 +299,12 @@ def test_half_of_a_block_is_refused() -> None:
     here = np.flatnonzero(keys == keys[0])[:-1]
     with pytest.raises(ValueError, match="not complete"):
         BlockScores(WIDTH + 1, 12).add(target[here], features[:, here], Batch(keys[here], sizes[here]))
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_no_fold_draws(name: str) -> None:
+    """A worker of an engine adds rows, and every attempt at them must come to the same state."""
+    rows, fold = table(7), FOLDS[name]()
+    places = np.flatnonzero(rows[2] == rows[2][0]) if fold.whole_blocks else np.arange(ROWS)
+    with drawing_fails():
+        feed(fold, rows, places, name in SPARSE)
