@@ -125,11 +125,11 @@ class FeatureCountsCall(Call):
         """Return empty counts."""
         plan = self.plan
         return FeatureCounts(
-            len(self.features), plan.max_features_per_row, above=plan.present_above, keyed=self.draws_nothing_by_row
+            len(self.features), plan.max_features_per_row, above=plan.present_above, keyed=self.chooses_by_hash
         )
 
     @property
-    def draws_nothing_by_row(self) -> bool:
+    def chooses_by_hash(self) -> bool:
         """Whether a row with too many features chooses by a hash, because a worker of an engine counts it."""
         return self.plan.engine is not None
 

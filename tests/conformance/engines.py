@@ -145,7 +145,7 @@ class Compared:
         """Run the statement that DuckDB weaves for a plan of the engine; rows choose features as there."""
         table = plan.source.rpartition(".")[2]  # without the engine's catalog
         woven = release_sql(replace(plan, source=table, engine=None, placement=None), plan.function)
-        with patch.object(FeatureCountsCall, "draws_nothing_by_row", new=True):
+        with patch.object(FeatureCountsCall, "chooses_by_hash", new=True):
             return self.watch.ask(self.connection, woven, number)
 
     def difference(self, call: Call, number: int = 0) -> str | None:
