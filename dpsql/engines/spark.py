@@ -47,8 +47,10 @@ _ARROW_TYPES = {
 _SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
 # The number of a record in the result of its job: it follows from the partition, so another attempt or job repeats it.
 _NUMBER = "dpsql_number"
-# What a worker says when it is checked; of so many rows that each has some.
-_CHECKED, _NOBODY = pa.schema([("version", pa.string()), ("cores", pa.int64())]), 1 << 16
+# What a worker says when it is checked.
+_CHECKED = pa.schema([("version", pa.string()), ("cores", pa.int64())])
+# Rows that are nobody's, enough for every worker to get some.
+_NOBODY = 1 << 16
 # Tasks that read a source for each core.
 _PER_CORE = 4
 # Names that Spark takes without quotes.
@@ -64,8 +66,8 @@ class SparkEngine:
     session : pyspark.sql.SparkSession
         Of Spark Connect, or of the driver's own JVM.
     tasks : int, optional
-        Partitions of a source are read together, so that no more tasks read it than this; by default as the guide
-        says (`dpsql.spark.context`).
+        Partitions of a source are read together, so that no more tasks read it than this. `dpsql.spark.context` says
+        what holds by default.
 
     Raises
     ------
@@ -155,15 +157,16 @@ class SparkEngine:
         except InternalError:
             _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
             found = []
-        elastic = _asked(lambda: self._session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true"
-        cores = max((worker["cores"] or 1 for worker in found), default=1)
-        self._tasks = self._given or (None if elastic else _PER_CORE * max(len(found), cores))
         if {worker["version"] for worker in found} != {__version__}:
             raise SourceError(
                 "S026",
                 f"the workers of engine spark {self._lack()}. Install dpsql {__version__} where Spark runs Python, "
                 "restart the workers, and let PYSPARK_PYTHON name that Python.",
             )
+        if self._given is None:
+            elastic = _asked(lambda: self._session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true"
+            cores = max(worker["cores"] or 1 for worker in found)
+            self._tasks = None if elastic else _PER_CORE * max(len(found), cores)
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Run the work over each of Spark's partitions; no row is shuffled."""
