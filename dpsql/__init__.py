@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpsql.engines.duckdb.installation import connect, install
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
     from dpsql.job import JobResult, run
+    from dpsql.manual.demonstration import example
     from dpsql.released.model import LinearClassifier, LinearModel
     from dpsql.released.release import Release
 
@@ -30,6 +31,7 @@ _exports = {
     "attach_engine": "dpsql.context",
     "JobResult": "dpsql.job",
     "run": "dpsql.job",
+    "example": "dpsql.manual.demonstration",
     "Release": "dpsql.released.release",
     "LinearClassifier": "dpsql.released.model",
     "LinearModel": "dpsql.released.model",
@@ -59,6 +61,7 @@ __all__ = [
     "attach_engine",
     "connect",
     "datafusion",
+    "example",
     "install",
     "polars",
     "run",

@@ -14,18 +14,22 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from dpsql.contract.documented import takes
-from dpsql.contract.names import FRAME_PREFIX
+from dpsql.contract.names import FRAME_PREFIX, NAMELESS, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
+from dpsql.contract.spelling import in_python
 from dpsql.engines.attached import PARTS, Attached
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.session import FAILED
-from dpsql.errors import InternalError, ParameterError, SourceError, original
+from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError, original
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.location import LedgerPlace
+from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import replay_of
+from dpsql.progress import interruptible
 from dpsql.released.release import Release
 from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, double
@@ -96,6 +100,7 @@ class Context:
         engine: Attached | None = None,
     ) -> None:
         self._owned = not isinstance(database, duckdb.DuckDBPyConnection)
+        ledger = LedgerPlace.of(ledger) or ledger
         if isinstance(database, duckdb.DuckDBPyConnection):
             self.connection = database
             self._session = install(database, ledger=ledger, strict=strict)
@@ -272,11 +277,13 @@ class Context:
         named = key if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
         of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
         first = f"release := {named}" if by_name else str(named)
-        return self.sql(f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})")
+        with self._spelled():
+            return self.sql(f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})")
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
-        return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
+        with self._spelled():
+            return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
 
     def release(self, key: str | int, dataset: str | None = None) -> Release:
         """Return a release that the ledger holds, by its name or its number; costs nothing.
@@ -310,7 +317,17 @@ class Context:
             replay=replay_of(stored.sequence, stored.recorded_at),
             stored=lambda: stored.result,
             said=lambda: noise_statement(stored.function, stored.arguments, stored.result),
+            bound=lambda: in_force(stored.arguments),
         )
+
+    if not TYPE_CHECKING:  # checkers of types shall find that there is no such method
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                return object.__getattribute__(self, name)
+            from dpsql.manual.slips import no_method
+
+            raise AttributeError(no_method("ctx", name, {one for one in dir(Context) if one.startswith("dp_")}))
 
     def dp_models(self) -> pa.Table:
         """Return one row per model in the ledger."""
@@ -338,7 +355,7 @@ class Context:
         found = self.model(model, dataset)
         if self._engine is not None:
             return self._engine.predictions(found, source)
-        with self._turns, self._named(source) as name:
+        with self._alone(), self._named(source) as name:
             try:
                 return self.sql(predictions_sql(found, name))
             except _NAMING_ERRORS as error:
@@ -354,8 +371,31 @@ class Context:
         DpsqlError
             What the call itself would be refused with.
         """
-        with self._planned(function, source, dict(arguments)) as plan:
+        with self._spelled(source), self._planned(function, source, dict(arguments)) as plan:
             return plan
+
+    @contextmanager
+    def _spelled(self, source: object = None) -> Iterator[None]:
+        """Let errors spell the next step in Python, and name the column of a source that a misspelt one may mean."""
+        try:
+            yield
+        except DpsqlError as error:
+            from dpsql.manual.slips import with_column
+
+            found = with_column(error, lambda: self.columns_of(source))
+            raise found.saying(in_python(found.message)) from None
+
+    def columns_of(self, source: object) -> list[str]:
+        """Return the names of a source's columns, as a message shows them; none where the source cannot be read."""
+        names = getattr(source, "columns", None)
+        if not isinstance(source, str):
+            return list(names) if isinstance(names, list) else []
+        try:
+            with self._turns:
+                rows = self.connection.execute(f"DESCRIBE FROM {source_sql(source)}").fetchall()
+        except (duckdb.Error, DpsqlError):
+            return []
+        return [row[0] for row in rows]
 
     @contextmanager
     def _planned(self, function: str, source: object, arguments: dict[str, object]) -> Iterator[Plan]:
@@ -366,15 +406,17 @@ class Context:
             arguments["features"] = {"release": features.ledger_id}
         if self._engine is not None:
             arguments.setdefault("engine", self._engine.name)
-        with self._turns if arguments.get("engine") is None else nullcontext(), self._named(source) as name:
-            seen = self._seen(name, arguments.get("release")) if arguments.get("engine") is None else None
+        with self._alone() if arguments.get("engine") is None else nullcontext(), self._named(source) as name:
+            seen = None
+            if arguments.get("engine") is None:
+                seen = [*self._seen(name, arguments.get("release")), *self._typed(name, arguments.get("condition"))]
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
-                arguments["dataset"] = "default"
+                arguments["dataset"] = NAMELESS
             yield self._session.plan(function, name, arguments, seen=seen)
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
-        with self._planned(function, source, arguments) as plan:
+        with self._spelled(source), self._planned(function, source, arguments) as plan:
             self._session.check(plan)
             stored = self._session.replay(plan)
             release = self._released(plan, function, stored)
@@ -392,6 +434,7 @@ class Context:
             replay=again,
             stored=lambda: self._stored(function, sequence).result,
             said=lambda: self._said(function, sequence),
+            bound=lambda: in_force(self._stored(function, sequence).arguments),
         )
 
     def _released(self, plan: Plan, function: str, stored: Entry | None) -> pa.StructScalar:
@@ -465,7 +508,8 @@ class Context:
 
         On an engine it lists the tables of the engine's catalog.
         """
-        refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
+        with self._spelled():
+            refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
         engine = self._with_engine(asked).get("engine")
         named = "" if engine is None else f"engine := {literal(str(engine))}"
         return self.sql(f"FROM dp_unplaced({named})")
@@ -476,31 +520,45 @@ class Context:
 
     def _declare(self, function: str, table: str, said: dict[str, object], *more: object) -> str:
         """Call a SQL function that declares something, with values as parameters."""
-        refuse_unknown(said, DECLARATIONS[function], function)
-        for name in (table, *more):
-            if not isinstance(name, str | None):
-                raise ParameterError(
-                    "P013",
-                    f"{function} takes names of tables; got {show(type(name).__name__)}. What a frame holds is said in "
-                    "each call: dataset='...'.",
-                )
-        names = ", ".join(f"{name} := ?" for name in said)
-        places = ", ".join("?" for _ in more)
-        listed = ", ".join(part for part in ("?", places, names) if part)
-        values = [table, *more, *said.values()]
-        try:
-            with self._turns:
-                found = self.connection.execute(f"SELECT {function}({listed})", values).fetchall()
-        except duckdb.Error as error:
-            ours = original(error)
-            if ours is None:
-                raise
-            raise ours from None
-        return str(found[0][0])
+        with self._spelled():
+            refuse_unknown(said, DECLARATIONS[function], function)
+            for name in (table, *more):
+                if not isinstance(name, str | None):
+                    raise ParameterError(
+                        "P013",
+                        f"{function} takes names of tables; got {show(type(name).__name__)}. What a frame holds is "
+                        "said in each call: dataset='...'.",
+                    )
+            names = ", ".join(f"{name} := ?" for name in said)
+            places = ", ".join("?" for _ in more)
+            listed = ", ".join(part for part in ("?", places, names) if part)
+            values = [table, *more, *said.values()]
+            try:
+                with self._alone():
+                    found = self.connection.execute(f"SELECT {function}({listed})", values).fetchall()
+            except duckdb.Error as error:
+                ours = original(error)
+                if ours is None:
+                    raise
+                raise ours from None
+            return str(found[0][0])
 
-    def dp_budget(self) -> pa.Table:
-        """Return one row per dataset: what is spent, what remains."""
-        return self.sql("SELECT * FROM dp_budget()")
+    def dp_budget(self, *, details: bool = False) -> pa.Table:
+        """Return one row per dataset: what is spent, what remains; with `details`, how the accountant adds up."""
+        return self.sql(f"SELECT * FROM dp_budget(details := {bool(details)})")
+
+    def dp_policy(self, dataset: str | None = None) -> pa.Table:
+        """Return what the data's owners stated, one row for each argument and column, of one dataset or of all.
+
+        Parameters
+        ----------
+        dataset : str, optional
+            A table's budget, or a table that is public or derived.
+        """
+        where = "" if dataset is None else f" WHERE dataset = {call('lower', literal(dataset))}"
+        return self.sql(f"SELECT * FROM dp_policy(){where}")
+
+    policy = dp_policy
 
     def dp_ledger(self) -> pa.Table:
         """Return one row per entry of the ledger."""
@@ -511,25 +569,30 @@ class Context:
         """Return what a call would cost and how noisy it would be; reads no table."""
         import pyarrow as pa
 
-        refuse_unknown(arguments, ESTIMATE, "dp_estimate")
-        return pa.Table.from_pylist(estimate(function, **arguments))
+        with self._spelled():
+            refuse_unknown(arguments, ESTIMATE, "dp_estimate")
+            return pa.Table.from_pylist(estimate(function, **arguments))
 
     def explain(self, statement: str) -> str:
         """Return what a statement would run and charge, as SQL with comments; nothing is read, drawn or charged."""
         from dpsql.engines.duckdb.explanation import explain
 
         try:
-            with self._turns:
+            with self._alone():
                 return explain(self._session, self.connection, statement)
-        except duckdb.Error as error:
-            ours = original(error)
-            if ours is None:
-                raise
-            raise ours from None
+        except (duckdb.Error, DpsqlError) as error:
+            from dpsql.manual.slips import mended
+
+            raise mended(error, statement, self.columns_of) from None
 
     def sql(self, statement: str) -> pa.Table:
-        """Run one statement, once, and return its rows."""
-        return self._execute(statement)
+        """Run one statement, once, and return its rows; errors name the next step, also for what DuckDB refuses."""
+        try:
+            return self._execute(statement)
+        except (duckdb.Error, DpsqlError) as error:
+            from dpsql.manual.slips import mended
+
+            raise mended(error, statement, self.columns_of) from None
 
     def close(self) -> None:
         """Close the connection if this context opened it."""
@@ -544,12 +607,18 @@ class Context:
     ) -> None:
         self.close()
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other thread use the connection; Ctrl-C is KeyboardInterrupt, whatever DuckDB makes of it."""
+        with interruptible(), self._turns:
+            yield
+
     def _execute(self, statement: str) -> pa.Table:
         """Run a statement exactly once; dpsql's own errors are raised unwrapped."""
         import pyarrow as pa
 
         try:
-            with self._turns:
+            with self._alone():
                 # A relation runs its query at every fetch, and this is the only one.
                 relation = self.connection.sql(statement)
                 return pa.table({}) if relation is None else relation.to_arrow_table()
@@ -559,16 +628,22 @@ class Context:
                 raise
             raise ours from None
 
-    def _seen(self, source: str, release: object) -> list[tuple[str, str]] | None:
-        """Return the plans of what a source may read if anything is protected: what `dpsql_lineage` does in SQL."""
+    def _seen(self, source: str, release: object) -> list[tuple[str, str]]:
+        """Return the plans of what a source may read if anything is protected: what `dpsql_reads` does in SQL."""
         sources = self._session.sources
         if not source or not (release is not None or sources.governed):
-            return None
+            return []
         settings = "SELECT system.main.current_setting('search_path'), system.main.current_database()"
         search_path, database = self.connection.execute(settings).fetchall()[0]
         queries = sources.spellings(source, search_path, database)
         plan = "SELECT system.main.json_serialize_plan(?)::VARCHAR"
         return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries or ()]
+
+    def _typed(self, source: str, condition: object) -> list[tuple[str, str]]:
+        """Return the plans that show the types of a condition's columns: what `dpsql_typed` does in SQL."""
+        plan = "SELECT system.main.json_serialize_plan(?, optimize := true)::VARCHAR"
+        queries = self._session.type_queries(source, condition)
+        return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries]
 
     def _release(self, statement: str, plan: Plan) -> pa.Table:
         """Run a release; DuckDB's messages about rows are not passed on, and a call that read rows is charged.
@@ -583,6 +658,9 @@ class Context:
         before = self._session.opened
         try:
             return self._execute(statement)
+        except KeyboardInterrupt:
+            self._session.fail_open_calls(plan, before)
+            raise
         except duckdb.Error as error:
             stopped = isinstance(error, duckdb.InterruptException)
             if self._session.fail_open_calls(plan, before) or (not stopped and self._ran(statement, plan, error)):

@@ -17,8 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dbt.adapters.duckdb.plugins import BasePlugin, DuckDBPyConnection
-from dbt_common.exceptions import DbtRuntimeError
+try:
+    from dbt.adapters.duckdb.plugins import BasePlugin, DuckDBPyConnection
+    from dbt_common.exceptions import DbtRuntimeError
+except ImportError as missing:
+    raise ImportError(
+        "dpsql.dbt is a plugin of dbt-duckdb, which is not installed. Run pip install 'dpsql[dbt]'."
+    ) from missing
 
 from dpsql.contract.parameters import boolean, text
 from dpsql.engines.duckdb.installation import default_ledger, install, refuse_unknown

@@ -8,6 +8,7 @@ message may hold a cell, a count, or text that DuckDB wrote about rows.
 from __future__ import annotations
 
 import re
+from typing import Self
 
 
 class DpsqlError(Exception):
@@ -25,6 +26,12 @@ class DpsqlError(Exception):
         self.code = f"DPSQL-{code}"
         self.message = message
         super().__init__(f"[{self.code}] {message}")
+
+    def saying(self, message: str) -> Self:
+        """Return this error with another text, such as one that spells the next step in Python."""
+        self.message = message
+        self.args = (f"[{self.code}] {message}",)
+        return self
 
     def in_duckdb(self) -> DpsqlError:
         """Return the same error with a text that starts on a line of its own.

@@ -18,12 +18,15 @@ from dpsql.contract.arguments import Signature
 from dpsql.contract.documented import takes
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
+from dpsql.contract.spelling import did_you_mean, on_frames
 from dpsql.engines.attached import Attached
 from dpsql.engines.polars import PolarsEngine
+from dpsql.engines.provenance import made_from
 from dpsql.engines.task import read_columns
-from dpsql.errors import ParameterError, SourceError
+from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.registry import FUNCTIONS, Function
+from dpsql.manual.slips import no_method, with_column
 from dpsql.released.shapes import KEYS
 
 if TYPE_CHECKING:
@@ -116,7 +119,10 @@ class Frames(Generic[Frame]):
         unit = budget.get("privacy_unit")
         if isinstance(unit, str) and fold(unit) != "row":
             self._check(unit)
-        return _context().dp_protect(self._dataset, source=False, **budget)
+        try:
+            return _context().dp_protect(self._dataset, source=False, **budget)
+        except DpsqlError as error:
+            raise error.saying(on_frames(error.message)) from None
 
     def predict(self, model: object) -> Frame:
         """Return the frame with a column ``prediction`` of a released model; costs nothing.
@@ -130,7 +136,7 @@ class Frames(Generic[Frame]):
             What `linear_regression` and its like returned, its name, or its number in the ledger.
         """
         found: Any = _context().dp_predict(_released(model), self._frame, dataset=self._dataset)
-        return self._like(found if isinstance(self._frame, pl.LazyFrame) else found.collect())
+        return self._like(made_from(found if isinstance(self._frame, pl.LazyFrame) else found.collect(), self._frame))
 
     def split(self, unit: str, *, test: float = 0.25, key: str | None = None) -> tuple[Frame, Frame]:
         """Return the rows in two parts, to fit a model and to evaluate it; all rows of a unit are in one of them.
@@ -160,7 +166,8 @@ class Frames(Generic[Frame]):
         self._check(unit)
         drawn = secrets.token_hex(16) if key is None else key
         side = pl.col(unit).map_batches(lambda ids: in_test(ids, drawn, test), return_dtype=pl.Boolean)
-        return self._like(self._frame.filter(~side)), self._like(self._frame.filter(side))
+        train, test_rows = (made_from(self._frame.filter(chosen), self._frame) for chosen in (~side, side))
+        return self._like(train), self._like(test_rows)
 
     def one_hot(self, levels: Mapping[str, list[object]]) -> Frame:
         """Return the frame with a column of 0 and 1 for each public level of some columns, which go.
@@ -187,10 +194,20 @@ class Frames(Generic[Frame]):
         ]
         return self._like(self._frame.with_columns(added).drop(list(levels)))
 
+    if not TYPE_CHECKING:  # checkers of types shall find that there is no such method
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or hasattr(Frames, name):  # a property that has raised
+                return object.__getattribute__(self, name)
+            known = {f"dp_{one}" for one in dir(Frames) if not one.startswith("_")}
+            raise AttributeError(no_method("frame.dp", name, known))
+
     def _check(self, column: str) -> None:
         """Raise if the frame has no such column."""
-        if column not in self._frame.collect_schema().names():
-            raise SourceError("S002", f"there is no column {show(column)} in the frame. Check its name.")
+        names = self._frame.collect_schema().names()
+        if column not in names:
+            step = did_you_mean(column, names, f"It has: {', '.join(names)}.")
+            raise SourceError("S002", f"there is no column {show(column)} in the frame. {step}")
 
     def _like(self, frame: Frame, dataset: str | None = None) -> Frame:
         """Return a frame whose rows belong where those of this one do."""
@@ -207,11 +224,15 @@ class Frames(Generic[Frame]):
         if self._dataset is not None:
             arguments["dataset"] = self._dataset
         context = _context()
-        frame, beside = self._read(context, function, arguments)
-        release: Release = getattr(beside, function)(frame, **arguments)
-        found = release.to_polars()
-        _of(found)._release = release
-        return found
+        try:
+            frame, beside = self._read(context, function, arguments)
+            release: Release = getattr(beside, function)(frame, **arguments)
+        except DpsqlError as error:
+            found = with_column(error, self._frame.collect_schema().names)
+            raise found.saying(on_frames(found.message)) from None
+        rows = release.to_polars()
+        _of(rows)._release = release
+        return rows
 
     def _read(self, context: Context, function: str, arguments: dict[str, Any]) -> tuple[Frame, Context]:
         """Return what a call reads, and where it runs.

@@ -1,7 +1,8 @@
 """Progress of long work: a bar on a terminal, and the point where Ctrl-C reaches it.
 
 Python delivers Ctrl-C to the main thread only, and DuckDB may run a function on another one. So presses of Ctrl-C are
-counted, and every `Progress` checks whether the count has changed since its work began.
+counted, and every `Progress` checks whether the count has changed since its work began. What must not be torn apart,
+such as a transaction of the ledger, holds signals back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,14 @@ if TYPE_CHECKING:
     from rich import progress as rich_progress
 
 _SHOWN_AFTER = 0.7  # seconds; shorter work stays silent
+# Signals whose handlers may raise: Ctrl-C, a request to end, and the timers of test runners.
+_RAISING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name))
 _interrupts = 0
+
+
+def presses() -> int:
+    """Return how often Ctrl-C was pressed, as far as `listen` could count."""
+    return _interrupts
 
 
 def interrupt() -> None:
@@ -39,6 +49,46 @@ def listen() -> None:
 def _interrupt_and_raise(number: int, frame: FrameType | None) -> None:
     interrupt()
     signal.default_int_handler(number, frame)
+
+
+@contextmanager
+def held_back(numbers: Sequence[int] = _RAISING) -> Iterator[None]:
+    """Let signals that come in the body of a with statement wait for its end, where Python's handlers raise.
+
+    Off the main thread no signal arrives, and nothing is done.
+    """
+    if not numbers or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    number, *others = numbers
+    handler, arrived = signal.getsignal(number), list[int]()
+    if not callable(handler):  # it ends the process, is ignored, or is not Python's
+        with held_back(others):
+            yield
+        return
+    try:
+        signal.signal(number, lambda *_: arrived.append(number))
+        with held_back(others):
+            yield
+    finally:
+        signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt where Ctrl-C made the body of a with statement fail, whatever DuckDB made of it."""
+    listen()
+    before = _interrupts
+    try:
+        yield
+    except Exception:
+        if _interrupts == before:
+            raise
+    else:
+        return
+    raise KeyboardInterrupt
 
 
 class Progress:

@@ -20,4 +20,4 @@ SELECT * FROM dp_linear_regression('visits', target := 'cost', features := ['age
 
 -- Together the five releases are (epsilon_spent, delta_spent)-DP. Most of that is the price of the accountant, paid once:
 -- 240 more such quantile calls fit what remains. Under accountant 'basic' it would be 16.
-SELECT dataset, accountant, epsilon_spent, epsilon_remaining, delta_spent, delta_remaining, renyi_spent, renyi_remaining FROM dp_budget();
+SELECT dataset, accountant, epsilon_spent, epsilon_remaining, delta_spent, delta_remaining, renyi_spent, renyi_remaining FROM dp_budget(details := true);

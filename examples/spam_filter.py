@@ -69,8 +69,8 @@ def main(folder: Path) -> None:
 
         # Predictions are free. A view with a row per message is traced to its table, whose budget is charged.
         ctx.sql(
-            "CREATE VIEW judged AS SELECT doc_id, any_value(spam) AS spam, dp_predict('filter', list(token)) AS score "
-            "FROM fresh GROUP BY doc_id"
+            "CREATE VIEW judged AS SELECT doc_id, max(spam) AS spam, "
+            "dp_predict('filter', list_sort(list(token))) AS score FROM fresh GROUP BY doc_id"
         )
         curve = ctx.dp_roc("judged", label="spam", score="score", epsilon=1.0, n_thresholds=15)
         print(curve)

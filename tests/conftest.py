@@ -23,8 +23,16 @@ LONG = (
     *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
     *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_keys", "sql/test_aggregates"),
     *("sql/test_arguments_at_extremes", "sql/test_bad_input", "sql/test_bounds_by_name", "sql/test_engine_boosting"),
-    *("sql/test_engine_groups", "sql/test_engine_logistic", "sql/test_fits", "sql/test_logistic", "sql/test_metrics"),
-    *("sql/test_pipeline", "sql/test_selectors", "sql/test_sources", "unit/test_mechanisms_canonical_lipschitz"),
+    *("sql/test_extreme_bounds", "sql/test_call_types", "sql/test_engine_groups", "sql/test_engine_logistic"),
+    *(
+        "sql/test_fits",
+        "sql/test_logistic",
+        "sql/test_metrics",
+        "sql/test_pipeline",
+        "sql/test_selectors",
+        "sql/test_sources",
+        "unit/test_mechanisms_canonical_lipschitz",
+    ),
 )
 # The quickest of each kind, so that every mechanism's law or loss is looked at in a minute, too.
 QUICK = (
@@ -34,16 +42,23 @@ QUICK = (
         "privacy/test_distribution.py",
         "privacy/test_auditor.py",
     ),
-    "conformance/test_engine_faults.py",
+    *("conformance/test_engine_faults.py", "conformance/test_group_distances.py", "conformance/test_settings.py"),
     *("property/test_sensitivity.py", "property/test_sensitivity_counts.py", "property/test_sensitivity_gram.py"),
     *("statistical/test_noise_laws.py", "statistical/test_roc_law.py"),
 )
 
 
+# The engines that are compared by default, and the file that does.
+ENGINES = ("duckdb", "polars", "datafusion", "sail")
+COMPARISON = "conformance/test_engines.py"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the choice of engines."""
-    default = "duckdb,polars,datafusion,sail"
-    parser.addoption("--engine", default=default, help=f"engines of tests/conformance: {default}, spark")
+    help_ = (
+        f"engines of tests/conformance: {','.join(ENGINES)}, spark; named, a sample of calls compares them by default"
+    )
+    parser.addoption("--engine", default=None, help=help_)
     help_ = "run this share of each test's parameters, and of every test at least one"
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
     parser.addoption("--sample-key", default="", metavar="TEXT", help="another text chooses other parameters")
@@ -52,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of engines on each that was chosen."""
     if "engine_name" in metafunc.fixturenames:
-        metafunc.parametrize("engine_name", metafunc.config.getoption("--engine").split(","), scope="module")
+        metafunc.parametrize("engine_name", named_engines(metafunc.config) or ENGINES, scope="module")
 
 
 class Sample:
@@ -88,14 +103,47 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Sample(share, config.getoption("--sample-key")))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long, before pytest leaves it out."""
-    here = Path(__file__).parent
-    for item in items:
-        path = item.path.relative_to(here).as_posix()
-        if path.startswith(LONG) and path not in QUICK:
+def named_engines(config: pytest.Config) -> tuple[str, ...]:
+    """Return the engines that the command names.
+
+    Raises
+    ------
+    pytest.UsageError
+        There is no such engine.
+    """
+    named = config.getoption("--engine")
+    engines = () if named is None else tuple(named.split(","))
+    unknown = {*engines} - {*ENGINES, "spark"}
+    if unknown:
+        raise pytest.UsageError(f"--engine: there is no engine {', '.join(sorted(unknown))}.")
+    return engines
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark what is long, before pytest leaves it out; who names engines wants them compared.
+
+    Raises
+    ------
+    pytest.UsageError
+        An engine was named, and no test was collected that compares it.
+    """
+    named, here = named_engines(config), Path(__file__).parent
+    paths = {item: item.path.relative_to(here).as_posix() for item in items}
+    for item, path in paths.items():
+        if path.startswith(LONG) and path not in QUICK and not (named and path == COMPARISON):
             item.add_marker(pytest.mark.long)
+    yield
+    compared = {_engine_of(item) for item in items if paths[item] == COMPARISON}
+    missing = [name for name in named if name not in compared]
+    if missing:
+        raise pytest.UsageError(f"--engine: no test that was collected compares {', '.join(missing)}.")
+
+
+def _engine_of(item: pytest.Item) -> object:
+    """Return the engine that a test runs on; None for others."""
+    call = getattr(item, "callspec", None)
+    return None if call is None else call.params.get("engine_name")
 
 
 @pytest.fixture(scope="session")

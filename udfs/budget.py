@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from dpsql.contract.parameters import text, text_list
+from dpsql.contract.parameters import fold, text, text_list
+from dpsql.engines.duckdb.lineage.closure import catalogued
 from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import estimate as estimates
 from dpsql.ledger.budget import STATED_NAMES
+from dpsql.ledger.policy import of_session
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import Plans, seen_of, struct_list
 
-# What is spent and what remains are in words at both ends, because a narrow terminal leaves out what is between.
+# What is spent and what remains are in words at both ends, because a narrow terminal leaves out what is between. The
+# macro leaves out the details of accounting, from `rho_spent` to `zcdp_delta`, unless they are asked for.
 _BUDGET = {
     "dataset": "VARCHAR",
     "spent": "VARCHAR",
@@ -36,20 +39,22 @@ _BUDGET = {
 _IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 
 
-_BUDGETED = ("epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, "accountant")
+_LIMITS = ("epsilon", "delta", "rho", "accountant", "claims")
+_BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES)
 
 Said: TypeAlias = Mapping[str, object]
 Known: TypeAlias = Sequence[str] | None
+Texts: TypeAlias = Mapping[str, Any] | None
 
 
 def protect(session: Session) -> Callable[..., str]:
-    """Bind (dataset, budget and policy, what the table reads, texts of views, …) → what now stands."""
+    """Bind (dataset, budget and policy, what the table reads, texts, …) → what now stands."""
 
     def run(
         dataset: object,
         said: Said,
         seen: Plans,
-        texts: Sequence[str] | None,
+        texts: Texts,
         public_seen: Sequence[Plans] | None,
         known: Known,
     ) -> str:
@@ -60,16 +65,15 @@ def protect(session: Session) -> Callable[..., str]:
         if said["engine"] is not None:
             dataset, table = session.engine(said["engine"]).budgeted(dataset, said["privacy_unit"])
         elif said["source"] is not False:
-            table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or ())
+            table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or (), catalogued(texts))
         return session.sources.protect(
             dataset,
             {name: said[name] for name in _BUDGETED if said[name] is not None},
             table,
             public=[
-                _owned(session, "dp_public", name, said, plans, known)
+                _owned(session, "dp_public", name, said, plans, known, texts)
                 for name, plans in zip(names, public_seen or [None] * len(names), strict=True)
             ],
-            texts=texts or (),
             replace=said["replace"] is True,
             mark=said["mark"] is not False,
         )
@@ -77,30 +81,30 @@ def protect(session: Session) -> Callable[..., str]:
     return run
 
 
-def _owned(session: Session, function: str, table: str, said: Said, seen: Plans, known: Known) -> Owned:
+def _owned(session: Session, function: str, table: str, said: Said, seen: Plans, known: Known, texts: Texts) -> Owned:
     """Return a table that its owner names, of DuckDB or of the engine that was named with it."""
     if said["engine"] is not None:
         return session.engine(said["engine"]).owned(function, table)
-    return session.sources.owned(function, table, seen_of(seen), known or ())
+    return session.sources.owned(function, table, seen_of(seen), known or (), catalogued(texts))
 
 
 def public(session: Session) -> Callable[..., str]:
-    """Bind (table, what its owner says, what it reads, names of tables) → what now stands."""
+    """Bind (table, what its owner says, what it reads, names of tables, texts) → what now stands."""
 
-    def run(table: str, said: Said, seen: Plans, known: Known) -> str:
-        found = _owned(session, "dp_public", table, said, seen, known)
+    def run(table: str, said: Said, seen: Plans, known: Known, texts: Texts) -> str:
+        found = _owned(session, "dp_public", table, said, seen, known, texts)
         return f"{session.sources.public(found, force=said['force'] is True)}: public"
 
     return run
 
 
 def derive(session: Session) -> Callable[..., str]:
-    """Bind (table, base, what its owner says, what it reads, names of tables) → what now stands."""
+    """Bind (table, base, what its owner says, what it reads, names of tables, texts) → what now stands."""
 
-    def run(table: str, base: object, said: Said, seen: Plans, known: Known) -> str:
+    def run(table: str, base: object, said: Said, seen: Plans, known: Known, texts: Texts) -> str:
         base = text("base", base, hint="Give the protected table that it was made from.")
         unit = said["privacy_unit"]
-        found = _owned(session, "dp_derive", table, said, seen, known)
+        found = _owned(session, "dp_derive", table, said, seen, known, texts)
         if said["engine"] is not None:
             base = session.engine(said["engine"]).base(base)
         name = session.sources.derive(
@@ -134,9 +138,22 @@ def budget(session: Session) -> Callable[..., list[dict[str, object]]]:
     ]
 
 
+def policy(session: Session) -> Callable[..., list[dict[str, object]]]:
+    """Bind () → one row per thing that an owner stated."""
+
+    def run() -> list[dict[str, object]]:
+        kept = session.ledger.policies()
+        known = {(row.dataset, row.declaration) for row in kept}
+        listed = session.sources.declarations().listed
+        here = [one for one in listed if (fold(one.dataset), f"dp_{one.kind}") not in known]
+        return [asdict(row) for row in (*kept, *(of_session(one.dataset, one.kind, one.base) for one in here))]
+
+    return run
+
+
 def ledger(session: Session) -> Callable[..., list[dict[str, object]]]:
     """Bind () → one row per entry."""
-    return lambda: [{name: asdict(row)[name] for name in _LEDGER} for row in session.ledger.entries()]
+    return lambda: [{name: getattr(row, name) for name in _LEDGER} for row in session.ledger.entries()]
 
 
 _LEDGER = {
@@ -156,6 +173,10 @@ _LEDGER = {
 }
 
 
+_POLICY = dict.fromkeys(("dataset", "declaration", "argument", "column_name", "value"), "VARCHAR") | {
+    "entry": "BIGINT",
+    "recorded_at": "VARCHAR",
+}
 _UNPLACED = ("table_name", "if_public", "if_derived", "if_protected")
 
 
@@ -174,6 +195,7 @@ SPECS = (
     UdfSpec("dpsql_derive", derive, "VARCHAR", native=True),
     UdfSpec("dpsql_unplaced", unplaced, struct_list(dict.fromkeys(_UNPLACED, "VARCHAR")), native=True),
     UdfSpec("dpsql_budget", budget, struct_list(_BUDGET), native=True, nullary=True),
+    UdfSpec("dpsql_policy", policy, struct_list(_POLICY), native=True, nullary=True),
     UdfSpec("dpsql_ledger", ledger, struct_list(_LEDGER), native=True, nullary=True),
     UdfSpec(
         "dpsql_estimate", estimate, "STRUCT(quantity VARCHAR, value DOUBLE, meaning VARCHAR)[]", native=True, pure=True

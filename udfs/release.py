@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -17,11 +17,14 @@ from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.plan import Plan
 from dpsql.engines.driver import engine_key_types
 from dpsql.engines.driver import release as release_of_engine
+from dpsql.engines.duckdb.lineage.aggregates import Around
+from dpsql.engines.duckdb.lineage.closure import catalogued
 from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import Calls, RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
-from dpsql.errors import InternalError
+from dpsql.engines.duckdb.typed_expression import refuse_other_types
+from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.registry import EXACT, function_of, plan_from_json
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
@@ -43,7 +46,7 @@ def plan(session: Session) -> Callable[..., str]:
 
     def run(name: str, form: str, seen: Plans, source: object, given: dict[str, object]) -> str:
         plans = None if seen is None else seen_of(seen)
-        checked = session.plan(name, source, given, seen=plans, aggregate=form == "aggregate")
+        checked = session.plan(name, source, _left_out(name, given), seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
             return exact_sql(checked, name)
         session.note(name, checked, aggregate=form == "aggregate")
@@ -59,6 +62,29 @@ def plan(session: Session) -> Callable[..., str]:
     return run
 
 
+def _left_out(name: str, given: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a call without those that it leaves out, for which false stands; NULL is a mistake there.
+
+    Raises
+    ------
+    ParameterError
+        P089.
+    """
+    kept = dict(given)
+    for argument in function_of(name).plan.arguments.values():
+        if not argument.null_is_wrong or argument.name not in kept:
+            continue
+        if kept[argument.name] is None:
+            raise ParameterError(
+                "P089",
+                f"{argument.name} is NULL, so the call would have no name and be charged at each run. Look which part "
+                f"of the name is NULL; leave {argument.name} out for a call without a name.",
+            )
+        if kept[argument.name] is False:
+            del kept[argument.name]
+    return kept
+
+
 def spellings(session: Session) -> Callable[..., list[str] | None]:
     """Bind (source, search path, database, always) → the queries whose plans the planner asks for, if any.
 
@@ -72,25 +98,46 @@ def spellings(session: Session) -> Callable[..., list[str] | None]:
     return run
 
 
-def admit(session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, plan of the statement around it) → the plan with its place; no row is read before."""
+def type_queries(session: Session) -> Callable[..., list[str]]:
+    """Bind (source, condition) → the queries whose plans show the types of the condition's columns. Pure.
 
-    def run(plans: pa.Array, statements: pa.Array) -> pa.Array:
+    Without a condition, or with one that will be refused, there are none.
+    """
+
+    def run(source: object, condition: object) -> list[str]:
+        return session.type_queries(source, condition)
+
+    return run
+
+
+def admit(session: Session) -> Callable[..., pa.Array]:
+    """Bind (plan, plan and text of the statement around it, texts) → the plan with its place, before a row is read."""
+
+    def run(plans: pa.Array, statements: pa.Array, written: pa.Array, texts: pa.Array) -> pa.Array:
         if len(plans) != 1:
             raise nested()
-        return pa.array([session.admit(plan_from_json(plans[0].as_py()), statements[0].as_py() or "").to_json()])
+        checked, around = (
+            plan_from_json(plans[0].as_py()),
+            Around(statements[0].as_py() or "", written[0].as_py() or ""),
+        )
+        return pa.array([session.admit(checked, around, catalogued(texts[0].as_py())).to_json()])
 
     return run
 
 
 def gate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (function, plan, probe of the row types, views, SQL types of keys) → the ticket of a call, and a zero.
+    """Bind (function, plan, probe of the row types, texts, SQL types of keys, of the condition) → ticket and zero.
 
     The zero is a number that the planner cannot know.
     """
 
     def run(
-        functions: pa.Array, plans: pa.Array, probe: pa.Array, views: pa.Array, types: pa.Array | None = None
+        functions: pa.Array,
+        plans: pa.Array,
+        probe: pa.Array,
+        texts: pa.Array,
+        types: pa.Array | None = None,
+        condition: pa.Array | None = None,
     ) -> pa.Array:
         if len(plans) != 1:
             raise nested()
@@ -98,8 +145,9 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         function = functions[0].as_py()
         private = function_of(function).spends
         if private:
-            checked = session.gate(checked, _texts(views))
-        call = resolved(checked, function, probe.type, () if types is None else types[0].as_py())
+            checked = session.gate(checked, catalogued(texts[0].as_py()))
+        call = resolved(checked, function, probe.type, () if types is None else types[0].as_py() or ())
+        refuse_other_types(checked, None if condition is None else condition[0].as_py())
         if private:
             session.check(checked)
         ticket = session.open_call(call, function)
@@ -107,16 +155,6 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         return pa.array([{"ticket": ticket, "zero": 0.0}], type=kind)
 
     return run
-
-
-def _texts(views: pa.Array) -> dict[str, str]:
-    """Return the texts of all views by their folded names; several views may share a name."""
-    out: dict[str, str] = {}
-    for listed in views:
-        for view in listed.as_py() or ():
-            name = parameters.fold(view["name"])
-            out[name] = "\n".join(sorted((*filter(None, [out.get(name)]), view["sql"] or "")))
-    return out
 
 
 def target(calls: Calls) -> Callable[..., pa.Array]:
@@ -213,11 +251,16 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 
 def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, views) → a named release from the ledger."""
+    """Bind (plan, texts) → a named release from the ledger."""
 
-    def run(plans: pa.Array, views: pa.Array) -> pa.Array:
-        texts = _texts(views)
-        return releases(shape, [session.stored(plan_from_json(text.as_py()), texts) for text in plans])
+    def run(plans: pa.Array, texts: pa.Array) -> pa.Array:
+        return releases(
+            shape,
+            [
+                session.stored(plan_from_json(text.as_py()), catalogued(found.as_py()))
+                for text, found in zip(plans, texts, strict=True)
+            ],
+        )
 
     return run
 
@@ -319,14 +362,14 @@ def identities(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def contents(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, row) → a hash of the row as the call reads it, under the session's key."""
+    """Bind (ticket, row) → a hash of the row as the call reads it, under the call's key."""
 
     def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
 
         def hashed(running: RunningCall) -> pa.Array:
             parts = running.call.read_parts(batch, Batch())
-            return pa.concat_arrays([row_contents(part[0], part[1], calls.sampling_key) for part in parts])
+            return pa.concat_arrays([row_contents(part[0], part[1], running.sampling_key) for part in parts])
 
         return calls.guarded(one_ticket(tickets), hashed)
 
@@ -355,8 +398,8 @@ def present(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def sampling_key(calls: Calls) -> Callable[..., bytes]:
-    """Bind () → the key under which rows and privacy units are hashed in this calls."""
-    return lambda: calls.sampling_key
+    """Bind (ticket) → the key under which the rows and privacy units of the call are hashed."""
+    return lambda ticket: calls.running(ticket).sampling_key
 
 
 def random(session: Session) -> Callable[..., pa.Array]:
@@ -400,7 +443,7 @@ ROW_SPECS = (
     UdfSpec("dpsql_released_values", released_values, "STRUCT(j BIGINT, numbers BIGINT[], texts VARCHAR[])[]"),
     UdfSpec("dpsql_drawn_codes", drawn_codes, CODES),
     UdfSpec("dpsql_target", target, "DOUBLE"),
-    UdfSpec("dpsql_sampling_key", sampling_key, "BLOB", native=True, nullary=True),
+    UdfSpec("dpsql_sampling_key", sampling_key, "BLOB", native=True),
     UdfSpec("dpsql_identity", identities, "BLOB"),
     UdfSpec("dpsql_contents", contents, "BLOB"),
     UdfSpec("dpsql_value", values, "DOUBLE"),
@@ -415,6 +458,7 @@ SPECS = (
     UdfSpec("dpsql_released_keys", released_keys, "BIGINT[]"),
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),
+    UdfSpec("dpsql_type_queries", type_queries, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_admit", admit, "VARCHAR"),
     UdfSpec("dpsql_gate", gate, "STRUCT(ticket BIGINT, zero DOUBLE)"),
     UdfSpec("dpsql_random", random, "UBIGINT"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import DpsqlError, InternalError
+from dpsql.progress import presses
 from dpsql.udfs.values import nested
 
 if TYPE_CHECKING:
@@ -52,9 +53,12 @@ class UdfSpec:
         ------
         DpsqlError
             What `function` raises on purpose; P019 if a batch has rows of an outer query.
+        KeyboardInterrupt
+            Ctrl-C was pressed meanwhile.
         InternalError
             I004 replaces any other exception: dpsql's own statements do not pass such arguments.
         """
+        before = presses()
         try:
             result = function(*arguments)
             if not self.native and _rows(result) != _rows(arguments[0]):
@@ -62,6 +66,8 @@ class UdfSpec:
         except DpsqlError as error:
             raise error.in_duckdb() from None
         except Exception:
+            if presses() != before:  # such as Arrow's error for it
+                raise KeyboardInterrupt from None
             raise InternalError(
                 "I004", f"{self.name} is not for direct use and does not take these arguments. Use the dp_ functions."
             ).in_duckdb() from None

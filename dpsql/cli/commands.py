@@ -15,7 +15,14 @@ import click
 from dpsql import __version__
 from dpsql.cli.engine_option import EngineOption, read_options
 from dpsql.cli.exit_code import DONE, FAILED, LEDGER, MEANING, exit_code_of
-from dpsql.cli.messages import clean_message, is_expected, never_fail_to_print, say_error, stop_message
+from dpsql.cli.messages import (
+    clean_message,
+    is_expected,
+    never_fail_to_print,
+    say_error,
+    stand_in_for_closed_streams,
+    stop_message,
+)
 from dpsql.cli.stopping import Terminated, raise_on_terminate
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -28,6 +35,7 @@ class _Main(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
+        stand_in_for_closed_streams()
         never_fail_to_print()
         raise_on_terminate()
         try:
@@ -43,6 +51,18 @@ class _Main(click.Group):
             say_error(clean_message(error))
             ctx.exit(exit_code_of(error))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; where a database stands in its place, name the command that opens it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not args[0].endswith((".duckdb", ".db")):
+                raise
+            message = f"{error.format_message()} An SQL prompt on it is dpsql shell {args[0]}."
+            raise click.UsageError(message, ctx) from None
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the exit codes, which are those of every command."""
         with formatter.section("Exit codes of every command"):
@@ -53,11 +73,17 @@ def _database_options(command: Command) -> Command:
     for option in (
         click.option("--strict", is_flag=True, help="Refuse releases from datasets without a budget."),
         click.option("--read-only", is_flag=True, help="Open the database without write access."),
+        click.option("--create", is_flag=True, help="Make the database, if it is not there."),
         _engine_option,
         _ledger_option,
     ):
         command = option(command)
     return command
+
+
+def _protects(statements: str) -> bool:
+    """Whether statements may begin a database: they give a table its budget."""
+    return "dp_protect" in statements.lower()
 
 
 _ledger_option = click.option(
@@ -90,16 +116,18 @@ def main() -> None:
 
     \b
     dpsql demo                              a private selection on real data
-    dpsql shell patients.duckdb             an SQL prompt with the dp_ functions
-    dpsql query "FROM dp_budget()" --db patients.duckdb --format json
-    dpsql budget --db patients.duckdb       what is spent, what remains
+    dpsql shell hospital.duckdb             an SQL prompt with the dp_ functions
+    dpsql query "FROM dp_budget()" --db hospital.duckdb --format json
+    dpsql budget --db hospital.duckdb       what is spent, what remains
     """
 
 
 @main.command()
 @click.argument("database", required=False, default=_memory)
 @_database_options
-def shell(database: str, ledger: str | None, engines: tuple[EngineOption, ...], read_only: bool, strict: bool) -> None:
+def shell(
+    database: str, ledger: str | None, engines: tuple[EngineOption, ...], read_only: bool, create: bool, strict: bool
+) -> None:
     """Open an SQL prompt on DATABASE, or on an empty one in memory.
 
     Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
@@ -107,13 +135,13 @@ def shell(database: str, ledger: str | None, engines: tuple[EngineOption, ...], 
     of the first one that failed.
 
     \b
-    dpsql shell patients.duckdb --strict
-    echo "FROM dp_ledger();" | dpsql shell patients.duckdb
+    dpsql shell hospital.duckdb --strict
+    echo "FROM dp_ledger();" | dpsql shell hospital.duckdb
     """
     from dpsql.cli.runner import Runner
     from dpsql.cli.shell import Shell
 
-    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict) as runner:
+    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict, create=create) as runner:
         sys.exit(Shell(runner).run())
 
 
@@ -143,6 +171,7 @@ def run(
     ledger: str | None,
     engines: tuple[EngineOption, ...],
     read_only: bool,
+    create: bool,
     strict: bool,
 ) -> None:
     """Run the statements of FILE (- for standard input) in order, up to the first error.
@@ -157,9 +186,9 @@ def run(
     An engine's name is what calls give as engine := 'lake'. Parquet files are one table, of the engine's name.
 
     \b
-    dpsql run release.sql --db patients.duckdb
-    dpsql run nightly.sql --db patients.duckdb -p day=2026-11-23 -p epsilon=0.5 --dry-run
-    dpsql run nightly.sql --db patients.duckdb -p day=2026-11-23 -p epsilon=0.5 --receipt receipt.json
+    dpsql run release.sql --db hospital.duckdb
+    dpsql run nightly.sql --db hospital.duckdb -p day=2026-11-23 -p epsilon=0.5 --dry-run
+    dpsql run nightly.sql --db hospital.duckdb -p day=2026-11-23 -p epsilon=0.5 --receipt receipt.json
     dpsql run release.sql --engine lake=sc://localhost:15002 --ledger postgresql://dpsql@host/ledger
     dpsql run release.sql --engine visits=polars:/data/visits/*.parquet --ledger visits.dpsql-ledger
     """
@@ -181,7 +210,14 @@ def run(
     )
 
     def open_runner() -> Runner:
-        return Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict)
+        return Runner(
+            database,
+            ledger=ledger,
+            engines=engines,
+            read_only=read_only,
+            strict=strict,
+            create=create or _protects(text),
+        )
 
     sys.exit(run_job(open_runner, text, options))
 
@@ -200,13 +236,14 @@ def query(
     ledger: str | None,
     engines: tuple[EngineOption, ...],
     read_only: bool,
+    create: bool,
     strict: bool,
 ) -> None:
     """Run SQL (- for standard input) once, and print its rows: data on standard output, all else on standard error.
 
     \b
     dpsql query "FROM dp_sis('t', target := 'y', k := 5, epsilon := 1, lower := 0, upper := 9)" \\
-        --db patients.duckdb --format csv -o selection.csv
+        --db hospital.duckdb --format csv -o selection.csv
     """
     from dpsql.cli.destination import Destination
     from dpsql.cli.runner import Runner
@@ -214,7 +251,8 @@ def query(
 
     destination = Destination(output, form)
     text = sys.stdin.read() if sql == "-" else sql
-    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict) as runner:
+    create = create or _protects(text)
+    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict, create=create) as runner:
         run_query(runner, text, destination)
 
 
@@ -236,12 +274,30 @@ def budget(database: str | None, ledger: str | None, form: str) -> None:
     Reads the ledger alone, so it works while another process has the database open.
 
     \b
-    dpsql budget --db patients.duckdb
+    dpsql budget --db hospital.duckdb
     dpsql budget --ledger postgresql://dpsql@host/ledger --format json
     """
     from dpsql.cli.work import print_budget
 
     print_budget(database, ledger, form)
+
+
+@main.command(short_help="What the data's owners stated: bounds, keys and limits.")
+@click.argument("dataset", required=False)
+@_place_options
+@_rows_option
+def policy(dataset: str | None, database: str | None, ledger: str | None, form: str) -> None:
+    """Show what owners stated of all datasets, or of DATASET: limits, privacy units, bounds, keys; public tables.
+
+    Reads the ledger alone, so it works while another process has the database open.
+
+    \b
+    dpsql policy --db hospital.duckdb
+    dpsql policy patients --db hospital.duckdb --format json
+    """
+    from dpsql.cli.work import print_policy
+
+    print_policy(database, ledger, dataset, form)
 
 
 @main.command("show", short_help="What a release was, what it read, and what it gave.")
@@ -258,9 +314,9 @@ def show_release(
     With -o or --format, write its rows again, as the call returned them. It costs nothing.
 
     \b
-    dpsql show sel --db patients.duckdb
+    dpsql show sel --db hospital.duckdb
     dpsql show 12 --ledger postgresql://dpsql@host/ledger
-    dpsql show 12 --db patients.duckdb -o counts.parquet
+    dpsql show 12 --db hospital.duckdb -o counts.parquet
     """
     from dpsql.cli.work import print_release
 
@@ -272,12 +328,12 @@ def show_release(
 @_rows_option
 @click.pass_context
 def ledger(context: click.Context, database: str | None, ledger: str | None, form: str) -> None:
-    """Show the entries of a ledger; verify, back up, restore or adopt it.
+    """Show the entries of a ledger; verify, back up, restore, accept or adopt it.
 
     \b
-    dpsql ledger --db patients.duckdb
-    dpsql ledger verify --db patients.duckdb --head 0c3dd8db…
-    dpsql ledger backup --db patients.duckdb /backups/patients.dpsql-ledger
+    dpsql ledger --db hospital.duckdb
+    dpsql ledger verify --db hospital.duckdb --head 0c3dd8db…
+    dpsql ledger backup --db hospital.duckdb /backups/patients.dpsql-ledger
     """
     context.obj = (database, ledger)
     if context.invoked_subcommand is None:
@@ -340,11 +396,25 @@ def ledger_restore(
     """Bring the ledger up to the backup FILE.
 
     Entries that only the ledger has are never lost: it must hold an earlier state of the backup. Otherwise nothing
-    is done, unless you say --set-aside. What was released after the backup then no longer counts.
+    is done, unless you say --set-aside. What was released after the backup then no longer counts, which is said and
+    recorded.
     """
     from dpsql.cli.work import restore_ledger
 
     restore_ledger(database or context.obj[0], ledger or context.obj[1], source, set_aside=set_aside)
+
+
+@ledger.command("accept")
+@_place_options
+@click.pass_context
+def ledger_accept(context: click.Context, database: str | None, ledger: str | None) -> None:
+    """Go on with the entries that are left, after a crash or a copy has lost the last ones and there is no backup.
+
+    It says what is forgotten, and the ledger records it: what was spent there no longer counts.
+    """
+    from dpsql.cli.work import accept_ledger
+
+    accept_ledger(database or context.obj[0], ledger or context.obj[1])
 
 
 @ledger.command("adopt")
@@ -385,9 +455,9 @@ def plot(
     Needs Matplotlib: pip install 'dpsql[plot]'.
 
     \b
-    dpsql plot roc_of_may --db patients.duckdb -o roc.svg
-    dpsql plot 12 --kind calibration --db patients.duckdb -o calibration.png
-    dpsql plot --budget --db patients.duckdb -o budget.png
+    dpsql plot roc_of_may --db hospital.duckdb -o roc.svg
+    dpsql plot 12 --kind calibration --db hospital.duckdb -o calibration.png
+    dpsql plot --budget --db hospital.duckdb -o budget.png
     """
     from dpsql.cli.work import draw
 
@@ -411,6 +481,21 @@ def demo(database: str, ledger: str | None) -> None:
     run_demo(database, ledger)
 
 
+@main.command(short_help="Make a database of invented patients.")
+@click.argument("database")
+def example(database: str) -> None:
+    """Make the example tables of the documentation in DATABASE: invented patients, visits, scores and words.
+
+    \b
+    dpsql example hospital.duckdb
+    dpsql shell hospital.duckdb
+    """
+    from dpsql.cli.receipts import example_text
+    from dpsql.manual.demonstration import example as make
+
+    click.echo(example_text(make(database)))
+
+
 @main.command(short_help="What a statement would run and charge, or what an error code means.")
 @click.argument("what", metavar="STATEMENT|CODE")
 @_db_option
@@ -422,7 +507,7 @@ def explain(what: str, database: str, ledger: str | None, engines: tuple[EngineO
     Nothing is read, drawn or charged.
 
     \b
-    dpsql explain "FROM dp_sis('patients', target := 'relapse', k := 3, epsilon := 1)" --db patients.duckdb
+    dpsql explain "FROM dp_sis('patients', target := 'relapse', k := 3, epsilon := 1)" --db hospital.duckdb
     dpsql explain P001
     """
     from dpsql.contract.codes import CODES
@@ -435,7 +520,7 @@ def explain(what: str, database: str, ledger: str | None, engines: tuple[EngineO
         raise click.UsageError(f"there is no error code {what!r}. docs/errors.md lists them all.")
     from dpsql.cli.runner import Runner
 
-    with Runner(database, ledger=ledger, engines=engines) as runner:
+    with Runner(database, ledger=ledger, engines=engines, create=False) as runner:
         click.echo(runner.context.explain(what))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.cli.messages import clean_message, is_from_duckdb, silence
+from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_output, silence
 from dpsql.cli.output import show, write
 from dpsql.cli.replacing import is_replaced, replacing, try_to_replace
 from dpsql.cli.runner import Result
@@ -52,6 +52,8 @@ class Destination:
                     "Give the file one of them, or --format."
                 )
         self.form = form or "table"
+        if path is None:
+            refuse_closed_output()
         if path is None and self.form in _BINARY and sys.stdout.isatty():
             raise click.UsageError(f"{self.form} is not for a terminal. Give -o FILE, or redirect the output.")
         self.path = None if path is None else path.resolve()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli.messages import console, say_error
-from dpsql.cli.receipts import budget_view, ledger_view
+from dpsql.cli.receipts import budget_view, example_text, ledger_view, policy_view
+from dpsql.contract.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from dpsql.cli.shell import Shell
@@ -52,7 +53,8 @@ def run_dot_command(shell: Shell, line: str) -> bool:
     name, _, rest = line.strip().partition(" ")
     command = DOT_COMMANDS.get(name)
     if command is None:
-        say_error(f"there is no command {name}. Type .help for the list.")
+        step = did_you_mean(name, DOT_COMMANDS, "Type .help for the list.")
+        say_error(f"there is no command {name}. {step}")
         return False
     try:
         words = [rest.strip()] * bool(rest) if command.whole else shlex.split(rest)
@@ -67,6 +69,10 @@ def run_dot_command(shell: Shell, line: str) -> bool:
 
 def _budget(shell: Shell, _: list[str]) -> None:
     console().print(budget_view(shell.runner.ledger.budgets()))
+
+
+def _policy(shell: Shell, words: list[str]) -> None:
+    console().print(policy_view(shell.runner.ledger.policies(*words)))
 
 
 def _ledger(shell: Shell, words: list[str]) -> None:
@@ -86,7 +92,7 @@ def _schema(shell: Shell, words: list[str]) -> bool:
     tables = shell.names.columns
     chosen = [name for name in tables if not words or name.lower() == words[0].lower()]
     if words and not chosen:
-        say_error(f"there is no table {words[0]!r}.")
+        say_error(f"there is no table {words[0]!r}. {did_you_mean(words[0], tables, '.tables lists what there is.')}")
         return False
     for name in chosen:
         click.echo(f"{name} (" + ", ".join(f"{column} {kind}" for column, kind in tables[name]) + ")")
@@ -142,16 +148,11 @@ def _help(shell: Shell, words: list[str]) -> bool:
 
 
 def _examples(shell: Shell, _: list[str]) -> bool:
-    from dpsql.manual.demonstration import STATEMENTS, TABLES
+    from dpsql.manual.demonstration import fill
 
-    taken = [name for name in TABLES if name in shell.names.columns]
-    if taken:
-        say_error(f"there is a table {taken[0]} already. Open a shell without a database: dpsql shell.")
-        return False
-    for statement in STATEMENTS:
-        shell.runner.execute(statement)
+    made = fill(shell.runner.context)
     shell.names.refresh()
-    click.echo(f"Invented data to try the examples of .help on: {', '.join(TABLES)}.")
+    click.echo(example_text(made))
     return True
 
 
@@ -161,6 +162,7 @@ def _quit(_shell: Shell, _: list[str]) -> None:
 
 DOT_COMMANDS: dict[str, DotCommand] = {
     ".budget": DotCommand(_budget, ".budget", "what each dataset may spend, has spent, has left"),
+    ".policy": DotCommand(_policy, ".policy [DATASET]", "what the data's owners stated: bounds, keys, limits", most=1),
     ".ledger": DotCommand(_ledger, ".ledger [DATASET]", "every entry of the ledger", most=1),
     ".explain": DotCommand(
         _explain,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from socket import create_connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -74,14 +74,14 @@ class EngineOption:
 
 
 def _spark(option: EngineOption) -> Engine:
-    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession
 
     import dpsql.spark
 
     remote, settings = split_settings(option.location)
     url = urlsplit(remote)
     with create_connection((url.hostname, url.port or 15002), timeout=10):  # the client would try for ten minutes
-        session = SparkSession.builder.remote(remote).getOrCreate()
+        session: Any = SparkSession.builder.remote(remote).create()  # not one that another option has opened
     for name, value in settings.items():
         session.conf.set(name, value)
     return dpsql.spark.engine(session)

@@ -254,7 +254,9 @@ class _Rehearsal:
         return "it would fail"
 
     def _refuse(self, statement: JobStatement, error: Exception) -> None:
-        self._refusal = self._refusal or JobError(error, statement, ran=False)
+        from dpsql.manual.slips import mended
+
+        self._refusal = self._refusal or JobError(mended(error, statement.text), statement, ran=False)
 
     def _call(self, statement: JobStatement, one: Planned) -> ExpectedCall:
         """Return what a call would be charged, and charge it to the accounts of this job."""

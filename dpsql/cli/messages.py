@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 # DuckDB 1.5 appends the Python stack to what a function raised, and its own to an internal error.
 _stack = re.compile(r"\n+(?:At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|Stack Trace:\n.*)", re.DOTALL)
 _wrapping = re.compile(r"\A.*?Python exception occurred while executing the UDF: ", re.DOTALL)
-# An argument that DuckDB's grammar takes for a clause.
-_reserved = re.compile(r"""syntax error at or near "(where|distinct)".*\b\1\s*:=""", re.IGNORECASE | re.DOTALL)
-_INSTEAD = {"where": "condition", "distinct": "distinct_of"}
 # Tables stay whole in a pipe, where there is no width to fit.
 _width_of_a_pipe = 10_000
 
@@ -51,11 +48,37 @@ def clean_message(error: BaseException) -> str:
     if ours is not None:
         return str(ours)
     text = _wrapping.sub("", _stack.sub("", str(error))).strip()
-    reserved = _reserved.search(text)
-    if reserved is not None:
-        word, ours_is = reserved[1], _INSTEAD[reserved[1].lower()]
-        text += f"\n\n{word.upper()} is a word of SQL. The argument of a dp_ function is {ours_is} := ..."
     return text or type(error).__name__
+
+
+_closed: set[str] = set()
+
+
+def stand_in_for_closed_streams() -> None:
+    """Put the null device in the place of closed standard streams.
+
+    Otherwise the next file that is opened, a database or its ledger, gets their numbers, and what a library prints is
+    written into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        if getattr(sys, name) is None:
+            _closed.add(name)
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 - to the end
+
+
+def refuse_closed_output() -> None:
+    """Raise if nobody can read standard output.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    if "stdout" in _closed:
+        raise click.UsageError("standard output is closed. Give -o FILE, or > /dev/null for no rows.")
 
 
 def never_fail_to_print() -> None:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dpsql.ledger.ledger import BudgetRow, Ledger, LedgerRow
+    from dpsql.ledger.policy import PolicyRow
 
-_Record = TypeVar("_Record", "BudgetRow", "LedgerRow")
+_Record = TypeVar("_Record", "BudgetRow", "LedgerRow", "PolicyRow")
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:
@@ -91,6 +92,29 @@ def ledger_view(rows: Sequence[LedgerRow]) -> Table:
         call = f"{row.function} {row.dataset}" + (f" release {row.release}" if row.release else "")
         recorded = row.recorded_at[:16].replace("T", " ")
         view.add_row(str(row.sequence), recorded, call, row.guarantee, row.status, row.hash[:8])
+    return view
+
+
+def example_text(tables: Sequence[str]) -> str:
+    """Return what is said of the example tables that were made."""
+    return (
+        f"Invented data: {', '.join(tables)}. None of them has a budget yet; as their owner, begin with\n"
+        f"SELECT dp_protect('{tables[0]}', epsilon := 3.0, delta := 1e-6);"
+    )
+
+
+def policy_view(rows: Sequence[PolicyRow]) -> Table:
+    """Return what owners stated as a table to print: the arguments of each declaration, by column where they are."""
+    from rich import box
+    from rich.table import Table
+
+    view = Table(box=box.SQUARE)
+    for title in ("dataset", "declaration", "argument", "column", "value", "stated (UTC)"):
+        view.add_column(title, overflow="fold")
+    for row in rows:
+        stated = "" if row.recorded_at is None else f"{row.recorded_at[:16].replace('T', ' ')}, entry {row.entry}"
+        value = "a call may choose" if row.value is None else row.value
+        view.add_row(row.dataset, row.declaration, row.argument, row.column_name or "", value, stated)
     return view
 
 

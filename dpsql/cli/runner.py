@@ -7,9 +7,12 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.cli.stopping import noting_stops
+from dpsql.errors import LedgerError
 from dpsql.progress import interrupt
 
 if TYPE_CHECKING:
@@ -56,6 +59,13 @@ class Runner:
         Open the database without write access; the ledger is still written.
     strict : bool
         Refuse releases from datasets that were never protected.
+    create : bool
+        Make a database that is not there.
+
+    Raises
+    ------
+    LedgerError
+        L055: there is no such database.
 
     Attributes
     ----------
@@ -73,11 +83,14 @@ class Runner:
         engines: Sequence[EngineOption] = (),
         read_only: bool = False,
         strict: bool = False,
+        create: bool = True,
     ) -> None:
         import duckdb
 
         import dpsql
 
+        if not create:
+            _refuse_missing(database)
         connection = duckdb.connect(database, read_only=read_only)
         try:
             self.context = dpsql.Context(connection, ledger=ledger, strict=strict)
@@ -124,8 +137,8 @@ class Runner:
         ------
         KeyboardInterrupt, Terminated
             Ctrl-C or SIGTERM stopped the statement. The runner can go on.
-        duckdb.Error
-            The statement failed.
+        DpsqlError, duckdb.Error
+            The statement failed; the text names the next step where one is known (`dpsql.manual.slips`).
 
         Notes
         -----
@@ -143,7 +156,12 @@ class Runner:
 
     def _run(self, statement: str) -> Result | None:
         started = time.perf_counter()
-        self.connection.execute(statement)
+        try:
+            self.connection.execute(statement)
+        except Exception as error:
+            from dpsql.manual.slips import mended
+
+            raise mended(error, statement, self.context.columns_of) from None
         names = [column[0] for column in self.connection.description or ()]
         with warnings.catch_warnings():
             # 2.0 says that this copies the rows. A relation would not, but would run again when read again.
@@ -185,3 +203,17 @@ class Runner:
                 raise self.stopped from failure[0]
             raise failure[0]
         return outcome[0]
+
+
+def _refuse_missing(database: str) -> None:
+    """Raise if a database is not there: in its place a misspelt name would get a new one, whose ledger is empty."""
+    path = Path(database)
+    if database == ":memory:" or "://" in database or path.exists():
+        return
+    names = [each.name for each in path.parent.glob("*.*db")] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, names, 1, 0.6)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise LedgerError(
+        "L055",
+        f"there is no database {database!r}.{hint} A new one begins with an empty ledger: give --create to make it.",
+    )

@@ -77,8 +77,13 @@ def split_all(text: str) -> list[Piece]:
 
 
 def check_syntax(connection: duckdb.DuckDBPyConnection, statement: Piece) -> None:
-    """Raise DuckDB's parser error when `statement` does not parse; nothing is run or bound."""
-    connection.extract_statements(statement.text)
+    """Raise DuckDB's parser error, with the next step, when `statement` does not parse; nothing is run or bound."""
+    try:
+        connection.extract_statements(statement.text)
+    except Exception as error:
+        from dpsql.manual.slips import mended
+
+        raise mended(error, statement.text) from None
 
 
 def _statement(data: bytes, begin: int, end: int) -> Piece | None:

@@ -21,6 +21,7 @@ from dpsql.errors import ParameterError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.ledger.copies import Restored
     from dpsql.ledger.rows import StoredRelease
 
 
@@ -46,7 +47,7 @@ def run_query(runner: Runner, text: str, destination: Destination) -> None:
 
 def warm_up() -> None:
     """Load every compiled kernel, and report how long each took."""
-    for name in ("xty", "kendall", "best_subsets", "clipped_rows", "block_gram", "kept_features"):
+    for name in ("xty", "kendall", "best_subsets", "clipped_rows", "block_gram"):
         started = time.perf_counter()
         import_module(f"dpsql.kernels.{name}").warm_up()
         click.echo(f"{name}: ready after {time.perf_counter() - started:.1f} s")
@@ -67,6 +68,21 @@ def print_budget(database: str | None, location: str | None, form: str) -> None:
         Destination(None, form).deliver(Result(receipts.as_arrow(BudgetRow, rows), False, 0.0))
 
 
+def print_policy(database: str | None, location: str | None, dataset: str | None, form: str) -> None:
+    """Print one row per thing that an owner stated."""
+    from dpsql.ledger.policy import PolicyRow
+
+    ledger = receipts.open_ledger(database, location)
+    try:
+        rows = ledger.policies(dataset)
+    finally:
+        ledger.close()
+    if form == "table":
+        console().print(receipts.policy_view(rows))
+    else:
+        Destination(None, form).deliver(Result(receipts.as_arrow(PolicyRow, rows), False, 0.0))
+
+
 def print_ledger(database: str | None, location: str | None, form: str) -> None:
     """Print one row per entry."""
     from dpsql.ledger.ledger import LedgerRow
@@ -85,9 +101,10 @@ def print_ledger(database: str | None, location: str | None, form: str) -> None:
 def print_release(
     database: str | None, location: str | None, name: str, dataset: str | None, output: Path | None, form: str | None
 ) -> None:
-    """Print the releases of a name, or the one of a number, as JSON; `noise` is what each says about its noise.
+    """Print the releases of a name, or the one of a number, as JSON.
 
-    With a file or a format it is the rows of one release, as its call returned them.
+    `rows` is what the call returned, `noise` what it says about its noise, and `policy` what bound it. With a file or a
+    format it is the rows of one release, as its call returned them.
 
     Raises
     ------
@@ -96,6 +113,7 @@ def print_release(
     """
     from dpsql.functions.noise_statement import noise_statement
     from dpsql.functions.registry import FUNCTIONS
+    from dpsql.ledger.policy import in_force
 
     destination = None if output is None and form is None else Destination(output, form)
     ledger = receipts.open_ledger(database, location)
@@ -113,8 +131,14 @@ def print_release(
         destination.deliver(Result(_rows_of(found[0]), False, 0.0))
         return
     for release in found:
-        noise = noise_statement(release.function, release.arguments, release.result)
-        click.echo(json.dumps({**dataclasses.asdict(release), "noise": noise}, indent=2, ensure_ascii=False))
+        told = dataclasses.asdict(release)
+        del told["result"]
+        told |= {
+            "rows": _rows_of(release).to_pylist(),
+            "noise": noise_statement(release.function, release.arguments, release.result),
+            "policy": in_force(release.arguments),
+        }
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
 
 
 def _rows_of(release: StoredRelease) -> pa.Table:
@@ -168,10 +192,30 @@ def restore_ledger(database: str | None, location: str | None, source: str, *, s
     from dpsql.ledger.copies import restore
 
     place = receipts.ledger_place(database, location)
-    entries, aside = restore(receipts.ledger_location(None, source), place, set_aside=set_aside)
-    if aside is not None:
-        click.echo(f"The ledger that was there is now {aside}.")
-    click.echo(f"ok: the ledger holds {entries} entries.")
+    done = restore(receipts.ledger_location(None, source), place, set_aside=set_aside)
+    if done.aside is not None:
+        click.echo(f"The ledger that was there is now {done.aside}.")
+    _tell_lost(done)
+
+
+def accept_ledger(database: str | None, location: str | None) -> None:
+    """Go on with the entries that a ledger still holds."""
+    from dpsql.ledger.copies import accept
+
+    _tell_lost(accept(receipts.ledger_location(database, location)))
+
+
+def _tell_lost(done: Restored) -> None:
+    """Print what a ledger holds, and what it has lost."""
+    if done.lost is not None:
+        say(
+            f"Forgotten: entry {done.lost.sequence} ({done.lost.hash[:8]}) had been written, and is not here. What was "
+            "charged by it, and by others that are not here, no longer counts; the ledger records that in its last "
+            "entry."
+        )
+    elif not done.known:
+        say("Nothing notes what the last entry had been, so entries may be missing that nobody can tell of.")
+    click.echo(f"ok: the ledger holds {done.entries} entries.")
 
 
 def adopt_ledger(database: str, location: str | None) -> None:

@@ -48,6 +48,11 @@ class Argument:
         Whether it describes columns of a table, so that the aggregate form does not take it.
     stand_in : object
         Value that `dp_estimate` uses for it if the noise does not depend on it.
+    earlier : tuple
+        Defaults of earlier versions, under which named releases are still found; None where there was no such argument.
+    null_is_wrong : bool
+        Whether NULL is no way to leave it out in SQL: a name that is put together is NULL where a part of it is. Its
+        default there is false.
     """
 
     name: str
@@ -62,6 +67,8 @@ class Argument:
     names_column: bool = False
     table_only: bool = False
     stand_in: object = None
+    earlier: tuple[object, ...] = ()
+    null_is_wrong: bool = False
 
     @property
     def required(self) -> bool:
@@ -149,10 +156,18 @@ def word(name: str, doc: str, options: tuple[str, ...], default: str) -> Argumen
     return Argument(name, doc, default, check=partial(parameters.choice, name, options=options), choices=options)
 
 
-def share(name: str, doc: str, default: float | None, *, hint: str, shown: str = "") -> Argument:
+def share(
+    name: str,
+    doc: str,
+    default: float | None,
+    *,
+    hint: str,
+    shown: str = "",
+    earlier: tuple[float | None, ...] = (),
+) -> Argument:
     """Return an argument that is an exact number strictly between 0 and 1."""
     check = partial(parameters.open_unit_interval, name, hint=hint)
-    return Argument(name, doc, default, shown=shown, check=check, exact=True)
+    return Argument(name, doc, default, shown=shown, check=check, exact=True, earlier=earlier)
 
 
 def integer(
@@ -180,9 +195,9 @@ def double(name: str, doc: str, default: float | None = None, *, hint: str, show
     return Argument(name, doc, default, check=partial(parameters.positive_float, name, hint=hint), shown=shown)
 
 
-def flag(name: str, doc: str, default: bool) -> Argument:
+def flag(name: str, doc: str, default: bool, *, earlier: tuple[bool | None, ...] = ()) -> Argument:
     """Return an argument that is true or false."""
-    return Argument(name, doc, default, check=partial(parameters.boolean, name))
+    return Argument(name, doc, default, check=partial(parameters.boolean, name), earlier=earlier)
 
 
 # Location of the rows.
@@ -337,6 +352,7 @@ DATASET = Argument("dataset", "Name of the budget that is charged.", shown="the 
 RELEASE = Argument(
     "release",
     "Name of this release. The same call with the same name returns the stored result and costs nothing.",
+    null_is_wrong=True,
 )
 CONDITION = Argument(
     "condition",

@@ -17,7 +17,7 @@ from dpsql.contract.feature_columns import check_condition, check_ids, column_of
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
-from dpsql.contract.parameters import Level, bounds_by_feature, fold, show
+from dpsql.contract.parameters import Level, bounds_by_feature, fold, refuse_extremes, show
 from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, to_doubles, to_texts
@@ -194,6 +194,11 @@ class Call(ABC):
         if lower is None or upper is None:
             return None
         return bounds_by_feature(lower, upper, self.features, fold_case=self.plan.layout.kind == "wide")
+
+    def refuse_extremes(self) -> None:
+        """Raise if results in products or ratios of the columns' units may be no doubles, by the public bounds."""
+        target = self.plan.target_bounds
+        refuse_extremes([*(self.intervals or ()), *(() if target is None else (target,))])
 
     def start(self) -> Collector | None:
         """Return the collector of the first pass; None if SQL sums the statistic."""

@@ -18,7 +18,7 @@ from dpsql.kernels.identity import has_identity, is_name
 # Most elements of a vector, the limit of DuckDB's arrays.
 MOST_ELEMENTS = 100_000
 # The type that a column has in the probe when the source does not have that column (statements.py).
-_MISSING = "dpsql_missing"
+MISSING = "dpsql_missing"
 # Most left-out columns that a message names.
 _MOST_NAMED = 20
 
@@ -100,7 +100,7 @@ def refuse_lossless(row: pa.StructType) -> None:
 
 
 def _is_missing(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == _MISSING)
+    return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == MISSING)
 
 
 def require(kind: pa.DataType | None, part: str, column: str, known: Iterable[str] = ()) -> pa.DataType:

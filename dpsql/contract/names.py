@@ -2,7 +2,7 @@
 
 The identity of a table has three parts: database, schema and name. They are folded as in DuckDB, which folds A to Z
 only, so É and é differ. For a marked database (`dpsql.engines.duckdb.mark`) the database part is the identity in its
-mark; for any other it is the name that the database is attached under.
+mark; for any other it is the number of the attached object or, for a budget, the name that it is attached under.
 
 A table of an engine's catalog is in no database of DuckDB. Its identity is the engine's name and its full name, as the
 catalog spells it: on some engines, names that differ in case are two tables.
@@ -19,6 +19,7 @@ from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 
 MARKED = "#"  # first character of a marked database's part; `identifier` never writes such a name without quotes
+ATTACHED = "@"  # the same for a database without a mark: the number of the object that is attached, gone at DETACH
 
 
 class TableName(NamedTuple):
@@ -109,6 +110,8 @@ _FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IG
 
 # A frame passed from Python has no name; it is registered under this prefix and a random suffix.
 FRAME_PREFIX = "dpsql_frame_"
+# The budget of rows that nobody named.
+NAMELESS = "default"
 
 
 def source_sql(source: str) -> str:
@@ -128,7 +131,7 @@ def dataset_name(source: str) -> str:
     """
     parts = source_parts(source) if source else []
     if len(parts) < 2 and not source.startswith('"'):
-        return source or "default"
+        return source or NAMELESS
     if len(parts) > 1 and fold(parts[-2]) == "main":
         del parts[-2]
     return dotted(parts)

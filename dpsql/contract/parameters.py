@@ -30,6 +30,9 @@ _LARGEST = Fraction(sys.float_info.max)
 _SMALLEST = Fraction(5e-324)
 _MOST_SHOWN = 5
 
+# Bounds of values that are multiplied, in absolute value; the inverse is the least width of their interval.
+_LARGEST_FACTOR = 1e100
+
 # One side of the features' bounds: one number for all, one per feature in order, or one per name.
 Side = float | tuple[float, ...] | dict[str, float]
 # A public value that rows may have: a level of a target, or a key.
@@ -384,6 +387,24 @@ def bounds_by_feature(
     """
     sides = (_of_features(name, side, features, fold_case) for name, side in (("lower", lower), ("upper", upper)))
     return list(zip(*sides, strict=True))
+
+
+def refuse_extremes(pairs: Iterable[tuple[float, float]]) -> None:
+    """Raise if products or ratios of values between two pairs of bounds, times any number of rows, may be no doubles.
+
+    Variances, covariances, coefficients and their errors are such products and ratios.
+
+    Raises
+    ------
+    ParameterError
+        P036.
+    """
+    for lower, upper in pairs:
+        if max(abs(lower), abs(upper)) > _LARGEST_FACTOR or upper - lower < 1 / _LARGEST_FACTOR:
+            raise ParameterError(
+                "P036",
+                f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for squares. Rescale the column.",
+            )
 
 
 def _of_features(name: str, side: Side, features: Sequence[str], fold_case: bool) -> Sequence[float]:

@@ -34,10 +34,18 @@ class Placement:
         Digest of the source's meaning: equal for different spellings, different for different views.
     direct : bool
         Whether the source is a table of the catalog, not a view, file or frame.
+    checked : bool
+        Whether DuckDB checked that all text in the source is UTF-8: when it stored the rows.
     governed : bool
         Whether the ledger protects any table.
     views : str
         Digest of the SQL of the views that the source depends on. The gate sets it, so it does not tell calls apart.
+    plan : str
+        Digest of the source's bound plan.
+    enums : bool
+        Whether a column that the plan reads has an ENUM type.
+    read : bool
+        Whether the texts behind this plan were read before, and found to name nothing that no plan shows.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -52,8 +60,12 @@ class Placement:
     unit: str | None = None
     content: str = ""
     direct: bool = False
+    checked: bool = False
     governed: bool = True
     views: str = field(default="", compare=False)
+    plan: str = field(default="", compare=False)
+    enums: bool = field(default=False, compare=False)
+    read: bool = field(default=False, compare=False)
     engine: str = ""
 
     def to_json(self) -> dict[str, Json]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice, product
 from typing import ClassVar, Self
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
 from dpsql.contract.events import Event
+from dpsql.contract.expression.judge import Judged
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
-from dpsql.contract.names import FRAME_PREFIX
+from dpsql.contract.names import FRAME_PREFIX, NAMELESS
 from dpsql.contract.parameters import Level, Side, known, list_items
 from dpsql.contract.placement import Placement
 from dpsql.contract.relation import Relation, relation_of
@@ -68,6 +70,8 @@ class Plan(ABC):
         Name of the release.
     condition : str or None
         The condition that rows must meet to count, see `dpsql.contract.condition`; None for all rows.
+    judged : Judged or None
+        What runs in the condition's place; None while the types of its columns are not known.
     placement : Placement or None
         Where the rows come from and which budgets are charged; None if not determined.
     engine : str or None
@@ -84,6 +88,7 @@ class Plan(ABC):
     dataset: str
     release: str | None
     condition: str | None = None
+    judged: Judged | None = None
     placement: Placement | None = None
     engine: str | None = None
 
@@ -127,7 +132,7 @@ class Plan(ABC):
         release = given["release"]
         if release is not None:
             release = parameters.text("release", release, hint="Give the release a name, or leave it out.")
-        dataset = given["dataset"] if given["dataset"] is not None else source or "default"
+        dataset = given["dataset"] if given["dataset"] is not None else source or NAMELESS
         dataset = parameters.text("dataset", dataset, hint="Give the name of the budget to charge.")
         build: Callable[..., Self] = cls  # each function has fields of its own
         return build(
@@ -326,11 +331,30 @@ class Plan(ABC):
         quantities : list of (name, value, meaning)
         """
 
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as earlier versions recorded the same call, where their defaults were others.
+
+        An argument that has its present default may have been left out, and a call that is asked for again by its name
+        means the one that was made then.
+        """
+        record = self.public_arguments
+        changed: list[tuple[str, list[Json]]] = []
+        for name, argument in self.arguments.items():
+            if not argument.earlier:
+                continue
+            defaults = (argument.default, *argument.earlier)
+            forms = [None if value is None else _plain(argument.read({name: value})) for value in defaults]
+            if record.get(name) == forms[0]:
+                changed.append((name, forms))
+        for values in islice(product(*(forms for _, forms in changed)), 1, None):
+            other = record | dict(zip((name for name, _ in changed), values, strict=True))
+            yield {name: value for name, value in other.items() if value is not None}
+
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
         """The arguments of the call as JSON values; they are stored with the charge and compared on a replay."""
         record = self._record()
-        del record["placement"]
+        del record["placement"], record["judged"]
         if self.placement is not None and self.placement.content:
             record["content"] = self.placement.content  # the source's meaning, which may change under the same name
         if self.source.startswith(FRAME_PREFIX):
@@ -346,7 +370,9 @@ class Plan(ABC):
     def to_json(self) -> str:
         """Return the plan as JSON text; `dpsql.functions.registry.plan_from_json` reads it."""
         record = {"function": self.function, **self._record()}
-        record["placement"] = None if self.placement is None else self.placement.to_json()
+        for name in ("judged", "placement"):
+            found: Judged | Placement | None = getattr(self, name)
+            record[name] = None if found is None else found.to_json()
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
@@ -359,12 +385,14 @@ class Plan(ABC):
             stored = record[field.name]
             if field.name in cls.arguments:
                 rest[field.name] = cls.arguments[field.name].restore(stored)
-            elif field.name not in ("layout", "placement"):
+            elif field.name not in ("layout", "judged", "placement"):
                 rest[field.name] = as_tuple(stored)
         stored = record["placement"]
         placement = None if stored is None else Placement.from_json(known(dict, stored))
+        stored = record["judged"]
+        judged = None if stored is None else Judged.from_json(known(dict, stored))
         build: Callable[..., Self] = cls
-        return build(layout=layout, placement=placement, **rest)
+        return build(layout=layout, judged=judged, placement=placement, **rest)
 
     @property
     def charged(self) -> tuple[str, ...]:

@@ -1,15 +1,16 @@
 """An engine under the name by which calls refer to it: its sources, and the budgets that they are charged to.
 
-Budgets on an engine follow from names, because dpsql does not see the plans of an engine:
+Budgets on an engine follow from the names of tables:
 
 - A table of the engine's catalog has one budget, under its full name behind the engine's:
   ``lake.spark_catalog.clinic.visits``. However a call spells it, the engine says which table that is (`Engine.table`),
   and the call reads the table by its full name, so that no temporary view can take its place. Its owner may declare it
   public, or derived, as a table of DuckDB; if the ledger protects anything, a table of which nothing is declared is
   not answered, whatever budget the caller names.
-- Of anything else (a view, a query, a frame) dpsql cannot see which tables it reads, and it may be replaced. So nothing
-  is declared of it. If the ledger protects anything, the caller must name the budget whose rows they are, and the
-  ledger records that this was claimed.
+- A view, a query or a frame has the budgets of the tables that the engine's own plan shows (`engines/provenance.py`).
+  Whose rows are in files and in memory, the caller must say, and the guarantee tells that it was claimed. Where the
+  plan shows an operator that is not known, the source is refused, unless the budget's owner answers all claims. Nothing
+  is declared of a view or a frame: it may be replaced.
 
 An engine's catalog carries no mark of its ledger, and any other may be attached under its name. So, as in a database
 without a mark, a budget is kept in the ledger, while public and derived tables are declared for one session.
@@ -29,10 +30,12 @@ from dpsql.contract.names import TableName, parts_of
 from dpsql.contract.parameters import fold, positive_integer, show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
+from dpsql.engines.provenance import Provenance, UnseenError, made_from
 from dpsql.engines.task import plain
 from dpsql.errors import ParameterError, SourceError
 
 if TYPE_CHECKING:
+    from dpsql.engines.duckdb.lineage.declarations import Declarations
     from dpsql.engines.duckdb.lineage.sources import Owned
     from dpsql.engines.duckdb.session import Session
     from dpsql.engines.port import Engine
@@ -131,10 +134,15 @@ class Attached:
         Raises
         ------
         SourceError
-            S024: the engine has no such source. S039: two columns differ in case alone. SQL cannot tell them apart, so
-            one of them might pass for the column of the privacy unit.
+            S024: the engine has no such source. S056: it has no columns. S039: two columns differ in case alone. SQL
+            cannot tell them apart, so one of them might pass for the column of the privacy unit.
         """
         schema = plain(self.engine.schema(source))
+        if not schema.names:
+            raise SourceError(
+                "S056",
+                "the source has no column of a type that calls read. Check its columns, and that its files are there.",
+            )
         seen: dict[str, str] = {}
         for name in schema.names:
             other = seen.setdefault(fold(name), name)
@@ -157,7 +165,7 @@ class Attached:
         read = self.relative(source) if isinstance(source, str) else source
         predictor = Predictor(model)
         predictor.check(self.schema(read))
-        return self.engine.map(read, predictor.run, predictor.added)
+        return made_from(self.engine.map(read, predictor.run, predictor.added), read)
 
     # Budgets.
 
@@ -182,18 +190,38 @@ class Attached:
         BudgetError
             B006: nothing is declared of the table.
         """
-        from dpsql.engines.duckdb.lineage.placing import place_on_engine
+        from dpsql.engines.duckdb.lineage.placing import place_on_engine, place_seen
 
         table, name = self.table(source), self.relative(source)
         declarations = session.sources.declarations()
         governed = declarations.governed
         claim = session.sources.budget_named(dataset) if governed and dataset is not None else None
         unit: str | None = None
+        claimed = False
+        provenance = self._provenance(source) if table is None else None
         if not governed:
             charged: tuple[str, ...] = (dataset or (name if table is None else table.path),)
-        elif table is None:
+        elif isinstance(provenance, UnseenError):
             charged = (self._claimed(source, dataset, claim, declarations.protected),)
+            self._refuse_unseen(source, str(provenance), charged[0], declarations)
+            claimed = True
+        elif provenance is not None:
+            claimed = any(scan.table is None for scan in provenance.scans)
+            if claimed:
+                claim = self._claimed(source, dataset, claim, declarations.protected)
+            shown = "a frame" if source in self.frames else source
+            charged, unit = place_seen(
+                shown,
+                self.name,
+                provenance,
+                declarations,
+                dataset=dataset,
+                claim=claim,
+                privacy_unit=privacy_unit,
+            )
+            unit = None if claimed else unit
         else:
+            assert table is not None  # noqa: S101 - it is what has no provenance
             charged, unit = place_on_engine(
                 source,
                 table,
@@ -209,7 +237,7 @@ class Attached:
             written=source,
             source=name if table is None else table.path,
             tables=() if table is None else (table.path,),
-            claimed=governed and table is None,
+            claimed=claimed,
             unit=unit,
             direct=True,  # no view of DuckDB's is read
             governed=governed,
@@ -230,6 +258,27 @@ class Attached:
             f"on engine {show(self.name)} it cannot be seen whose rows {shown} holds. Name their budget: "
             f"dataset := {listed}.",
         )
+
+    def _provenance(self, source: str) -> Provenance | UnseenError:
+        """Return what the rows of a view or a frame come from, or what cannot be seen."""
+        try:
+            return self.engine.provenance(self.frames.get(source, self.relative(source)))
+        except UnseenError as unseen:
+            return unseen
+
+    def _refuse_unseen(self, source: str, what: str, claim: str, declarations: Declarations) -> None:
+        """Raise unless a budget's owner answers claims about rows of which nothing is seen."""
+        from dpsql.engines.duckdb.lineage.refusals import refuse_claim
+
+        shown = "a frame" if source in self.frames else source
+        refuse_claim(shown, claim, declarations)
+        if declarations.claims(claim) != "all":
+            raise SourceError(
+                "S053",
+                f"on engine {show(self.name)} what a row of {show(shown)} comes from cannot be seen ({what}): one row "
+                f"of {show(claim)} may change many. Filter and compute columns alone; or collect a frame of Polars, or "
+                "write a table and declare it with dp_derive; or let the owner state claims := 'all'.",
+            )
 
     def owned(self, function: str, source: object) -> Owned:
         """Return a table of the engine's catalog that its owner names; types alone are read.

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
+from dpsql.engines.datafusion_plan import provenance_of
+from dpsql.engines.delivery import JobNumbers
 from dpsql.engines.port import PART, Mapped, Work
+from dpsql.engines.provenance import Provenance, seen_through
 from dpsql.errors import SourceError
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
+    from datafusion.plan import LogicalPlan
 
 # What a plan shows of scans that skip rows by the minimum and maximum of a file, a row group or a page.
 _PRUNED = re.compile("pruning_predicate=|DynamicFilter")
@@ -48,13 +52,20 @@ class DataFusionEngine:
 
     def table(self, source: str) -> tuple[str, ...] | None:
         """Return catalog, schema and name of a table; None for a view."""
-        scan: Any = self._frame(source).logical_plan().to_variant()
+        return self._scanned(self._frame(source).logical_plan())
+
+    def _scanned(self, plan: LogicalPlan) -> tuple[str, ...] | None:
+        """Return the full name of the table that a plan scans; None for a plan that does more, or of another session."""
+        scan: Any = plan.to_variant()
         if not hasattr(scan, "fqn"):  # the plan of a view is that of its query
             return None
         catalog, schema, name = scan.fqn()
         catalog = catalog or self._setting("catalog.default_catalog")
         schema = schema or self._setting("catalog.default_schema")
-        found = self._session.catalog(catalog).schema(schema).table(name)
+        try:
+            found = self._session.catalog(catalog).schema(schema).table(name)
+        except Exception:  # DataFusion raises no class of its own
+            return None
         return (catalog, schema, name) if found.kind == "physical" else None
 
     def catalog(self) -> dict[str, tuple[str, ...]]:
@@ -88,6 +99,17 @@ class DataFusionEngine:
                 raise _believed(source, "Filter with condition :=, not in the query")
         return frame.schema()
 
+    def provenance(self, source: object) -> Provenance:
+        """Return what the rows of a view or a frame come from."""
+
+        def names(plan: LogicalPlan) -> list[str]:
+            return list(self._session.create_dataframe_from_logical_plan(plan).schema().names)
+
+        def read(given: object) -> Provenance:
+            return provenance_of(self._frame(given).logical_plan(), self._scanned, names)
+
+        return seen_through(source, read)
+
     def check(self, work: Work) -> None:
         """Do nothing: the work runs in this process."""
 
@@ -100,13 +122,15 @@ class DataFusionEngine:
         deals = "RepartitionExec" in rows.execution_plan().display_indent()
         streams = rows.execute_stream_partitioned()
         at_once = max(len(streams) if deals else min(len(streams), 2 * (os.cpu_count() or 1)), 1)
+        numbering = JobNumbers(work.record)
 
         def run(stream: Any) -> list[pa.RecordBatch]:
-            return list(work.run(batch.to_pyarrow() for batch in stream))
+            return list(numbering.task(work.run(batch.to_pyarrow() for batch in stream)))
 
         with ThreadPoolExecutor(at_once) as threads:
             for records in threads.map(run, streams):
                 yield from records
+        yield from numbering.last()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Sort the rows by part, which a function of ours computes, and run the work over them."""
@@ -121,7 +145,9 @@ class DataFusionEngine:
         part = udf(part_of, list(kinds.types), pa.int64(), "immutable", name=PART)
         [key] = _named([PART])
         rows = frame.select(*_named(columns), part(*_named(columns)).alias(PART)).sort(key.sort())
-        yield from work.run(batch.to_pyarrow() for batch in rows.execute_stream())
+        numbering = JobNumbers(work.record)
+        yield from numbering.task(work.run(batch.to_pyarrow() for batch in rows.execute_stream()))
+        yield from numbering.last()
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which a function of DataFusion adds."""

@@ -6,7 +6,6 @@ budget are checked before a row is read, states are merged, and the charge and t
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,8 +17,9 @@ from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
+from dpsql.engines.delivery import IncompleteError, received
 from dpsql.engines.duckdb.running import RunningCall, resolved
-from dpsql.engines.task import Task, parts_of, read_columns
+from dpsql.engines.task import Task, parts_of, plain, read_columns
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped import GroupedCall, GroupedPlan
 
@@ -29,15 +29,22 @@ if TYPE_CHECKING:
     from dpsql.ledger.ledger import Entry
 
 
+INCOMPLETE = (
+    "got not every record of its job once: the connection to the engine, or the engine, lost one or sent it again. "
+    "The charge stands, and nothing was released. Run the call again."
+)
+
+
 def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
     """Return the call of a plan, from the column types of its source on an engine; no row is read.
 
     Raises
     ------
     ParameterError
-        P073: the call would have to keep rows one by one, which no engine does.
+        P073: the call would have to keep rows one by one, which no engine does. P080 to P084: its condition does not
+        fit the types of its columns.
     """
-    from dpsql.engines.duckdb.part import column_types
+    from dpsql.engines.duckdb.part import column_types, with_judged
 
     if plan.keeps_rows:
         raise ParameterError(
@@ -46,6 +53,8 @@ def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
         )
     schema = attached.schema(attached.source(plan))
     probe, spelled = column_types(plan, schema)
+    resolved(plan, plan.function, probe, spelled)  # which refuses columns that are not there
+    plan = with_judged(plan, plain(schema))
     return resolved(plan, plan.function, probe, spelled), schema
 
 
@@ -67,25 +76,35 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
     DpsqlError
         From the checks, before a row is read.
     InternalError
-        I001: the engine failed after it was asked to read rows; the charge stands.
+        I001: the engine failed after it was asked to read rows; the charge stands. I008: it did not return every
+        record of a job once; likewise.
     """
     stored = session.replay(plan)
     if stored is not None:
-        return session.stored(plan, {})
+        return session.stored(plan)
     call, schema = call_of(attached, plan)
     call = _with_keys(session, call)
     session.sources.refuse_stale(plan.placement)
     session.check(plan)
     ticket = session.open_call(call, plan.function)
     nothing = pa.schema([schema.field(name) for name in read_columns(plan, schema)]).empty_table()
-    run = _Run(attached, call, nothing, secrets.token_bytes(16), session.running(ticket).key)
+    running = session.running(ticket)
+    run = _Run(attached, call, nothing, running.sampling_key, running.key)
     try:
-        run.rehearse(session.running(ticket))
+        run.rehearse(running)
     except BaseException:
         session.close_call(ticket)
         raise
 
     def work(running: RunningCall) -> Entry:
+        try:
+            return passes(running)
+        except InternalError:
+            if run.incomplete:  # which the engine caused, whatever the rows are
+                raise InternalError("I008", f"{plan.function} {INCOMPLETE}") from None
+            raise
+
+    def passes(running: RunningCall) -> Entry:
         if plan.passes > 1:  # workers get what was drawn after an earlier pass
             known = session.hold(running)
             if known is not None:
@@ -114,6 +133,8 @@ class _Run:
         Numbers of rows by part, for each way in which passes divided the rows; they are as secret as the rows.
     fingerprints : set of int
         Of the rows, one for all passes unless they differ; as secret as the rows.
+    incomplete : bool
+        Whether a record was lost on its way, or came twice.
     """
 
     attached: Attached
@@ -123,6 +144,7 @@ class _Run:
     secret: bytes
     seen: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
     fingerprints: set[int] = field(default_factory=set)
+    incomplete: bool = False
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
@@ -153,7 +175,11 @@ class _Run:
 
     def _merged(self, task: Task, records: Iterable[pa.RecordBatch]) -> Collector:
         """Merge all records of a pass. What is raised here is as secret as rows: `Session.guarded` hides it."""
-        found = task.read(records)
+        try:
+            found = task.read(received(records))
+        except IncompleteError:
+            self.incomplete = True
+            raise
         counted = {part: rows for part, rows in found.rows.items() if rows}
         self.fingerprints.add(found.fingerprint)
         agree = self.seen.setdefault((task.parts, task.blocks), counted) == counted and len(self.fingerprints) == 1

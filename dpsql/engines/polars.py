@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
+from dpsql.engines.delivery import JobNumbers
+from dpsql.engines.polars_plan import provenance_of
 from dpsql.engines.port import PART, Mapped, Work
+from dpsql.engines.provenance import Provenance, UnseenError, seen_through
 from dpsql.engines.task import plain
 from dpsql.errors import SourceError
 
@@ -35,6 +38,7 @@ class PolarsEngine:
 
         self.version = str(polars.__version__)
         self._frames = dict(frames or {})
+        self._streams = False  # until it was tried
 
     def table(self, source: str) -> tuple[str, ...] | None:
         """Return None: Polars has no catalog, and a frame may hold the rows of any table."""
@@ -58,21 +62,71 @@ class PolarsEngine:
             ) from None
         return _arrow(schema.to_frame()).schema
 
-    def check(self, work: Work) -> None:
-        """Do nothing: the work runs in this process."""
+    def provenance(self, source: object) -> Provenance:
+        """Return what the rows of a frame come from."""
+        try:
+            return seen_through(self._frame(source), provenance_of)
+        except UnseenError:
+            self.schema(source)  # a frame that cannot be read is refused as such
+            raise
 
-    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Run the work over each batch of the streaming engine, in the engine's own threads."""
+    def check(self, work: Work) -> None:
+        """Stream a row that is nobody's, once, as `fold` and `fold_parts` do; the work runs in this process.
+
+        Polars 1.36 ends a stream early where a batch fails, and says nothing: a call would count a part of the rows.
+
+        Raises
+        ------
+        SourceError
+            S055: this Polars does not stream so.
+        """
         import polars
 
-        kinds = polars.DataFrame(work.record.empty_table()).schema
+        if self._streams:
+            return
+        try:
+            nobody = polars.LazyFrame({PART: [0]})
+            kinds = nobody.collect_schema()
+            list(self._batches(nobody.map_batches(lambda rows: rows, schema=kinds, streamable=True), in_order=False))
+            list(self._batches(nobody.sort(PART), in_order=True))
+            failing = nobody.map_batches(_fail, schema=kinds, streamable=True)
+            told = False
+            try:
+                list(self._batches(failing, in_order=False))
+            except ZeroDivisionError:
+                told = True
+        except Exception:
+            told = False
+        if not told:
+            raise SourceError(
+                "S055",
+                f"polars {self.version} cannot stream batches of rows as dpsql needs. Install polars 1.37.1 or later.",
+            )
+        self._streams = True
+
+    def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
+        """Run the work over each batch of the streaming engine, in the engine's own threads.
+
+        A statement of the worker costs more than the rows of a batch, so where there is one it reads many batches.
+        """
+        import polars
+
+        numbering = JobNumbers(work.record)
+        if not work.is_direct:
+            batches = self._batches(self._frame(source).select(list(columns)), in_order=False)
+            yield from numbering.task(work.run(batches))
+            yield from numbering.last()
+            return
+        kinds = polars.DataFrame(numbering.kind.empty_table()).schema
 
         def run(frame: polars.DataFrame) -> polars.DataFrame:
-            return polars.DataFrame(pa.Table.from_batches(work.run(_arrow(frame).to_batches()), schema=work.record))
+            records = numbering.task(work.run(_arrow(frame).to_batches()))
+            return polars.DataFrame(pa.Table.from_batches(records, schema=numbering.kind))
 
         states = self._frame(source).select(list(columns)).map_batches(run, schema=kinds, streamable=True)
         for found in states.collect_batches(maintain_order=False, engine="streaming"):  # merged as they come
-            yield from _arrow(found).cast(work.record).to_batches()
+            yield from _arrow(found).cast(numbering.kind).to_batches()
+        yield from numbering.last()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Sort the rows by part, and run the work over them."""
@@ -87,12 +141,14 @@ class PolarsEngine:
             return polars.concat(found) if found else nothing
 
         rows = frame.map_batches(split, schema=nothing.schema, streamable=True).sort(PART)
-        batches = (
-            batch
-            for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=True, engine="streaming")
-            for batch in _arrow(part).to_batches()
-        )
-        yield from work.run(batches)
+        numbering = JobNumbers(work.record)
+        yield from numbering.task(work.run(self._batches(rows, in_order=True)))
+        yield from numbering.last()
+
+    def _batches(self, rows: polars.LazyFrame, *, in_order: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a frame as the streaming engine makes them."""
+        for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=in_order, engine="streaming"):
+            yield from _arrow(part).to_batches()
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> polars.LazyFrame:
         """Return a lazy frame with more columns, which the streaming engine fills batch by batch."""
@@ -117,6 +173,10 @@ class PolarsEngine:
             known = f" It has: {', '.join(sorted(self._frames))}." if self._frames else ""
             raise SourceError("S024", f"engine polars has no frame {show(source)}.{known} Give a frame, or its name.")
         return found.lazy()
+
+
+def _fail(rows: polars.DataFrame) -> polars.DataFrame:
+    raise ZeroDivisionError
 
 
 def _arrow(frame: polars.DataFrame) -> pa.Table:

@@ -28,8 +28,9 @@ Rules for every engine:
 - **A state travels as Arrow** (`Fold.state`), never as pickle: loading a pickle runs the sender's code. The driver
   sends the task itself as a pickle; a worker trusts its driver.
 - **Each row counts once.** A state comes back as the result of the engine's own job, one record for every partition or
-  part. No accumulators, side files or side tables, because they also see failed attempts. A result that travels over
-  a connection, which may be lost and read anew, is numbered where it is made; a record that comes twice is refused.
+  part. No accumulators, side files or side tables, because they also see failed attempts. A result may lose a batch on
+  its way, or be read anew, so it is numbered where it is made (`dpsql.engines.delivery`); the driver refuses a result
+  in which a record is missing or comes twice.
 - **Errors are wrapped in the worker**, before the engine logs them, and again on the driver: the text of an exception
   may contain a value. Running out of memory is charged like any other failure.
 
@@ -42,15 +43,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from dpsql.engines.provenance import Provenance
 
 # The column that `Work.split` adds: the part that a row belongs to.
 PART = "dpsql_part"
 # The column of a record by which an engine groups records to merge them.
 NODE = "dpsql_node"
+# How many there are.
+NODES = 256
 
 Mapped: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -73,6 +79,10 @@ class Work(Protocol):
     @property
     def parts(self) -> int:
         """Number of parts; 0 if rows need not be grouped."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether rows are added as they are; otherwise by a statement, which costs the less the more rows it reads."""
 
     @property
     def record(self) -> pa.Schema:
@@ -128,6 +138,20 @@ class Engine(Protocol):
             S024: there is no such source.
         """
 
+    def provenance(self, source: object) -> Provenance:
+        """Return what the rows of a view, a query or a frame come from, as the engine's own plan shows it.
+
+        This runs on the driver, and no row is read. An operator or a function counts as seen only where a list names
+        it, because each row of what it reads then yields at most one row, whatever other rows there are.
+
+        Raises
+        ------
+        UnseenError
+            The plan has something that is not on the list.
+        SourceError
+            S024: there is no such source. S052: it names a file twice.
+        """
+
     def check(self, work: Work) -> None:
         """Raise if the workers cannot run the work; no row of a source is read.
 
@@ -140,6 +164,8 @@ class Engine(Protocol):
     def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterable[pa.RecordBatch]:
         """Run the work once over each partition of the rows, however the engine cuts them; an action.
 
+        A task may run again: one of its records counts, and gets a number.
+
         Parameters
         ----------
         source : source
@@ -150,6 +176,7 @@ class Engine(Protocol):
         Returns
         -------
         records : iterable of pyarrow.RecordBatch
+            Numbered, and a last one behind them; see `dpsql.engines.delivery`.
         """
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterable[pa.RecordBatch]:

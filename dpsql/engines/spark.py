@@ -2,8 +2,8 @@
 
 Rows stay with Spark's workers. The driver asks for column types, for a plan's text, and for the records of tasks, which
 are the result of one job: Spark takes one attempt of each task into a result, however many it makes. A client that lost
-its connection may read a result anew, though, and Sail does not say where in it a batch belongs. So the server numbers
-the records, and a number that comes twice ends the call.
+its connection may read a result anew, though, Sail does not say where in it a batch belongs, and neither says how many
+there are. So tasks end their records, and the server numbers them (`dpsql.engines.delivery`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ import pyarrow.compute as pc
 
 from dpsql import __version__
 from dpsql.contract.parameters import positive_integer, show
-from dpsql.engines.port import NODE, PART, Mapped, Work
-from dpsql.errors import InternalError, SourceError
+from dpsql.engines.delivery import END, NUMBER, OF_JOB, OF_TASK, PLACES, delivered, ended, ending, numbered
+from dpsql.engines.port import NODE, NODES, PART, Mapped, Work
+from dpsql.engines.provenance import Provenance, UnseenError, seen_through
+from dpsql.engines.spark_plan import ConnectReader, JvmReader
+from dpsql.errors import DpsqlError, InternalError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.catalog import Table
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
-# What makes another attempt read other rows, as plans of Spark and Sail spell it.
+# What makes another attempt read other rows, as plans of Spark and Sail spell it: a text in a query may look like it,
+# and where the plan is seen, that decides.
 _RANDOM = re.compile(r"\b(rand|randn|random|randstr|shuffle|uniform|uuid)\(|\bSample \d")
 # Arrow's types of plain types: `to_arrow_type` of PySpark takes other arguments in 4.3 than in 4.1.
 _ARROW_TYPES = {
@@ -45,8 +49,8 @@ _ARROW_TYPES = {
 }
 # A scan of Parquet files as Sail's plans spell it, and the setting of a session whose server reads them as they are.
 _SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
-# The number of a record in the result of its job: it follows from the partition, so another attempt or job repeats it.
-_NUMBER = "dpsql_number"
+# What Sail's plans show where a count comes from the statistics of files.
+_FROM_STATISTICS = "PlaceholderRowExec"
 # What a worker says when it is checked.
 _CHECKED = pa.schema([("version", pa.string()), ("cores", pa.int64())])
 # Rows that are nobody's, enough for every worker to get some.
@@ -77,13 +81,11 @@ class SparkEngine:
         P021: `tasks` is not a number of tasks.
     """
 
-    name = "spark"
-
     def __init__(self, session: SparkSession, tasks: int | None = None) -> None:
         self._session = session
         self._given = None if tasks is None else positive_integer("tasks", tasks, hint="Give some for each core.")
         self._tasks = self._given
-        self.version: str = _asked(lambda: session.version)
+        self.name, self.version = _asked(lambda: _server(session))
 
     def table(self, source: str) -> tuple[str, ...] | None:
         """Return catalog, namespace and name of a table, as the catalog spells them; None for a view.
@@ -117,14 +119,13 @@ class SparkEngine:
         fields = _asked(lambda: frame.schema.fields, source)
         plan = _asked(lambda: _plan_text(frame), source)
         found = _RANDOM.search(plan)
-        if found is not None:
+        if found is not None and not self._is_seen(source):
             raise SourceError(
                 "S031",
                 f"source {_shown(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a "
                 "task would read other rows. Write it to a table, and give that.",
             )
-        exact = _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"), source)
-        if _SAILS_PARQUET in plan and exact != "true":
+        if _SAILS_PARQUET in plan and not _asked(lambda: self._is_exact(frame), source):
             raise SourceError(
                 "S034",
                 "Sail would believe the minimum and maximum in a Parquet file, which leave NaN out, so one row could "
@@ -134,6 +135,40 @@ class SparkEngine:
             )
         kinds = [(field.name, _arrow_type(field.dataType)) for field in fields]
         return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
+
+    def _is_exact(self, frame: DataFrame) -> bool:
+        """Whether Sail reads Parquet as it is: its user says so, and its plan of a count does not come from statistics.
+
+        No plan shows whether a filter skips files by their statistics: there the user's word alone counts.
+        """
+        said = self._session.conf.get(EXACT_PARQUET, "false") == "true"
+        return said and _FROM_STATISTICS not in _plan_text(frame.groupBy().count())
+
+    def provenance(self, source: object) -> Provenance:
+        """Return what the rows of a view or a frame come from; the server tells the names of columns alone."""
+        return seen_through(source, self._provenance)
+
+    def _is_seen(self, source: object) -> bool:
+        try:
+            self.provenance(source)
+        except UnseenError:
+            return False
+        return True
+
+    def _provenance(self, source: object) -> Provenance:
+        frame: Any = self._frame(source)
+        java = getattr(frame, "_jdf", None)
+        if java is not None:
+            return _asked(lambda: JvmReader(self.table).rows(java.queryExecution().analyzed()), source)
+        client = frame.sparkSession.client
+
+        def names(relation: Any) -> list[str]:
+            plan = type(whole)()
+            plan.root.CopyFrom(relation)
+            return list(_asked(lambda: client.schema(plan).names, source))
+
+        whole = frame._plan.to_proto(client)
+        return ConnectReader(self.table, names).rows(whole.root)
 
     def check(self, work: Work) -> None:
         """Run the work in workers, over no rows; their number says how many tasks are worth their while.
@@ -169,21 +204,38 @@ class SparkEngine:
             self._tasks = None if elastic else _PER_CORE * max(len(found), cores)
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
-        """Run the work over each of Spark's partitions; no row is shuffled."""
+        """Run the work over each of Spark's partitions; no row is shuffled.
+
+        The row that ends the job is a partition of its own behind all others. The numbers follow from the partitions,
+        so another attempt or job repeats them: a client of Sail that cannot come back to its job begins it anew, and
+        PySpark adds what it sends to what it had.
+        """
+        kind = work.record if work.is_wide else ending(work.record)
 
         def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return work.run(_renamed(rows, columns))
+            records = work.run(_renamed(rows, columns))
+            return records if work.is_wide else ended(records, work.record)
 
-        return self._folded(lambda: self._rows(source, columns).mapInArrow(run, _spark_schema(work.record)), work)
+        def made() -> DataFrame:
+            return self._rows(source, columns).mapInArrow(run, _spark_schema(kind))
+
+        if work.is_wide:
+            return self._merged(made, work)
+        last = f"CAST({OF_JOB} AS BIGINT) AS {END}"
+        return _collected(
+            lambda: (
+                made()
+                .unionAll(self._session.range(0, 1, 1, 1).selectExpr(*map(_null, _spark_schema(work.record)), last))
+                .selectExpr("*", f"monotonically_increasing_id() AS {NUMBER}")
+            ),
+            delivered(work.record),
+        )
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
         from pyspark.sql.types import LongType, StructField, StructType
 
-        def run(part: pa.Table) -> pa.Table:
-            return pa.Table.from_batches(work.run(_renamed(part.to_batches(), [*columns, PART])))
-
-        def states() -> DataFrame:
+        def split_rows() -> DataFrame:
             rows = self._rows(source, columns)
             kinds = StructType([*rows.schema.fields, StructField(PART, LongType())])
             names = kinds.names
@@ -191,21 +243,59 @@ class SparkEngine:
             def split(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 return _renamed(work.split(_renamed(rows, columns)), names)
 
-            return rows.mapInArrow(split, kinds).groupBy(PART).applyInArrow(run, _spark_schema(work.record))
+            return rows.mapInArrow(split, kinds)
 
-        return self._folded(states, work)
+        def run(part: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return work.run(_renamed(part, [*columns, PART]))
 
-    def _folded(self, states: Callable[[], DataFrame], work: Work) -> list[pa.RecordBatch]:
-        """Run a job, and return the records of its tasks; wide ones as workers have merged them, by node."""
-        kind = _spark_schema(work.record)
+        def of_part(part: pa.Table) -> pa.Table:
+            return pa.Table.from_batches(run(part.to_batches()), work.record)
 
-        def merge(node: pa.Table) -> pa.Table:
-            return pa.Table.from_batches(work.merge(_renamed(node.to_batches(), work.record.names)))
+        if not work.is_wide:
+            return self._grouped(split_rows, PART, work.parts, run, work)
+
+        def states() -> DataFrame:
+            return split_rows().groupBy(PART).applyInArrow(of_part, _spark_schema(work.record))
+
+        return self._merged(states, work)
+
+    def _merged(self, states: Callable[[], DataFrame], work: Work) -> list[pa.RecordBatch]:
+        """Run a job whose records are merged by node, before they reach the driver."""
+
+        def merge(node: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return work.merge(_renamed(node, work.record.names))
+
+        return self._grouped(states, NODE, NODES, merge, work)
+
+    def _grouped(
+        self, rows: Callable[[], DataFrame], key: str, count: int, function: Mapped, work: Work
+    ) -> list[pa.RecordBatch]:
+        """Run a function over the rows of each key, from 0 on, and return its records with numbers.
+
+        Every key gets a row that is nobody's, and makes at least the row that ends its records. So it is known how many
+        tasks there are, without another one behind them: Sail tries a task behind a shuffle again only while no task
+        beside it has returned anything.
+        """
+        kind = delivered(work.record)
+
+        def run(group: pa.Table) -> pa.Table:
+            nobodys, place = (
+                group.column(group.num_columns - 1),
+                group.column(group.num_columns - 2)[0].as_py() << PLACES,
+            )
+            own = group.filter(pc.is_null(nobodys)).remove_column(group.num_columns - 1)
+            records = function(own.to_batches()) if own.num_rows else ()
+            return pa.Table.from_batches(numbered(ended(records, work.record), place, kind), kind)
 
         def job() -> DataFrame:
-            return states().groupBy(NODE).applyInArrow(merge, kind) if work.is_wide else states()
+            made = rows()
+            nobody = [f"id AS {key}" if field.name == key else _null(field) for field in made.schema.fields]
+            marked = made.selectExpr("*", f"CAST(NULL AS BIGINT) AS {END}")
+            keys = self._session.range(0, count, 1, 1).selectExpr(*nobody, f"CAST({OF_TASK} AS BIGINT) AS {END}")
+            return marked.unionAll(keys).groupBy(key).applyInArrow(run, _spark_schema(kind))
 
-        return _collected(job, work.record)
+        last = ended((), work.record, OF_JOB)
+        return [*_collected(job, kind), *numbered(last, count << PLACES, kind)]
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which workers add."""
@@ -260,6 +350,13 @@ class SparkEngine:
             return "cannot run Python functions of this session"
 
 
+def _server(session: SparkSession) -> tuple[str, str]:
+    """Return what a server is, and its version: Sail gives the session the version of Spark whose client it serves."""
+    [[said]] = session.sql("SELECT version()").collect()
+    spark = session.version
+    return ("spark", spark) if said.startswith(spark) else ("sail", said)
+
+
 def _full_name(table: Table) -> tuple[str, ...] | None:
     """Return the full name of a table of the catalog; None for a view."""
     if table.isTemporary or table.tableType not in ("MANAGED", "EXTERNAL"):
@@ -273,17 +370,30 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
     Raises
     ------
     SourceError
-        S024: it cannot resolve the source. S030: it does not answer.
+        S024: it cannot resolve the source. S054: it cannot read the source. S030: it does not answer.
     """
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import (
+        AnalysisException,
+        ArithmeticException,
+        IllegalArgumentException,
+        SparkRuntimeException,
+    )
 
     try:
         return question()
+    except (DpsqlError, UnseenError):
+        raise
     except AnalysisException:
         failure = SourceError(
             "S024",
             f"engine spark cannot resolve source {_shown(source)}. Check its name in the catalog, or the DataFrame's "
-            "tables and columns.",
+            "tables and columns; on Sail a session has tables of its own (;session_id= in the URL).",
+        )
+    except (SparkRuntimeException, IllegalArgumentException, ArithmeticException) as error:
+        failure = SourceError(
+            "S054",
+            f"the server of engine spark cannot read source {_shown(source)} ({type(error).__name__}). Nothing was "
+            "charged. Check that its files are there, and that all of them have the same columns and types.",
         )
     except Exception as error:
         failure = SourceError(
@@ -297,24 +407,21 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
 def _collected(job: Callable[[], DataFrame], kind: pa.Schema) -> list[pa.RecordBatch]:
     """Plan a job, run it, and return its result.
 
-    A client of Sail that cannot come back to its job begins it anew, and PySpark adds what it sends to what it had. So
-    the server numbers what it sends.
-
     Raises
     ------
     InternalError
-        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts. Or
-        a record came twice.
+        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts.
     """
     try:
-        numbered = job().selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").toArrow()
-        if pc.count_distinct(numbered[_NUMBER]).as_py() == numbered.num_rows:
-            batches: list[pa.RecordBatch] = numbered.drop_columns([_NUMBER]).cast(kind).to_batches()
-            return batches
-        failure = InternalError("I001", "engine spark returned a record of a job twice.")
+        batches: list[pa.RecordBatch] = job().toArrow().cast(kind).to_batches()
+        return batches
     except Exception:
         failure = InternalError("I001", "a job of engine spark failed.")
     raise failure
+
+
+def _null(field: StructField) -> str:
+    return f"CAST(NULL AS {field.dataType.simpleString()}) AS {_quoted(field.name)}"
 
 
 def _renamed(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

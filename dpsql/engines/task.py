@@ -33,7 +33,7 @@ from dpsql.contract.condition import columns_of
 from dpsql.contract.fold import Batch, Collector, Fold, Pass
 from dpsql.contract.parameters import fold
 from dpsql.contract.plan import COLLECTED, Plan
-from dpsql.engines.port import NODE, PART, parts_apart
+from dpsql.engines.port import NODE, NODES, PART, parts_apart
 from dpsql.errors import InternalError
 
 # Rows that are added at once, and rows that one statement reads; of whole parts it reads at least so many.
@@ -44,7 +44,6 @@ _PART_ROWS = 1 << 17
 _NO_PART = -1
 # States of so many bytes are merged by workers; the driver, the root of the tree, gets one of each node.
 _WIDE = 1 << 14
-_NODES = 256
 # Fingerprints of rows are added up modulo this.
 _FINGERPRINTS = 1 << 63
 # Of an engine that has a thread for every partition no more add rows at a time than there are cores: threads that wait
@@ -128,7 +127,7 @@ class Task:
     key : bytes
         Of the hashes of units and rows; secret, fresh for every call.
     secret : bytes
-        Of the sample of the features of a row.
+        Of the choice of a row's private names.
     parts : int
         Number of parts; 0 if rows need not be grouped.
     """
@@ -249,7 +248,7 @@ class Task:
             writer.write_batch(state)
         written = sink.getvalue().to_pybytes()
         # Every attempt at the same rows has the same state to the last bit, and so the same node.
-        node = int.from_bytes(hashlib.sha256(written).digest()[:8]) % _NODES
+        node = int.from_bytes(hashlib.sha256(written).digest()[:8]) % NODES
         rows = [list(found.rows), list(found.rows.values())]
         values = [__version__, self.digest, *rows, found.fingerprint, written, node]
         return pa.RecordBatch.from_arrays(

@@ -74,8 +74,6 @@ DISTINCT = Argument(
 )
 
 
-# Of bounds in absolute value.
-_LARGEST = 1e100
 # The bounds that values have in place of private ones: before these are drawn, and where they are not determined.
 UNIT_BOUNDS = -1.0, 1.0
 
@@ -178,8 +176,7 @@ class AggregatePlan(GroupedPlan):
         """Return the public bounds of the targets, or the share of epsilon that private ones cost."""
         if not are_missing(given):
             bounds = feature_bounds(given)
-            for pair in bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True):
-                _refuse_extremes(*pair)
+            parameters.refuse_extremes(bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True))
             return {**bounds, "bounds_share": None}
         if _merges(given):
             raise ParameterError(
@@ -369,14 +366,6 @@ class AggregatePlan(GroupedPlan):
                 meaning += "" if name == COUNT else within
                 out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
         return out
-
-
-def _refuse_extremes(lower: float, upper: float) -> None:
-    """Raise if squares of values, times any number of rows, would not be doubles: variances and errors hold them."""
-    if max(abs(lower), abs(upper)) > _LARGEST or upper - lower < 1 / _LARGEST:
-        raise ParameterError(
-            "P036", f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for squares. Rescale the column."
-        )
 
 
 def _merges(given: Mapping[str, object]) -> bool:

@@ -44,6 +44,7 @@ class BoundsPlan(ColumnPlan):
             "Chance, at most, that either claim about a clear interval is false, between 0 and 1.",
             0.01,
             hint="0.01 is the usual value.",
+            earlier=(0.001,),
         ),
         *GROUPED_COLUMN,
     )

@@ -38,6 +38,13 @@ DECLARATIONS: dict[str, Signature] = {
         Argument("source", "Whether the name is a table or view; false for rows outside every catalog.", True),
         Argument("replace", "Replace an existing budget. Arguments that are left out keep their values.", False),
         Argument("engine", _WHOSE),
+        Argument(
+            "claims",
+            "Whether calls may claim that a file or a frame holds rows of this budget: 'none', or 'all'. By default "
+            "they may, where an engine shows that each row of its view or frame comes from one row.",
+            shown="'rows'",
+            choices=("rows", "none", "all"),
+        ),
     ),
     "dp_public": Signature(
         Argument("force", "Declare the table public even if it has the columns of a protected one.", False), _ENGINE

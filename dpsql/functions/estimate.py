@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.layout import MOST_FEATURES
-from dpsql.contract.parameters import choice, positive_integer
+from dpsql.contract.parameters import choice, list_items, positive_integer
 from dpsql.contract.plan import MOST_ROWS
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
@@ -145,7 +145,7 @@ def estimate(
     if "n_features" in kind.arguments:
         given["n_features"] = count
     given |= by
-    if arguments.get("bins") is not None:
+    if list_items(arguments.get("bins")) is not None:  # edges; a number stands between ends
         given |= {"lower": None, "upper": None}
     # A row id with one column of features means the long layout; here an array of `count` features is equivalent.
     plan = kind.from_arguments("source", {**given, **arguments})

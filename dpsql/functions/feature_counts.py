@@ -1,9 +1,9 @@
 """Counts of rows by label and binary feature: the statistic that dp_score_filter and dp_naive_bayes share.
 
 A boolean feature is present in a row if it is true. A numeric feature is present if its value exceeds the public number
-`present_above`, or, in the long layout, if it is not zero. A missing value is never present. At most
-`max_features_per_row` of the features present in a row count. A hash with a key private to the call picks them, so a
-row moves at most that many pairs of counts. A row whose label is neither of the two levels moves none.
+`present_above`, or, in the long layout, if it is not zero. A missing value is never present. The features of a row
+count `max_features_per_row` rows together at most: of a row with k features more than that, each counts an equal share
+(`dpsql.statistics.feature_counts`). A row whose label is neither of the two levels counts nowhere.
 
 Rows hold all features (wide and array layouts), or only the numbers of the features that they have (long layout).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import ClassVar, Self
 
@@ -28,6 +29,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector
+from dpsql.statistics.feature_counts import exact_scores, fixed_one
 from dpsql.statistics.presence import FeatureCounts, NameCounts, label_of_cells
 
 # The most values that DuckDB keeps per row.
@@ -36,8 +38,8 @@ _MOST_PER_ROW = 999_999
 PRESENCE = (
     integer(
         "max_features_per_row",
-        "Number of features that count per row, from 1 to 999999, chosen at random if a row has more. "
-        "A smaller number means less noise.",
+        "Number of features that count in full per row, from 1 to 999999. Of a row with more, each counts an equal "
+        "share of it. A smaller number means less noise.",
         10,
         hint="Give how many features of a row are to count: fewer mean less noise. 10 is usual for texts.",
         most=_MOST_PER_ROW,
@@ -62,7 +64,7 @@ class FeatureCountsPlan(Plan):
     Attributes
     ----------
     max_features_per_row : int
-        Number of features that count per row, from 1 to 999,999.
+        What all features of a row count together at most, in rows, from 1 to 999,999.
     present_above : float or None
         A feature is present if its value is larger; None for boolean features and for the long layout.
     """
@@ -88,6 +90,11 @@ class FeatureCountsPlan(Plan):
         """Name of the statement that collects the rows; in the long layout they hold feature numbers."""
         return FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED
 
+    def one(self, count: int | None) -> int:
+        """Return what one row is in the unit of the counts of `count` features."""
+        widest = max(self.laplace_scales(count or 0), default=Fraction(0))
+        return fixed_one(self.max_features_per_row, count, widest)
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -96,15 +103,23 @@ class Counts:
     Attributes
     ----------
     positive, negative : ndarray of int64, shape (d,)
-        Rows of the positive and of the negative class in which each feature is present.
+        Rows of the positive and of the negative class in which each feature is present, in units of ``1 / one`` rows.
     positive_rows, negative_rows : int
-        Class sizes.
+        Class sizes, in rows.
+    one : int
+        A power of two.
     """
 
     positive: NDArray[np.int64]
     negative: NDArray[np.int64]
     positive_rows: int
     negative_rows: int
+    one: int = 1
+
+    def scores(self, score: str) -> NDArray[np.int64]:
+        """Return the exact scores of all features; see `dpsql.statistics.feature_counts.exact_scores`."""
+        rows = (self.positive_rows, self.negative_rows)
+        return exact_scores(score, self.positive, self.negative, *rows, one=self.one)
 
 
 class FeatureCountsCall(Call):
@@ -123,15 +138,8 @@ class FeatureCountsCall(Call):
 
     def start(self) -> Collector:
         """Return empty counts."""
-        plan = self.plan
-        return FeatureCounts(
-            len(self.features), plan.max_features_per_row, above=plan.present_above, keyed=self.chooses_by_hash
-        )
-
-    @property
-    def chooses_by_hash(self) -> bool:
-        """Whether a row with too many features chooses by a hash, because a worker of an engine counts it."""
-        return self.plan.engine is not None
+        plan, count = self.plan, len(self.features)
+        return FeatureCounts(count, plan.max_features_per_row, one=plan.one(count), above=plan.present_above)
 
     def collect(self, collector: FeatureCounts | NameCounts, rows: pa.StructArray, batch: Batch) -> None:
         """Pass a batch of rows to a collector."""
@@ -151,7 +159,7 @@ class FeatureCountsCall(Call):
     def counts(self, statistic: FeatureCounts) -> Counts:
         """Return the counts."""
         positive, negative = statistic.counts[:-2].reshape(2, -1)
-        return Counts(positive, negative, int(statistic.counts[-2]), int(statistic.counts[-1]))
+        return Counts(positive, negative, int(statistic.counts[-2]), int(statistic.counts[-1]), statistic.one)
 
 
 def _check_presence(column: str, kind: pa.DataType, above: float | None) -> None:

@@ -149,6 +149,11 @@ class MomentsCall(BoundedCall):
 
     plan: MomentsPlan
 
+    def check(self) -> None:
+        """Check the call as `BoundedCall.check` does, and raise if its bounds are too extreme for products."""
+        super().check()
+        self.refuse_extremes()
+
     def start(self) -> Collector:
         """Return empty products."""
         return CompleteProducts(self.maps)

@@ -31,6 +31,7 @@ from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.grouped_arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import is_boolean, is_numeric
+from dpsql.kernels.identity import has_identity
 from dpsql.statistics.aggregates import ValueBlock
 
 # SQL types whose values have one text each, whatever the settings of a session are.
@@ -379,6 +380,12 @@ class GroupedCall(Call):
             kind = require(kinds.get("v0"), "target", name)
             if not (is_numeric(kind) or is_boolean(kind)):
                 raise SourceError("S003", f"target {show(name)} is neither numeric nor boolean. Cast it in a view.")
+        counted = (plan.row_columns or {}).get("d0")
+        if counted is not None and not has_identity(require(kinds.get("d0"), "distinct_of", counted)):
+            raise SourceError(
+                "S003",
+                f"distinct_of {show(counted)} has a type whose values cannot be told apart. Cast it to text in a view.",
+            )
         for number, (name, spelled) in enumerate(zip(plan.by, types, strict=True)):
             require(kinds.get(f"k{number}"), "by", name)
             if spelled not in _KEY_TYPES and not spelled.startswith(_SPELLED_OUT):

@@ -65,10 +65,11 @@ _MOST_BINS = MOST_CELLS - 1
 _hint = "Give ascending numbers from public knowledge, such as [0, 10, 20]."
 
 
-def _bins(given: object) -> tuple[float, ...]:
-    """Return the edges."""
+def _bins(given: object) -> tuple[float, ...] | int:
+    """Return the edges; of a bare number, how many bins of equal width it asks for."""
     items = parameters.list_items(given, most=_MOST_BINS)
-    items = (given,) if items is None else items
+    if items is None:
+        return parameters.positive_integer("bins", given, hint=_hint, most=_MOST_BINS)
     found = tuple(parameters.finite_float("an edge of bins", item, hint=_hint) for item in items)
     if not 1 <= len(found) < _MOST_BINS or any(a >= b for a, b in pairwise(found)):
         raise ParameterError("P032", f"bins must be 1 to {_MOST_BINS - 1} ascending numbers. {_hint}")
@@ -112,7 +113,7 @@ class HistogramPlan(CountedPlan):
         Argument(
             "bins",
             "Public edges, ascending: a bin holds the values above one edge and up to the next, and there is a bin "
-            "below the first and one above the last. In place of lower, upper and n_bins.",
+            "below the first and one above the last, in place of lower, upper and n_bins. A bare number is n_bins.",
             check=_bins,
         ),
         EPSILON,
@@ -254,18 +255,28 @@ class HistogramPlan(CountedPlan):
 
 def _edges(given: Mapping[str, object]) -> dict[str, object]:
     """Return the edges between bins, and the ends of the outermost ones."""
-    even = [given.get(name) for name in ("lower", "upper", "n_bins")]
-    if given.get("bins") is not None:
-        if any(value is not None for value in even):
-            raise ParameterError("P045", "bins excludes lower, upper and n_bins. Give one or the other.")
-        return {"bins": _bins(given["bins"]), "lower": None, "upper": None}
-    if any(value is None for value in even):
+    bins = None if given.get("bins") is None else _bins(given["bins"])
+    ends, count = [given.get("lower"), given.get("upper")], given.get("n_bins")
+    if bins is not None and count is not None:
+        raise ParameterError("P045", "bins excludes n_bins. Give one or the other.")
+    if isinstance(bins, tuple):
+        if any(end is not None for end in ends):
+            raise ParameterError("P045", "a list of bins excludes lower and upper. Give one or the other.")
+        return {"bins": bins, "lower": None, "upper": None}
+    if bins is not None and any(end is None for end in ends):
+        raise ParameterError(
+            "P046",
+            f"bins := {bins} is a number of bins, which needs lower and upper. Give lower := ..., upper := ..., from "
+            f"public knowledge; for one edge at {bins}, give bins := [{bins}].",
+        )
+    count = bins if count is None else count
+    if count is None or any(end is None for end in ends):
         raise ParameterError("P046", "bins are missing. Give bins := [...], or lower, upper and n_bins.")
     bounds = feature_bounds(given)
     lower, upper = bounds["lower"], bounds["upper"]
     if not (isinstance(lower, float) and isinstance(upper, float)):
         raise ParameterError("P037", "lower and upper must be one number each: dp_histogram reads one column.")
-    count = parameters.positive_integer("n_bins", even[2], hint="20 is usual.", most=_MOST_BINS)
+    count = parameters.positive_integer("n_bins", count, hint="20 is usual.", most=_MOST_BINS)
     start, width = Fraction(lower), Fraction(upper) - Fraction(lower)
     edges = tuple(float(start + width * place / count) for place in range(count + 1))
     if any(a >= b for a, b in pairwise(edges)):

@@ -37,7 +37,7 @@ from dpsql.contract.plan import MOST_ROWS, Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions import least_squares, tukey
 from dpsql.kernels.cells import GridCounts
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.mechanisms.choices import QuantileSelection
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
@@ -142,14 +142,27 @@ class RegressionPlan(Plan):
             hint=_public_hint,
             most=MOST_ROWS,
         ),
-        flag("standardize", "Measure features in their private standard deviations; not for Tukey.", True),
-        _share("bounds_share", "Share of the budget spent on private bounds, between 0 and 1.", 0.4),
+        flag(
+            "standardize",
+            "Measure features in their private standard deviations; not for Tukey.",
+            True,
+            earlier=(None,),
+        ),
+        _share(
+            "bounds_share", "Share of the budget spent on private bounds, between 0 and 1.", 0.4, earlier=(0.25, 0.1)
+        ),
         _share(
             "moments_share",
             "Share of the rest spent on means and standard deviations of the features, between 0 and 1.",
             0.05,
+            earlier=(None,),
         ),
-        _share("scale_share", "Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.", 0.1),
+        _share(
+            "scale_share",
+            "Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.",
+            0.1,
+            earlier=(0.05,),
+        ),
         _share("count_share", "Tukey: share of epsilon spent on a private row count, between 0 and 1.", 0.05),
         _share("count_failure", "Tukey: chance that the private row count is too high, between 0 and 1.", 0.0001),
         _share("range_share", "Tukey: share of epsilon spent on the range of predictions, between 0 and 1.", 0.05),
@@ -414,9 +427,9 @@ class RegressionCall(Call):
     plan: RegressionPlan
 
     def check(self) -> None:
-        """Check the call as `Call.check` does, and raise if only some features have bounds."""
+        """Check the call as `Call.check` does, and raise if only some features have bounds, or too extreme ones."""
         super().check()
-        affine_maps(self.intervals or [])
+        self.refuse_extremes()
 
     def start(self) -> Collector:
         """Return the collector of the first pass."""

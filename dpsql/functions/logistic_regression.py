@@ -305,8 +305,9 @@ class LogisticCall(Call):
     plan: LogisticPlan
 
     def check(self) -> None:
-        """Check the call as `Call.check` does, and raise if a feature has no bounds or too narrow ones."""
+        """Check the call as `Call.check` does, and raise if a feature has no bounds or too extreme ones."""
         super().check()
+        self.refuse_extremes()
         _ = Scaling.of(self.plan, self.intervals or [])
 
     def start(self) -> Collector:

@@ -177,7 +177,8 @@ class NaiveBayesPlan(FeatureCountsPlan):
     def deviations(self, count: int) -> tuple[float, ...]:
         """Return the standard deviations of the noise on a class size and on a feature count."""
         if self.delta is None:
-            return tuple(map(laplace_deviation, self.scales(count)))
+            rows, features = self.scales(count)
+            return laplace_deviation(rows), laplace_deviation(features, self.one(count))
         pairs = zip(self.norms(count), self.shares, strict=True)
         return tuple(math.sqrt(norms.squared_l2 / share) / float(self.mu) for norms, share in pairs)
 
@@ -199,10 +200,11 @@ class NaiveBayesCall(FeatureCountsCall):
         -----
         - **Guarantee**: pure epsilon-DP with Laplace noise, (epsilon, delta)-DP and mu-GDP with Gaussian noise.
         - **Neighbouring relation**: that of the plan.
-        - **Sensitivity**: an added row moves one of the two class sizes, and at most r of the 2 d feature counts, by 1
-          each. So L1 and squared L2 are 1 for the class sizes and r for the counts. A replaced row is a removal and an
-          addition, and may change class: 2 and 2 r. The counts are those of `dpsql.statistics.feature_counts`.
-        - **Assumes**: at most `max_features_per_row` features per row were counted, each once.
+        - **Sensitivity**: an added row moves one of the two class sizes by 1, and the 2 d feature counts by at most r
+          together, none by more than 1. So L1 and squared L2 are 1 for the class sizes and r for the counts. A replaced
+          row is a removal and an addition, and may change class: 2 and 2 r. The counts are those of
+          `dpsql.statistics.feature_counts`.
+        - **Assumes**: the features of a row were counted with `max_features_per_row` rows together at most, each once.
         """
         plan = self.plan
         noisy_rows, noisy = self._noisy(counts)
@@ -227,17 +229,17 @@ class NaiveBayesCall(FeatureCountsCall):
         plan = self.plan
         rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
         features = np.concatenate([counts.negative, counts.positive])
-        norms = plan.norms(len(self.features))
+        both = zip((rows, features), plan.norms(len(self.features)), (1, counts.one), strict=True)
         if plan.delta is None:
             noisy_rows, noisy = (
-                part.draw_counts(counted, norm.l1).astype(np.float64)
-                for part, counted, norm in zip(plan._laplace, (rows, features), norms, strict=True)
+                part.draw_counts(counted, norm.l1, one=one)
+                for part, (counted, norm, one) in zip(plan._laplace, both, strict=True)
             )
         else:
             noise: GaussianNoise = plan.measurement["counts"]
             noisy_rows, noisy = (
-                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2).values
-                for name, counted, norm in zip(("rows", "features"), (rows, features), norms, strict=True)
+                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2, one=one).values
+                for name, (counted, norm, one) in zip(("rows", "features"), both, strict=True)
             )
         return noisy_rows, noisy.reshape(2, -1)
 

@@ -120,7 +120,7 @@ def _stored_plan(function: str, arguments: Mapping[str, Any], result: Any) -> Pl
         return None
     record: dict[str, Any] = {field.name: None for field in fields(kind)} | dict(arguments)
     layout = {field.name: None for field in fields(Layout)} | arguments["layout"]
-    return kind.from_record({**record, "layout": layout, "placement": None})
+    return kind.from_record({**record, "layout": layout, "judged": None, "placement": None})
 
 
 _Resolution = tuple[float | None, str | None]

@@ -40,7 +40,7 @@ from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.linear_regression import Fitting, RegressionCall, RegressionPlan
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
-from dpsql.kernels.fixed_point import affine_maps, quantise
+from dpsql.kernels.fixed_point import quantise
 from dpsql.progress import Progress
 from dpsql.released.results import NO_SELECTION
 from dpsql.released.selections import selected
@@ -236,7 +236,8 @@ class PipelinePlan(Plan):
     @property
     def keeps_rows(self) -> str:
         """What to ask for on an engine; fits are folds."""
-        return "" if self.selection is None else self.selection.keeps_rows
+        keeps = self.selection is not None and self.selection.keeps_rows
+        return "Give selector := 'sis', lower := and upper :=." if keeps else ""
 
     @property
     def passes(self) -> int:
@@ -299,7 +300,7 @@ class PipelineCall(Call):
     def check(self) -> None:
         """Raise if the arguments of either part do not fit the column types."""
         super().check()
-        affine_maps(self.intervals or [])  # every feature has bounds, selected or not
+        self.refuse_extremes()  # every feature has bounds, selected or not
         if self.selection is not None:
             self.selection.check()
 

@@ -120,6 +120,7 @@ class MetricsPlan(Plan):
         own = feature_bounds(given)
         if not all(isinstance(side, float) for side in own.values()):
             raise ParameterError("P037", "lower and upper must be one number each: they bound target and prediction.")
+        parameters.refuse_extremes(parameters.bounds_by_feature(own["lower"], own["upper"], ("",), fold_case=True))
         return {**own, **cls._read(given, "error_bound")}
 
     def check_drawable(self, count: int) -> None:

@@ -26,7 +26,6 @@ from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.released.verdicts import score_reach
-from dpsql.statistics.feature_counts import exact_scores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 
 # Number of noisy values that a score adds or subtracts; for purity, in the larger of its two terms.
@@ -58,7 +57,7 @@ class ScoreFilterCall(FeatureCountsCall):
         Notes
         -----
         - **Guarantee**: (epsilon, delta)-DP at the vocabulary's shares; see `dpsql.mechanisms.partition_selection`.
-        - **Assumes**: a row counts for at most `max_features_per_row` names, once for each.
+        - **Assumes**: a row counts for at most `max_features_per_row` names, once for each; see `NameCounts`.
         """
         if not isinstance(collector, NameCounts):
             return self
@@ -71,13 +70,14 @@ class ScoreFilterCall(FeatureCountsCall):
         """Begin the counts of the released features.
 
         On DuckDB rows refer to every name by one number in both passes. Workers of an engine have no numbers in common:
-        they learn the released names as if these were public, which they are by now, and sample a row by them.
+        they learn the released names as if these were public, which they are by now.
         """
         count, most = len(self.features), collector.most
+        one = self.plan.one(count)
         if self.plan.engine is not None:
-            return FeatureCounts(count, most, names=self.features)
+            return FeatureCounts(count, most, one=one)
         collector.vocabulary.release(self.features)
-        return FeatureCounts(count, most, vocabulary=collector.vocabulary)
+        return FeatureCounts(count, most, one=one, vocabulary=collector.vocabulary)
 
     def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the features."""
@@ -110,8 +110,8 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
     - **Sensitivity**: `dpsql.statistics.feature_counts`: L1 (laplace), L2 (gaussian), of one score (svt), range
       (selection of k).
     - **Randomness**: exact samplers, operating-system entropy, no seed.
-    - **Assumes**: at most `max_features_per_row` features per row were counted, each once; for exact
-      ``information_gain`` at most `n_max` rows.
+    - **Assumes**: the features of a row were counted with `max_features_per_row` rows together at most, each once; for
+      exact ``information_gain`` at most `n_max` rows.
     - **Does not protect**: running time.
     """
     result: dict[str, Json] = {
@@ -130,13 +130,14 @@ def _found(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[
     """Compare exact scores with a threshold or with each other; for the guarantee see `draw_features`."""
     if plan.most_rows is not None and counts.positive_rows + counts.negative_rows > plan.most_rows:
         raise InternalError("I033", "more rows were counted than n_max allows. Report it.")
-    scores = exact_scores(plan.score, counts.positive, counts.negative, counts.positive_rows, counts.negative_rows)
+    scores = counts.scores(plan.score)
+    finer = 1 if plan.score == "information_gain" else counts.one
     if plan.chosen != "svt":
-        best = select_best(plan, scores) if len(names) else []
+        best = select_best(plan, scores, finer) if len(names) else []
         return {"names": [names[position] for position in best]}
     applied = plan.applied_threshold(len(names))
     part: ScoresAbove = plan.measurement["scores"]
-    run = part.draw(scores, level=plan.sparse_vector.level(Fraction(applied) * plan.unit))
+    run = part.draw(scores, threshold=Fraction(applied) * plan.unit, finer=finer)
     above = [names[position] for position in run.above]
     return {"names": above, "threshold": applied, "stopped_at": run.stopped_at}
 
@@ -166,8 +167,15 @@ def _scored(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict
     return result | {"std_error": error, "level": applied or 0.0, "reach": score_reach(error, count)}
 
 
-def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64]) -> list[int]:
+def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64], finer: int) -> list[int]:
     """Select the k best by exact scores, or all features if a private vocabulary has fewer.
+
+    Parameters
+    ----------
+    plan : ScoreFilterPlan
+    scores : ndarray of int64, shape (d,)
+    finer : int
+        How many units of the scores are one of `ScoreFilterPlan.score_range`.
 
     Notes
     -----
@@ -175,13 +183,16 @@ def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64]) -> list[int]:
     - **Sensitivity**: range, `dpsql.statistics.feature_counts.score_range`.
     """
     selection: OneShotSelection = plan.measurement["scores"]
-    return selection.draw(scores, utility_range=plan.score_range(len(scores)))
+    return selection.draw(scores, utility_range=plan.score_range(len(scores)) * finer)
 
 
 def released_counts(released: str, counts: Counts) -> NDArray[np.int64]:
-    """Return the exact numbers that get noise, features first; see `dpsql.statistics.feature_counts`."""
+    """Return the exact numbers that get noise, features first, in units of the counts.
+
+    See `dpsql.statistics.feature_counts`.
+    """
     positive, negative = counts.positive, counts.negative
-    labels = [counts.positive_rows, counts.negative_rows]
+    labels = [counts.positive_rows * counts.one, counts.negative_rows * counts.one]
     parts: dict[str, list[Sequence[int] | NDArray[np.int64]]] = {
         "totals": [positive + negative],
         "differences": [positive - negative],
@@ -198,9 +209,9 @@ def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
     Returns
     -------
     noisy : ndarray of float64
-        Laid out as by `released_counts`.
+        Laid out as by `released_counts`, in rows.
     deviation : float
-        Standard deviation of the noise.
+        Standard deviation of the noise, in rows.
 
     Notes
     -----
@@ -211,11 +222,12 @@ def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
     count = len(counts.positive) or None
     if plan.noise_law == "gaussian":
         gaussian: GaussianNoise = plan.measurement["scores"]
-        release = gaussian.draw_counts("counts", values, squared_sensitivity=plan.norms(count).squared_l2)
+        squared = plan.norms(count).squared_l2
+        release = gaussian.draw_counts("counts", values, squared_sensitivity=squared, one=counts.one)
         return release.values, release.sigma
     laplace: LaplaceNoise = plan.measurement["scores"]
-    noisy = laplace.draw_counts(values, plan.norms(count).l1)
-    return noisy.astype(np.float64), laplace_deviation(plan.noise_scale(count))
+    noisy = laplace.draw_counts(values, plan.norms(count).l1, one=counts.one)
+    return noisy, laplace_deviation(plan.noise_scale(count), counts.one)
 
 
 def noisy_scores(plan: ScoreFilterPlan, noisy: Floats, count: int) -> Floats:

@@ -233,7 +233,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
 
     def deviation(self, count: int | None) -> float:
         """Return the standard deviation of the noise on a released number, in rows."""
-        return self._deviation(self.noise_law or "", self.norms(count))
+        return self._deviation(self.noise_law or "", self.norms(count), self.one(count))
 
     def score_range(self, count: int | None) -> int:
         """Return the range of the exact scores of `count` features."""
@@ -260,7 +260,7 @@ class ScoreFilterPlan(FeatureCountsPlan):
 
     @property
     def unit(self) -> int:
-        """One unit of the user's score, in units of the exact scores."""
+        """One unit of the user's score, in the unit of `score_range` and `sparse_vector`."""
         return INFORMATION_UNIT if self.score == "information_gain" else 1
 
     def applied_threshold(self, count: int) -> float:
@@ -284,7 +284,8 @@ class ScoreFilterPlan(FeatureCountsPlan):
         chance = self.false_positives / (sides * count)
         noise: CountNoise
         if self.noise_law == "laplace":
-            noise = LaplaceCountNoise(scale=self.noise_scale(count))
+            one = self.one(count)
+            noise = LaplaceCountNoise(scale=self.noise_scale(count) * one, unit=one)
         else:
             noise = gaussian_count_noise(self.norms(count).squared_l2, self.mu)
         return max(threshold, noise.least(chance) / noise.unit)
@@ -340,10 +341,10 @@ class ScoreFilterPlan(FeatureCountsPlan):
     def _mu(self, delta: Fraction | None) -> Fraction:
         return usable_mu(self.score_epsilon, _given(delta))
 
-    def _deviation(self, noise: str, norms: Norms) -> float:
+    def _deviation(self, noise: str, norms: Norms, one: int = 1) -> float:
         if noise == "gaussian":
             return math.sqrt(norms.squared_l2) / float(self._mu(self._score_delta(noise)))
-        return laplace_deviation(norms.l1 / self.score_epsilon)
+        return laplace_deviation(norms.l1 / self.score_epsilon, one)
 
     def _noisy_gap(self, noise: str, k: int, count: int) -> float:
         """Return the gap of scores from which noisy counts rank the k best first in about 95 % of calls.

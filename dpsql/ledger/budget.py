@@ -10,11 +10,15 @@ from fractions import Fraction
 from dpsql.contract import parameters
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_down, units_text, units_up
 from dpsql.contract.events import Composed
+from dpsql.contract.names import NAMELESS
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin
 
 BOUND_NAMES = ("lower", "upper", "target_lower", "target_upper")
 STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
+# Of rows that no plan of DuckDB shows, whose a caller says that they are: where each is seen to come from one row of a
+# file or a frame; never; or always. The first is the default.
+CLAIMS = ("rows", "none", "all")
 NO_UNIT = "row"  # what an owner gives to withdraw a privacy unit
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
 _least_rdp_delta = 1000  # units of 1e-18
@@ -45,6 +49,8 @@ class Budget:
         column) and for `target_levels`; and `keys`, the public levels of columns by name.
     accountant : {'basic', 'rdp'}
         How releases add up against epsilon and delta (see `dpsql.ledger.composition`).
+    claims : {'rows', 'none', 'all'}
+        Which sources a caller may claim to hold rows of this dataset (see `CLAIMS`).
     """
 
     epsilon: Fraction | None = None
@@ -55,6 +61,7 @@ class Budget:
     max_rows_per_unit: int | None = None
     bounds: dict[str, object] | None = None
     accountant: str = "basic"
+    claims: str = CLAIMS[0]
 
     @classmethod
     def of(
@@ -67,6 +74,7 @@ class Budget:
         privacy_unit: object = None,
         max_rows_per_unit: object = None,
         accountant: object = None,
+        claims: object = None,
         **bounds: object,
     ) -> Budget:
         """Check what a data owner gave; every argument is public.
@@ -103,6 +111,7 @@ class Budget:
             max_rows_per_unit=max_rows_per_unit,
             bounds=_stated_bounds(bounds),
             accountant=_accountant(accountant, delta_limit, with_epsilon=epsilon is not None),
+            claims=CLAIMS[0] if claims is None else parameters.choice("claims", claims, CLAIMS),
         )
 
     def restated(self, given: Mapping[str, object]) -> Budget:
@@ -121,6 +130,7 @@ class Budget:
             del kept["delta"]
         if given.get("rho") is None:  # which adds up in one way
             kept["accountant"] = self.accountant
+        kept["claims"] = self.claims
         if given.get("privacy_unit") == NO_UNIT:
             kept.pop("max_rows_per_unit", None)
         for pair in (("target_levels",), ("target_lower", "target_upper")):
@@ -139,6 +149,8 @@ class Budget:
             parts.append("protects one row")
         if self.neighbours is not None:
             parts.append(f"neighbours {self.neighbours}")
+        if self.claims != CLAIMS[0]:
+            parts.append(f"claims {self.claims}")
         parts += [f"{name} {parameters.show(value)}" for name, value in (self.bounds or {}).items()]
         return "; ".join(parts)
 
@@ -178,6 +190,8 @@ class Budget:
             record[name] = getattr(self, name)
         if self.accountant != "basic":  # otherwise the text is as it was before accountants existed
             record["accountant"] = self.accountant
+        if self.claims != CLAIMS[0]:
+            record["claims"] = self.claims
         return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -237,6 +251,12 @@ class Spent:
 def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Cost, *, strict: bool) -> None:
     """Raise a BudgetError unless `cost` fits what remains of the dataset's budget."""
     if budget is None:
+        if strict and dataset == NAMELESS:
+            raise BudgetError(
+                "B002",
+                "the rows belong to no dataset, and this connection is strict. Name one, dataset := 'patients', after "
+                "the data's owner has run SELECT dp_protect('patients', source := false, epsilon := ...).",
+            )
         if strict:
             raise BudgetError(
                 "B002",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sqlite3
 
@@ -104,6 +105,13 @@ def failure_of(meaning: str, place: str) -> LedgerError:
     """Return the error that a word of `_meanings` stands for."""
     code, message = _meanings[meaning]
     return LedgerError(code, f"ledger {place!r} {message}")
+
+
+def meaning_of(error: OSError) -> str:
+    """Return what it means that a ledger's file could not be written, as a word of `_meanings`."""
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return "forbidden"
+    return "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else "path"
 
 
 def explain(error: DBAPIError, place: str) -> LedgerError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 import sqlite3
+import stat
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +19,7 @@ _duckdb_magic = b"DUCK"  # at byte 8 of every DuckDB database file
 
 _settling_seconds = 2  # how long closing waits for readers in other processes
 _attempts = 20
+_log_header, _frame_header = 32, 24  # https://sqlite.org/walformat.html
 
 T = TypeVar("T")
 Identity = tuple[int, int] | None  # device and inode; None where there is no file
@@ -36,7 +40,9 @@ class LedgerFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.is_read_only = _is_read_only(path)
+        self.has_log = _has_log(path)
         self._identity: Identity = None
+        self._log_size = 0
 
     def connect(self, *, timeout: float, check_same_thread: bool) -> sqlite3.Connection:
         """Open a file without write permission for it or its folder."""
@@ -59,8 +65,9 @@ class LedgerFile:
         Raises
         ------
         LedgerError
-            L031, or L032 where it was emptied.
+            L031, or L032 where it was emptied; L052 where it has a second name.
         """
+        refuse_linked(self.path)
         found = self._files()
         if found != info["dpsql_files"] or found[0] != self._identity:
             refuse_empty(self.path)
@@ -69,6 +76,46 @@ class LedgerFile:
                 f"the file of ledger {self.path!r} was deleted, replaced or moved while it was open. Nothing was "
                 "released. Put the file back, or restore a backup with dpsql ledger restore; then connect again.",
             )
+
+    def refuse_cut(self, connection: sqlite3.Connection) -> None:
+        """Raise if the log was cut: pages in memory would go on answering, and new entries would follow on a hole.
+
+        Parameters
+        ----------
+        connection : sqlite3.Connection
+            Outside of any transaction.
+
+        Raises
+        ------
+        LedgerError
+            L051.
+        """
+        if self.is_read_only:
+            return
+        size = _size_of(f"{self.path}-wal")
+        if size < self._log_size and not self._is_whole(connection):
+            raise LedgerError(
+                "L051",
+                f"the log of ledger {self.path!r} was cut short while it was open, and its last entries with it. "
+                "Nothing was released. Close the ledger everywhere and put the log back, or restore a backup with "
+                "dpsql ledger restore.",
+            )
+        self._log_size = size
+
+    def _is_whole(self, connection: sqlite3.Connection) -> bool:
+        """Whether a log that is shorter than before was moved into the file.
+
+        SQLite itself must tell: whoever opens one of its files beside it takes its locks away when he closes it.
+        """
+        (page,) = connection.execute("PRAGMA page_size").fetchone()
+        for _ in range(_attempts):
+            try:
+                _, frames, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            except sqlite3.Error:  # it cannot read what is there no more
+                return False
+            if frames == moved or _size_of(f"{self.path}-wal") >= _log_header + frames * (_frame_header + page):
+                return True
+        return False
 
     def read(self, run: Callable[[], T]) -> T:
         """Run a read that the file's writer, if there is one, cannot know of; again when the file was written to."""
@@ -91,8 +138,14 @@ class LedgerFile:
         return _identity_of(self.path, least=1), None if self.is_read_only else _identity_of(f"{self.path}-wal")
 
 
-def settle(connection: sqlite3.Connection) -> None:
-    """Move the contents of the log into the file, so that a copy of the file alone is complete."""
+def settle(connection: sqlite3.Connection, *, wait: bool = True) -> None:
+    """Move the contents of the log into the file, so that a copy of the file alone is complete.
+
+    Without `wait`, what others read at this moment stays in the log.
+    """
+    if not wait:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+        return
     connection.execute(f"PRAGMA busy_timeout = {1000 * _settling_seconds}").close()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
@@ -152,6 +205,13 @@ def _identity_of(path: str, *, least: int = 0) -> Identity:
     return (found.st_dev, found.st_ino) if found.st_size >= least else None
 
 
+def _size_of(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
 def _state_of(path: str) -> tuple[object, ...]:
     """Return what the file system changes when a ledger is written."""
     seen: list[object] = []
@@ -166,7 +226,7 @@ def _state_of(path: str) -> tuple[object, ...]:
 
 
 def _has_log(path: str) -> bool:
-    return os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
+    return _size_of(f"{path}-wal") > 0
 
 
 def _is_read_only(path: str) -> bool:
@@ -188,6 +248,37 @@ def refuse_empty(path: str) -> None:
         )
 
 
+def refuse_linked(path: str) -> None:
+    """Raise if the file has a second name: SQLite finds the log by the name, so two names would be two ledgers.
+
+    Raises
+    ------
+    LedgerError
+        L052.
+    """
+    if _links(path) < 2:
+        return
+    for draft in glob.glob(f"{glob.escape(path)}.????????.new"):  # whoever made the file was killed, or is making it
+        with suppress(OSError):
+            if os.path.samefile(draft, path):
+                os.unlink(draft)
+    if _links(path) > 1:
+        raise LedgerError(
+            "L052",
+            f"the file of ledger {path!r} has a second name (a hard link), and under each name it would grant its "
+            "budgets anew. Nothing was released. Remove the other name, or put a copy in the place of this one.",
+        )
+
+
+def _links(path: str) -> int:
+    """Return how many names a file has; 0 for a folder."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0
+    return found.st_nlink if stat.S_ISREG(found.st_mode) else 0
+
+
 def create(path: str, content: bytes) -> None:
     """Write a new file completely or not at all; an existing one is kept."""
     folder = os.path.dirname(path) or "."
@@ -206,7 +297,7 @@ def create(path: str, content: bytes) -> None:
                 return
             os.rename(draft, path)
     finally:
-        if os.path.exists(draft):
+        with suppress(FileNotFoundError):  # renamed, or removed by `refuse_linked`
             os.unlink(draft)
     sync_folder(folder)
 

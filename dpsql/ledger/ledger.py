@@ -20,6 +20,7 @@ from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import HELD, Draft, VerifyReport, canonical
 from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.policy import PolicyRow, policy_rows
 from dpsql.ledger.receipt import receipt_of
 from dpsql.ledger.recording import (
     DECLARED,
@@ -38,9 +39,10 @@ from dpsql.ledger.recording import (
     refuse_name,
     release_row,
 )
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, RecordedDeclarations, State, StoredRelease
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, State, StoredRelease
 
 if TYPE_CHECKING:
+    from dpsql.ledger.noted_head import Head
     from dpsql.ledger.transaction import Transaction
 
 __all__ = ["Budget", "BudgetRow", "Entry", "Ledger", "LedgerRow", "RecordedDeclarations", "VerifyReport"]
@@ -199,11 +201,10 @@ class Ledger(OpenLedger):
         """Return the sha256 of a call's public arguments; numbers of equal value count as equal (1 and 1.0)."""
         return fingerprint_of(folded_dataset(dataset), function, canonical(as_recorded(arguments)))
 
-    def replay(self, dataset: str, name: str, fingerprint: str, older: str | None = None) -> Entry | None:
+    def replay(self, dataset: str, name: str, fingerprint: str, older: Older | None = None) -> Entry | None:
         """Return the result stored under a release's name, or None when there is none.
 
-        `older` is the fingerprint by which ledgers knew the call before they kept what a source means: it counts for
-        entries of that time alone.
+        `older` gives the fingerprints of the same call in earlier versions, where the name has another one.
 
         A release that was charged without a result (its draw failed) is not there to replay: asked again under
         the same name it draws and is charged anew, for what the failed attempt might have shown is not known.
@@ -251,7 +252,7 @@ class Ledger(OpenLedger):
         lineage: Mapping[str, object] | None = None,
         also: Sequence[str] = (),
         traced: bool = False,
-        older: str | None = None,
+        older: Older | None = None,
         hold: int | None = None,
     ) -> Entry:
         """Charge a release, draw its noise and store both, in one durable transaction.
@@ -285,7 +286,7 @@ class Ledger(OpenLedger):
             Further budgets to charge for the same release, in the same transaction: all of them, or none.
         traced : bool
             As in `check`.
-        older : str, optional
+        older : callable, optional
             As in `replay`.
         hold : int, optional
             Sequence of the entry by which `hold` has charged this very call: this entry refers to it, and charges
@@ -310,34 +311,33 @@ class Ledger(OpenLedger):
         """
         spent = event.event if isinstance(event, Permit) else event
         record, cost = release_row(
-            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row, lineage
         )
         if remark:
             record["guarantee"] += f"; {remark}"
         record["lineage"] = json_text(lineage)
         keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
-        def work(transaction: Transaction) -> tuple[Entry, BaseException | None]:
+        def work(transaction: Transaction) -> tuple[Entry, BaseException | None, int | None]:
+            held = _still(transaction, hold, name)
             stored = _stored(transaction, record, older)
             if stored is not None:
-                if hold is not None:
-                    append_end(transaction, record, keys, hold, f"replay of entry {stored.sequence}")
-                return stored, None
-            if hold is None:
+                if held is not None:
+                    append_end(transaction, record, keys, held, f"replay of entry {stored.sequence}")
+                return stored, None, held
+            if held is None:
                 _refuse(transaction, keys, cost, neighbours, privacy_unit, strict=strict, traced=traced)
             result, failure = _drawn(event, draw)
             done: Draft = {**record, "result": result}
-            if hold is not None:
+            if held is not None:
                 outcome = RELEASED if failure is None else NOTHING_RELEASED
-                return append_end(transaction, done, keys, hold, outcome), failure
+                return append_end(transaction, done, keys, held, outcome), failure, held
             done["status"] = RELEASED if failure is None else NO_RESULT
-            return append_charges(transaction, done, keys, cost), failure
+            return append_charges(transaction, done, keys, cost), failure, None
 
-        entry, failure = self._write(work)
+        entry, failure, held = self._write(work)
         record["status"] = RELEASED if failure is None else NO_RESULT
-        if hold is not None:
-            record["epsilon"] = record["delta"] = record["rho"] = "0"
-        self._tell(entry, record, keys)
+        self._tell(entry, record if held is None else _free(record), keys)
         if failure is None:
             return entry
         if isinstance(failure, Exception):
@@ -364,13 +364,18 @@ class Ledger(OpenLedger):
         lineage: Mapping[str, object] | None = None,
         also: Sequence[str] = (),
         traced: bool = False,
-        older: str | None = None,
+        older: Older | None = None,
     ) -> Entry:
         """Charge a call in full before its first draw, because its draws leave this process before its release.
 
         `charge` and `charge_failure` take the entry's sequence as `hold`, and charge nothing more. If neither is
-        called, as when the driver is killed, the charge stands, and the name of the release is free. What the call
-        turns out not to need is not given back.
+        called, as when the driver is killed, the charge stands. What the call turns out not to need is not given back.
+
+        A named call whose hold no entry has ended, because its driver died or still runs, gets that hold, and is
+        charged nothing more. A charge pays for one release of everything that the call draws, and one comes of it:
+        whoever asks draws anew, and what the draws of a lost driver showed, they showed to the engine's workers, who
+        have the rows themselves. A hold ends once, and a name has one result, so of several drivers only one publishes;
+        another one that finds the hold ended is charged itself.
 
         Parameters
         ----------
@@ -396,22 +401,42 @@ class Ledger(OpenLedger):
         """
         spent = event.hold() if isinstance(event, Permit) else event
         record, cost = release_row(
-            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row, lineage
         )
         record["lineage"] = json_text(lineage)
         held: Draft = {**record, "status": HELD}
         keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
-        def work(transaction: Transaction) -> Entry:
+        def work(transaction: Transaction) -> tuple[Entry, Draft]:
             stored = _stored(transaction, record, older)
             if stored is not None:
-                return stored
+                return stored, held
+            left = None if name is None else transaction.open_hold(record, keys)
+            if left is not None:
+                return left, _free(held)
             _refuse(transaction, keys, cost, neighbours, privacy_unit, strict=strict, traced=traced)
-            return append_charges(transaction, held, keys, cost)
+            return append_charges(transaction, held, keys, cost), held
 
-        entry = self._write(work)
-        self._tell(entry, held, keys)
+        entry, told = self._write(work)
+        self._tell(entry, told, keys)
         return entry
+
+    def is_held(
+        self,
+        dataset: str,
+        *,
+        event: Event | Mapping[str, object],
+        function: str,
+        arguments: Mapping[str, object],
+        name: str | None,
+        also: Sequence[str] = (),
+    ) -> bool:
+        """Whether a named call is charged already by a hold that nothing has ended; parameters as of `hold`."""
+        if name is None:
+            return False
+        record, _ = release_row(dataset, event, function, arguments, name, "add_remove", None, None, "")
+        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
+        return self._read(lambda transaction: transaction.open_hold(record, keys) is not None)
 
     def charge_failure(
         self,
@@ -435,21 +460,20 @@ class Ledger(OpenLedger):
         already; the entry then says that it failed.
         """
         record, cost = release_row(
-            dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row
+            dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row, lineage
         )
         record["lineage"] = json_text(lineage)
 
         keys = [record["dataset"], *(folded_dataset(other) for other in also)]
 
-        def work(transaction: Transaction) -> Entry:
-            if hold is None:
-                return append_charges(transaction, record, keys, cost)
-            return append_end(transaction, record, keys, hold, NOTHING_RELEASED)
+        def work(transaction: Transaction) -> tuple[Entry, int | None]:
+            held = _still(transaction, hold, name)
+            if held is None:
+                return append_charges(transaction, record, keys, cost), None
+            return append_end(transaction, record, keys, held, NOTHING_RELEASED), held
 
-        entry = self._write(work)
-        if hold is not None:
-            record["epsilon"] = record["delta"] = record["rho"] = "0"
-        self._tell(entry, record, keys)
+        entry, held = self._write(work)
+        self._tell(entry, record if held is None else _free(record), keys)
         return entry.sequence
 
     def releases(
@@ -493,18 +517,31 @@ class Ledger(OpenLedger):
         """Return one row per dataset, for `dp_budget`."""
         return self._read(lambda transaction: transaction.budget_rows())
 
+    def policies(self, dataset: str | None = None) -> list[PolicyRow]:
+        """Return what owners stated and what stands of it, of one dataset or of all, for `dp_policy`."""
+        key = None if dataset is None else folded_dataset(dataset)
+
+        def work(transaction: Transaction) -> list[PolicyRow]:
+            latest = transaction.declarations(None).latest
+            budgets = {name: transaction.state(name).budget for name in latest}
+            return list(policy_rows({name: one for name, one in budgets.items() if one is not None}, latest))
+
+        return [row for row in self._read(work) if key in (None, row.dataset)]
+
     def entries(self, dataset: str | None = None) -> list[LedgerRow]:
         """Return the entries in the order of the chain, of one dataset or of all, for `dp_ledger`."""
         key = None if dataset is None else folded_dataset(dataset)
         return self._read(lambda transaction: transaction.ledger_rows(key))
 
-    def verify(self, head: str | None = None) -> VerifyReport:
+    def verify(self, head: str | None = None, *, noted: bool = True) -> VerifyReport:
         """Walk the hash chain and add up every total again.
 
         Parameters
         ----------
         head : str, optional
             The hash of some row, remembered elsewhere from an earlier look.
+        noted : bool
+            Look for the entry that was noted beside the file, too.
 
         Notes
         -----
@@ -512,7 +549,7 @@ class Ledger(OpenLedger):
         them, and what is noted of the last rows shows where its end was cut off. Neither has a key: who may write the
         file can rewrite all of it. That shows against a head that was remembered where they cannot write.
         """
-        return self._read(lambda transaction: transaction.verify(head))
+        return self._read(lambda transaction: transaction.verify(head, noted=noted))
 
     def carry(self, source: Ledger) -> bool:
         """Append what another ledger holds beyond this one.
@@ -530,15 +567,60 @@ class Ledger(OpenLedger):
         ledger_id = source.id
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
 
+    def noted(self) -> Head | None:
+        """Return which entry was noted beside the file as the last one; None where none is."""
+        return self._opened().noted()
+
+    def accept(self, noted: Head | None, function: str) -> bool:
+        """Go on with the entries that are here, after others were lost, and record that; the ledger was opened for it.
+
+        Parameters
+        ----------
+        noted : Head or None
+            What is known to have been the last entry.
+        function : str
+            Such as ``'dpsql ledger accept'``, whose last word is the kind of the entry.
+
+        Returns
+        -------
+        lost : bool
+            Whether that entry is not here.
+        """
+
+        def look(transaction: Transaction) -> tuple[tuple[int, str], bool]:
+            return transaction.end(), transaction.holds(noted)
+
+        (entries, _), stands = self._read(look)
+        if noted is not None and not stands:
+            facts = {"entries": entries, "noted": noted.sequence, "hash": noted.hash, "ledger": noted.ledger}
+            self.declare(function.split()[-1], f"ledger {self.id[:16]}", facts, function)
+        store = self._opened()
+        store.note(self.head(), replace=True)
+        store.keep_note()
+        return not stands
+
     def _tell(self, entry: Entry, row: Draft, datasets: Sequence[str]) -> None:
         """Tell the watchers of a call; parameters as of `receipt_of`."""
         if self._watchers:
+            if entry.replayed:  # the row of a replay has no arguments of its own
+                [first] = self.releases([row["function"]], key=entry.sequence)
+                row = {**row, "arguments": canonical(first.arguments)}
             receipt = receipt_of(entry, row, datasets)
             for watcher in self._watchers:
                 watcher(receipt)
 
 
-def _stored(transaction: Transaction, record: Draft, older: str | None) -> Entry | None:
+def _free(row: Draft) -> Draft:
+    """Return what an entry says whose call was charged before."""
+    return {**row, "epsilon": "0", "delta": "0", "rho": "0"}
+
+
+def _still(transaction: Transaction, hold: int | None, name: str | None) -> int | None:
+    """Return a call's hold; None where another driver of the same name has ended it."""
+    return None if hold is not None and name is not None and transaction.has_ended(hold) else hold
+
+
+def _stored(transaction: Transaction, record: Draft, older: Older | None) -> Entry | None:
     """Return the result that is stored under a call's name, if it has one."""
     if record["name"] is None:
         return None

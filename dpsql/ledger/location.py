@@ -30,7 +30,45 @@ _directory = re.compile(r"/[A-Za-z0-9._/-]*")
 _name = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def is_url(location: str) -> bool:
+class LedgerPlace(os.PathLike[str]):
+    """A ledger's location as it was given, whose password no display of variables shows.
+
+    It is wrapped where it comes in: tracebacks with locals, as of rich, Sentry or pytest, show what a frame holds.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @classmethod
+    def of(cls, location: str | os.PathLike[str] | None) -> LedgerPlace | None:
+        """Return a location wrapped; None for a ledger in memory."""
+        if location is None or isinstance(location, LedgerPlace):
+            return location
+        return None if os.fspath(location) == ":memory:" else cls(os.fspath(location))
+
+    def __fspath__(self) -> str:
+        return self._text
+
+    def __str__(self) -> str:
+        return self._text if _is_file(self._text) else "a ledger's URL"
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LedgerPlace) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def _is_file(text: str) -> bool:
+    return "://" not in text and (not _address.search(text) or (os.name == "nt" and bool(_drive.match(text))))
+
+
+def is_url(location: str | os.PathLike[str]) -> bool:
     """Return whether a ledger's location is a URL; otherwise it is a file.
 
     Raises
@@ -38,15 +76,14 @@ def is_url(location: str) -> bool:
     LedgerError
         L008: it is neither, but the address of a database in another form, which must not become a file's name.
     """
-    if "://" in location:
+    if "://" in os.fspath(location):
         return True
-    on_drive = os.name == "nt" and _drive.match(location)
-    if _address.search(location) and not on_drive:
+    if not _is_file(os.fspath(location)):
         raise LedgerError("L008", f"ledger is neither a file nor a URL. {_give}")
     return False
 
 
-def url_of(location: str | None) -> URL:
+def url_of(location: str | os.PathLike[str] | None) -> URL:
     """Return a location as SQLAlchemy's URL.
 
     Raises
@@ -56,7 +93,7 @@ def url_of(location: str | None) -> URL:
     """
     from sqlalchemy import URL
 
-    if location is None or location == ":memory:":
+    if location is None or os.fspath(location) == ":memory:":
         return URL.create("sqlite")
     if not is_url(location):
         # One name per file: SQLite finds the WAL by the name, so two names would be two ledgers.
@@ -69,16 +106,19 @@ def url_of(location: str | None) -> URL:
     if url.drivername == "sqlite" and not (url.host or url.username or url.password):
         path = url.database
         return URL.create("sqlite", database=os.path.realpath(path) if path and path != ":memory:" else None)
+    del url  # a frame that raises holds nothing of the URL
     raise LedgerError("L008", f"ledger must be a file, or a sqlite:/// or postgresql:// URL. {_give}")
 
 
-def _parsed(location: str) -> URL | None:
+def _parsed(location: str | os.PathLike[str]) -> URL | None:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
-    url, port = None, ""
+    url: URL | None = None
+    port, ports = "", list[str]()
+    given: str | tuple[str, ...] = ()
     try:
-        url = make_url(location)
+        url = make_url(os.fspath(location))
     except ArgumentError:
         return None
     except ValueError:  # SQLAlchemy reads the port as an integer
@@ -87,7 +127,9 @@ def _parsed(location: str) -> URL | None:
         given = url.query.get("port", ())
         ports = [given] if isinstance(given, str) else [*given]
         port = ",".join(ports if url.port is None else [str(url.port), *ports])
-    if port and not all(each.isascii() and each.isdigit() and 0 < int(each) < 1 << 16 for each in port.split(",")):
+    is_wrong = bool(port) and not all(map(_is_port, port.split(",")))
+    if is_wrong:
+        del url, port, given, ports  # a frame that raises holds nothing of the URL
         raise LedgerError(
             "L040",
             "the port in the ledger's URL must be a number from 1 to 65535. Write postgresql://user:password@host/"
@@ -95,6 +137,10 @@ def _parsed(location: str) -> URL | None:
             "the password to PGPASSFILE.",
         )
     return url
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
 
 
 def connect_arguments(url: URL) -> dict[str, object]:
@@ -114,10 +160,12 @@ def connect_arguments(url: URL) -> dict[str, object]:
     except (ArgumentError, ValueError):
         arguments = None
     if arguments is None:
+        del url
         raise LedgerError("L008", f"ledger is not a valid URL. {_give}")
     # Others would be read by psycopg itself: autocommit=1 would end every transaction at once.
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     if not set(arguments) <= known:
+        del url, arguments
         raise LedgerError(
             "L041",
             "an option after the ? of the ledger's URL is unknown to PostgreSQL's client. Check how it is written.",

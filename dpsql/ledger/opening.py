@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.errors import LedgerError
+from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.rows import RecordedDeclarations
+from dpsql.progress import held_back
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from dpsql.ledger.noted_head import Head
     from dpsql.ledger.receipt import Receipt
     from dpsql.ledger.store import Store
     from dpsql.ledger.transaction import Transaction
@@ -24,9 +27,12 @@ T = TypeVar("T")
 class OpenLedger:
     """A ledger at one location, opened on first use; `dpsql.ledger.ledger.Ledger` adds what can be done with it."""
 
-    def __init__(self, location: str | None, *, read_only: bool = False) -> None:
-        self._location = location
+    def __init__(
+        self, location: str | os.PathLike[str] | None, *, read_only: bool = False, accept: bool = False
+    ) -> None:
+        self._location = LedgerPlace.of(location)
         self._read_only = read_only
+        self._accept = accept
         self._store: Store | None = None
         self._closed = False
         self._seen = (0, "")  # the chain's last row at the latest read
@@ -35,7 +41,9 @@ class OpenLedger:
         self._watchers: list[Callable[[Receipt], None]] = []
 
     @classmethod
-    def open(cls, location: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> Self:
+    def open(
+        cls, location: str | os.PathLike[str] | None = None, *, read_only: bool = False, accept: bool = False
+    ) -> Self:
         """Open a ledger, and create it where there is none.
 
         Parameters
@@ -45,14 +53,16 @@ class OpenLedger:
         read_only : bool
             Open it for reading only; it must exist, and one of an earlier version is not upgraded. A file without
             write permission is always opened this way.
+        accept : bool
+            Open a ledger, or make one, whatever was noted beside the file; for `Ledger.accept`.
 
         Raises
         ------
         LedgerError
             The location cannot be reached or written, or does not hold a ledger of a supported version.
         """
-        text = None if location is None else os.fspath(location)
-        ledger = cls(None if text == ":memory:" else text, read_only=read_only)
+        location = LedgerPlace.of(location)
+        ledger = cls(location, read_only=read_only, accept=accept)
         if ledger._location is not None:  # in memory nothing can fail, and SQLAlchemy's import can wait
             ledger._opened()
         return ledger
@@ -113,6 +123,7 @@ class OpenLedger:
             return Transaction(store, connection, (0, "")).stands(result[1])
 
         result, self._seen = store.write(self._inside(work), stands)
+        store.note(self._seen)  # before anybody is told of the entry
         return result
 
     def _inside(self, work: Callable[[Transaction], T]) -> Callable[[Connection], tuple[T, tuple[int, str]]]:
@@ -131,7 +142,7 @@ class OpenLedger:
         if self._closed:
             raise LedgerError("L012", "the ledger is closed. Connect again to open it.")
         if self._store is None:
-            with self._opening:
+            with self._opening, held_back() if self.in_memory else nullcontext():
                 if self._store is None:
                     self._store = self._open_store()
         return self._store
@@ -140,11 +151,55 @@ class OpenLedger:
         from dpsql.ledger.store import Store
         from dpsql.ledger.transaction import Transaction
 
-        store = Store(self._location, read_only=self._read_only)
+        store = Store(self._location, read_only=self._read_only, accept=self._accept)
         try:
             if not store.is_read_only:
-                store.read(lambda connection: Transaction(store, connection, (0, "")).refuse_another_chain())
+                noted = store.noted()  # before the ledger is read, which may only be ahead of it
+
+                def look(connection: Connection) -> tuple[tuple[int, str], bool]:
+                    transaction = Transaction(store, connection, (0, ""))
+                    return transaction.end(), transaction.holds(noted)
+
+                self._refuse_lost(store, *store.read(look), noted)
         except BaseException:
             store.close()
             raise
         return store
+
+    def _refuse_lost(self, store: Store, head: tuple[int, str], stands: bool, noted: Head | None) -> None:
+        """Raise where a ledger has lost entries that somebody was told of; else note its last one.
+
+        Parameters
+        ----------
+        store : Store
+        head : tuple of int and str
+            The last entry.
+        stands : bool
+            Whether the noted entry is in the ledger.
+        noted : Head or None
+            What was noted before the ledger was read.
+
+        Raises
+        ------
+        LedgerError
+            L050, L056.
+        """
+        if self._accept:
+            return  # `Ledger.accept` says what is lost, and records it
+        if noted is not None and not stands:
+            raise LedgerError(
+                "L050",
+                f"ledger {store.description!r} has lost entries: it ends with entry {head[0]}, and does not hold what "
+                f"was its entry {noted.sequence}. Its log was lost, cut or damaged, or an earlier or another file was "
+                "put in its place. Nothing was released. Put the right files back, or restore a backup with dpsql "
+                "ledger restore; dpsql ledger accept goes on without the lost entries.",
+            )
+        if noted is None and store.keeps_note and store.has_log:
+            raise LedgerError(
+                "L056",
+                f"ledger {store.description!r} was not closed, and the note of its last entry is gone, so nothing "
+                "tells whether its log is whole. Nothing was released. Put the file that ends in .head back; dpsql "
+                "ledger accept goes on with the entries that are there.",
+            )
+        store.note(head)
+        store.keep_note()

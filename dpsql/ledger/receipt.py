@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dpsql.contract.cost import UNITS_PER_ONE
 from dpsql.ledger.chain import Draft
+from dpsql.ledger.policy import in_force
 from dpsql.ledger.recording import RELEASED
 from dpsql.ledger.rows import Entry
 
@@ -35,6 +36,8 @@ class Receipt:
     recorded_at : str
         When the entry was made, in UTC; of a replay, when it was released first.
     replayed : bool
+    policy : dict
+        What bound the call: its privacy unit, relation and limits, and the bounds, levels and keys that were used.
     """
 
     entry: int
@@ -49,6 +52,7 @@ class Receipt:
     status: str
     recorded_at: str
     replayed: bool = False
+    policy: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def has_result(self) -> bool:
@@ -68,7 +72,8 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     datasets : sequence of str
     """
     epsilon, delta, rho = ((0 if entry.replayed else _amount(row[name])) for name in ("epsilon", "delta", "rho"))
-    source = (entry.lineage or {}).get("source") or json.loads(row["arguments"]).get("source")
+    arguments = json.loads(row["arguments"])
+    source = (entry.lineage or {}).get("source") or arguments.get("source")
     return Receipt(
         entry=entry.sequence,
         function=row["function"],
@@ -82,6 +87,7 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
         status="replay" if entry.replayed else row["status"],
         recorded_at=entry.recorded_at,
         replayed=entry.replayed,
+        policy=in_force(arguments),
     )
 
 

@@ -103,15 +103,24 @@ def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], hold: 
 
 
 def guarantee_text(
-    cost: Cost, neighbours: str, privacy_unit: str | None, max_rows_per_unit: int | None, row: str
+    cost: Cost,
+    neighbours: str,
+    privacy_unit: str | None,
+    max_rows_per_unit: int | None,
+    row: str,
+    lineage: Mapping[str, object] | None = None,
 ) -> str:
-    """Return the guarantee of a release in words; arguments as of `Ledger.charge`."""
+    """Return the guarantee of a release in words; arguments as of `Ledger.charge`.
+
+    It ends with ``', as claimed'`` if the caller alone says that what was read holds rows of the dataset.
+    """
     subject = row
     if privacy_unit is not None:
         subject = f"all rows of one {privacy_unit}"
         if max_rows_per_unit is not None:
             subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
-    return f"{loss_text(cost)}, {neighbours} of {subject}"
+    claimed = ", as claimed" if lineage is not None and lineage.get("claimed") else ""
+    return f"{loss_text(cost)}, {neighbours} of {subject}{claimed}"
 
 
 def release_row(
@@ -124,6 +133,7 @@ def release_row(
     privacy_unit: str | None,
     max_rows_per_unit: int | None,
     row: str,
+    lineage: Mapping[str, object] | None = None,
 ) -> tuple[Draft, Cost]:
     """Return everything of a release's row that is known before its noise, with its cost."""
     key = folded_dataset(dataset)
@@ -135,7 +145,7 @@ def release_row(
         arguments_text, event_text = canonical(as_recorded(arguments)), canonical(as_recorded(spent))
     except (TypeError, ValueError):
         raise ParameterError("P049", f"the arguments of {function} must be JSON values, to be recorded.") from None
-    guarantee = guarantee_text(cost, neighbours, privacy_unit, max_rows_per_unit, row)
+    guarantee = guarantee_text(cost, neighbours, privacy_unit, max_rows_per_unit, row, lineage)
     record = entry_row("release", key, function, arguments_text, guarantee=guarantee)
     record["epsilon"] = None if cost.epsilon is None else str(units_up(cost.epsilon))
     record["delta"] = str(units_up(cost.delta))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypedDict
 
 from dpsql.contract.cost import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
+from dpsql.contract.names import MARKED
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import Row
 from dpsql.ledger.composition import Composition
@@ -49,6 +51,10 @@ class Entry:
         """The guarantee; for a replay, a second line names the original entry and its time."""
         again = f"\n{replay_of(self.sequence, self.recorded_at)}" if self.replayed else ""
         return self.guarantee + again
+
+
+# Fingerprints of a call in earlier versions; `before_lineage` as before ledgers kept what a source means.
+Older = Callable[[bool], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -204,6 +210,8 @@ class RecordedDeclaration:
         What was declared; empty for ``'protect'``, whose budget `Ledger.policy` returns.
     lineage : dict or None
         What was recorded beside it, or None.
+    recorded_at : str
+        When, in UTC.
     """
 
     sequence: int
@@ -212,6 +220,7 @@ class RecordedDeclaration:
     function: str
     facts: Facts
     lineage: Facts | None = None
+    recorded_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -231,6 +240,17 @@ class RecordedDeclarations:
     counter: int
     hash: str
     latest: Mapping[str, Mapping[str, RecordedDeclaration]]
+
+    @cached_property
+    def databases(self) -> frozenset[str]:
+        """The digits of every marked database of which anything is declared."""
+        found = set()
+        for row in (row for kinds in self.latest.values() for row in kinds.values()):
+            facts: Mapping[str, Any] = (row.lineage if row.kind == "protect" else row.facts) or {}
+            tables = [each.get("table") for each in (facts, *facts.get("others", ()))]
+            found |= {table[0][1:] for table in tables if table and table[0].startswith(MARKED)}
+            found |= {facts["database"]} if row.kind == "adopt" else set()
+        return frozenset(found)
 
 
 def budget_row(dataset: str, state: State) -> BudgetRow:

@@ -30,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, Row, dataset_key, named
+from dpsql.ledger.chain import CHAIN, HELD, MISSING_COLUMNS, Row, dataset_key, named
 
 SCHEMA_VERSION = "3"
 UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
@@ -190,6 +190,8 @@ class Statements:
         One row: what is noted under `:key`, the row under `:name` of `:dataset`, and the hash of the row before it.
     end_of_hold : Select
         The number of the row that ends the hold `:hold`.
+    open_holds : Select
+        The numbers of the holds under `:name` of `:dataset` that no row ends, the last first.
     lasts : Select
         `dpsql_ledger_last`.
     datasets : Select
@@ -209,6 +211,9 @@ class Statements:
         self.rows = select(*columns).order_by(row.c.sequence)
         self.one = one.where(row.c.sequence == bindparam("sequence"))
         self.end_of_hold = select(row.c.sequence).where(row.c.hold == bindparam("hold"))
+        held = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name")) & (row.c.status == HELD)
+        ended = select(before.c.sequence).where(before.c.hold == row.c.sequence).exists()
+        self.open_holds = select(row.c.sequence).where(held & ~ended).order_by(row.c.sequence.desc())
         self.declarations = one.where(row.c.kind.not_in(_NO_DECLARATIONS)).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
@@ -23,10 +22,12 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 
 from dpsql.errors import PASSING, UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
-from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of
-from dpsql.ledger.file import LedgerFile, create, refuse_empty, settle
+from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of, meaning_of
+from dpsql.ledger.file import LedgerFile, create, refuse_empty, refuse_linked, settle
 from dpsql.ledger.location import connect_arguments, describe, url_of
+from dpsql.ledger.noted_head import SUFFIX, Head, NotedHead
 from dpsql.ledger.upgrade import upgrade
+from dpsql.progress import held_back
 
 if TYPE_CHECKING:
     import psycopg
@@ -40,6 +41,7 @@ _postgresql_lock = (
 )
 
 _PAUSE_SECONDS = 0.1
+_NOTE = "noted_head"  # in the ledger: a note of its last entry stands beside it
 
 T = TypeVar("T")
 
@@ -64,15 +66,22 @@ class Store:
         None for memory, a path of a SQLite file, or a URL.
     read_only : bool
         Only read, and change nothing: neither create nor upgrade.
+    accept : bool
+        Make a new ledger where there is none any more, whatever was noted of the one before.
     """
 
-    def __init__(self, location: str | None, *, read_only: bool = False) -> None:
+    def __init__(
+        self, location: str | os.PathLike[str] | None, *, read_only: bool = False, accept: bool = False
+    ) -> None:
         self._url = url_of(location)
         self._proven = False
         self.in_memory = self._url.get_backend_name() == "sqlite" and self._url.database is None
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
         self._pid = os.getpid()
         self._file = LedgerFile(str(self._url.database)) if self._is_sqlite and not self.in_memory else None
+        self._note = None if self._file is None else NotedHead(self._file.path)
+        self._accepts = accept
+        self.keeps_note = False
         self.is_read_only = read_only or (self._file is not None and self._file.is_read_only)
         # One writer per process at a time: waiting here is fair and cheap, SQLite's busy handler is neither.
         self.lock = threading.RLock()
@@ -98,12 +107,49 @@ class Store:
 
     def close(self) -> None:
         """Close every connection; a SQLite file then holds everything."""
-        self._finalizer()
+        with held_back():
+            self._finalizer()
 
     def settle(self) -> None:
         """Write everything to the SQLite file, as `close` does, and stay open."""
         if self._file is not None:
             _settle(self._engine, self._file)
+
+    def noted(self) -> Head | None:
+        """Return which entry was noted as the last one; None where a note is not kept, or not there."""
+        return None if self._note is None else self._note.read()
+
+    @property
+    def has_log(self) -> bool:
+        """Whether there was a log when the ledger was opened: somebody has it open, or did not close it."""
+        return self._file is not None and self._file.has_log
+
+    def keep_note(self) -> None:
+        """Record in the ledger that a note is kept, and move what is in the log alone into the file."""
+        if self._note is not None and not self.keeps_note:
+            self.write(_keep_note)
+            self.keeps_note = True
+        if self.has_log:
+            with held_back():
+                _settle(self._engine, self._file, wait=False)
+
+    def note(self, head: tuple[int, str], *, replace: bool = False) -> None:
+        """Note the last entry, and wait for the disk; with `replace`, whatever was noted before.
+
+        Raises
+        ------
+        LedgerError
+            L003, L004: the note cannot be written. Nobody may be told of the entry then.
+        """
+        if self._note is None or self.is_read_only:
+            return
+        found = Head(*head, self.ledger_id)
+        try:
+            (self._note.replace if replace else self._note.write)(found)
+            return
+        except OSError as error:
+            meaning = meaning_of(error)
+        raise failure_of(meaning, self._note.path)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in one transaction that sees one state of the ledger."""
@@ -140,6 +186,19 @@ class Store:
         work: Callable[[Connection], T],
         stands: Callable[[Connection, T], bool] | None = None,
     ) -> T:
+        """Run a transaction; Ctrl-C waits for its end, but not for a server, which SQLAlchemy may leave at any moment.
+
+        An interrupt in the midst of SQLAlchemy's pool leaves its lock behind, or takes a ledger in memory for broken.
+        """
+        with held_back() if self._is_sqlite else contextlib.nullcontext():
+            return self._run_whole(engine, work, stands)
+
+    def _run_whole(
+        self,
+        engine: Engine,
+        work: Callable[[Connection], T],
+        stands: Callable[[Connection, T], bool] | None,
+    ) -> T:
         if self.in_memory and self._pid != os.getpid():
             # The child's copy would grant the same budget a second time.
             raise LedgerError(
@@ -149,11 +208,13 @@ class Store:
         try:
             alone = self.lock if self.in_memory or engine is self._writer else contextlib.nullcontext()
             with alone, self._connect(engine) as connection:
+                self._refuse_cut(connection)
                 with connection.begin():
                     if engine is self._writer:
                         self._refuse_moved(connection)  # before anything is charged
                     done.append(work(connection))
                 self._refuse_moved(connection)  # before anybody sees the result
+                self._refuse_cut(connection)
                 return done[0]
         except DBAPIError as error:
             failure = explain(error, self.description)
@@ -182,6 +243,10 @@ class Store:
         if self._file is not None:
             self._file.refuse_moved(connection.info)
 
+    def _refuse_cut(self, connection: Connection) -> None:
+        if self._file is not None:
+            self._file.refuse_cut(connection.connection.driver_connection)  # type: ignore[arg-type]
+
     def _connect(self, engine: Engine) -> Connection:
         if self._is_sqlite:
             return engine.connect()
@@ -200,13 +265,13 @@ class Store:
     def _new_engine(self) -> Engine:
         options: EngineOptions = {"hide_parameters": True}
         if self._is_sqlite:
-            if self._file is not None and self._file.is_read_only and not self.in_memory:
+            if self._file is not None and self._file.is_read_only:
                 open_file = partial(self._file.connect, timeout=LOCK_WAIT_SECONDS, check_same_thread=False)
                 options |= {"poolclass": NullPool, "creator": open_file}
             else:
                 options["connect_args"] = {"timeout": LOCK_WAIT_SECONDS, "check_same_thread": False}
             if self.in_memory:
-                options["poolclass"] = StaticPool
+                options |= {"poolclass": StaticPool, "creator": _KeptConnection().again}
         else:
             # READ COMMITTED: each statement after the lock sees what was committed while we waited for it.
             options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
@@ -228,16 +293,17 @@ class Store:
 
     def _initialise(self) -> str:
         """Create the tables unless they are there; return the id that the chain starts from."""
-        directory = Path(self._url.database or "").parent
-        if self._is_sqlite and not self.in_memory and not directory.is_dir():
-            raise LedgerError("L001", f"ledger directory {str(directory)!r} does not exist. Create it first.")
         if self._file is not None:
+            directory = Path(self._file.path).parent
+            if not directory.is_dir():
+                raise LedgerError("L001", f"ledger directory {str(directory)!r} does not exist. Create it first.")
             self._create_file(self._file.path)
         if not self.read(_has_tables):
             if self._file is not None:
                 raise failure_of("damaged", self.description)
             self.write(_create_tables)
         facts = self._facts()
+        self.keeps_note = _NOTE in facts
         ledger_id, version = facts.get("ledger_id", ""), facts.get("schema_version", "")
         if not version or not _is_id(ledger_id):
             raise failure_of("damaged", self.description)
@@ -253,19 +319,24 @@ class Store:
         return ledger_id
 
     def _create_file(self, path: str) -> None:
-        """Make a ledger where there is no file; refuse an empty one."""
+        """Make a ledger where there is no file; refuse one that is empty, has a second name, or was there before."""
         if not os.path.exists(path):
             if self.is_read_only:
                 raise failure_of("path", self.description)
+            noted = self.noted()
+            if noted is not None and noted.sequence and not self._accepts:
+                raise LedgerError(
+                    "L053",
+                    f"the ledger {path!r}, which had {noted.sequence} entries, is gone. Nothing was released. Put it "
+                    "back, or restore a backup with dpsql ledger restore; if nothing was ever released under it, "
+                    f"delete {path + SUFFIX!r}.",
+                )
             try:
                 create(path, _new_ledger())
-            except PermissionError:
-                raise failure_of("forbidden", self.description) from None
             except OSError as error:
-                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-                meaning = "forbidden" if error.errno == errno.EROFS else "disk" if full else "path"
-                raise failure_of(meaning, self.description) from None
+                raise failure_of(meaning_of(error), self.description) from None
         refuse_empty(path)
+        refuse_linked(path)
 
     def _upgrade(self, ledger_id: str, version: str) -> str:
         """Upgrade an earlier ledger, or read it as it is where it may not be written; return its version."""
@@ -328,13 +399,13 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def _settle(engine: Engine, file: LedgerFile | None) -> None:
-    """Close the connections that are not in use; a SQLite file then holds everything."""
+def _settle(engine: Engine, file: LedgerFile | None, *, wait: bool = True) -> None:
+    """Close the connections that are not in use; a SQLite file then holds everything that nobody else reads."""
     if file is not None and not file.is_read_only and engine.pool.checkedin():  # type: ignore[attr-defined]
         connection = engine.raw_connection()
         try:
             with contextlib.suppress(sqlite3.Error):  # it stays in the log, where the next connection finds it
-                settle(connection.driver_connection)  # type: ignore[arg-type]
+                settle(connection.driver_connection, wait=wait)  # type: ignore[arg-type]
         finally:
             connection.close()
     engine.pool.dispose()  # a connection in use comes back to this pool
@@ -352,6 +423,22 @@ def _new_ledger() -> bytes:
         return driver.serialize()
     finally:
         engine.dispose()
+
+
+class _KeptConnection(sqlite3.Connection):
+    """The connection of a ledger in memory, which holds the ledger: SQLAlchemy may drop it, and is given it again."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:", check_same_thread=False)
+
+    def again(self) -> sqlite3.Connection:
+        """Return this connection, outside of any transaction."""
+        if self.in_transaction:
+            self.rollback()
+        return self
+
+    def close(self) -> None:
+        """Keep it open; it ends with the store."""
 
 
 # Decodes text so that no damage to it fails here: it then fails against its hash.
@@ -414,6 +501,12 @@ def _configure_postgresql(connection: psycopg.Connection[tuple[object, ...]], _r
 def _begin_postgresql(connection: Connection) -> None:
     if connection.get_execution_options().get("dpsql_write", False):
         connection.exec_driver_sql(_postgresql_lock)
+
+
+def _keep_note(connection: Connection) -> None:
+    """Record that there is a note beside the ledger, once it is there."""
+    if _NOTE not in {row.key for row in connection.execute(schema.read_meta)}:
+        connection.execute(schema.add_meta, {"key": _NOTE, "value": "1"})
 
 
 def _has_tables(connection: Connection) -> bool:

@@ -35,6 +35,7 @@ from dpsql.ledger.rows import (
     BudgetRow,
     Entry,
     LedgerRow,
+    Older,
     RecordedDeclaration,
     RecordedDeclarations,
     State,
@@ -46,6 +47,7 @@ from dpsql.ledger.rows import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from dpsql.ledger.noted_head import Head
     from dpsql.ledger.store import Store
 
 _most_remembered = 256
@@ -82,9 +84,23 @@ class Transaction:
         """Sequence and hash of the chain's last row, as far as this transaction knows."""
         return self._tail or self._seen
 
-    def refuse_another_chain(self) -> None:
-        """Raise unless the first row is chained to this ledger's id."""
+    def end(self) -> tuple[int, str]:
+        """Return sequence and hash of the chain's last row.
+
+        Raises
+        ------
+        LedgerError
+            L030: the first row is not chained to this ledger's id, or the last one is damaged.
+        """
         self._at(1)
+        self.state("")  # looks at the last row
+        return self.head
+
+    def holds(self, noted: Head | None) -> bool:
+        """Whether the entry that was noted beside the ledger is in the chain; so it is where nothing was noted."""
+        if noted is None or noted.sequence == 0:
+            return True
+        return noted.ledger == self._store.ledger_id and self.stands((noted.sequence, noted.hash))
 
     def state(self, dataset: str) -> State:
         """Return the state of a dataset, after verifying every row that it depends on."""
@@ -156,13 +172,13 @@ class Transaction:
         lineage = None if row["lineage"] is None else json.loads(row["lineage"])
         return Entry(sequence, result, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
 
-    def stored_release(self, dataset: str, name: str, fingerprint: str, older: str | None = None) -> Entry | None:
+    def stored_release(self, dataset: str, name: str, fingerprint: str, older: Older | None = None) -> Entry | None:
         """Return the result stored under a name, or refuse when it belongs to another call."""
         row = self._named(dataset, name)
         if row is None:
             return None
-        known = (fingerprint,) if row["lineage"] is not None or older is None else (fingerprint, older)
-        if row["fingerprint"] not in known:
+        same = row["fingerprint"] == fingerprint
+        if not same and (older is None or row["fingerprint"] not in older(row["lineage"] is None)):
             raise ParameterError(
                 "P014",
                 f"release '{name}' of dataset '{dataset}' holds the result of a call with other arguments, or of "
@@ -175,11 +191,31 @@ class Transaction:
 
     def refuse_other_hold(self, hold: int, draft: Draft, datasets: Sequence[str]) -> None:
         """Raise unless an entry, and those that follow it for further datasets, hold this very call, not yet ended."""
-        rows = [self._at(hold + offset) for offset in range(len(datasets))]
-        if not completes(draft, rows[0]) or [row and row["dataset"] for row in rows] != list(datasets):
+        if self._held(hold, draft, datasets) is None:
             raise InternalError("I035", f"entry {hold} does not hold this call. Nothing was released. Report it.")
-        if self._connection.execute(self._statements.end_of_hold, {"hold": hold}).first() is not None:
+        if self.has_ended(hold):
             raise InternalError("I035", f"the hold in entry {hold} has ended. Nothing was released. Report it.")
+
+    def has_ended(self, hold: int) -> bool:
+        """Whether a row ends a hold."""
+        return self._connection.execute(self._statements.end_of_hold, {"hold": hold}).first() is not None
+
+    def open_hold(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
+        """Return the hold of this very call, under its name, that no row has ended yet."""
+        given = {"dataset": draft["dataset"], "name": draft["name"]}
+        for (hold,) in self._connection.execute(self._statements.open_holds, given).all():
+            row = self._held(hold, draft, datasets)
+            if row is not None:
+                with self._decoding(hold):
+                    lineage = None if row["lineage"] is None else json.loads(row["lineage"])
+                return Entry(hold, None, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+        return None
+
+    def _held(self, hold: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
+        """Return the entry of a hold, if it and those that follow it for further datasets hold this very call."""
+        rows = [self._at(hold + offset) for offset in range(len(datasets))]
+        same = completes(draft, rows[0]) and [row and row["dataset"] for row in rows] == list(datasets)
+        return rows[0] if same else None
 
     def stands(self, head: tuple[int, str]) -> bool:
         """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
@@ -243,6 +279,7 @@ class Transaction:
                     row["function"],
                     json.loads(row["arguments"]),
                     None if row["lineage"] is None else json.loads(row["lineage"]),
+                    row["recorded_at"],
                 )
             latest.setdefault(row["dataset"], {})[row["kind"]] = declaration
             end, count = (row["sequence"], row["hash"]), count + 1
@@ -250,8 +287,9 @@ class Transaction:
             raise self._damaged(_largest(counter, end[0]))
         return RecordedDeclarations(end[0], end[1], latest)
 
-    def verify(self, head: str | None) -> VerifyReport:
+    def verify(self, head: str | None, *, noted: bool = True) -> VerifyReport:
         """Walk the whole chain, and compare what is kept beside it."""
+        last = self._store.noted() if noted else None  # first: the ledger may only be ahead of it
         lasts = None
         if self._statements.has_lasts:
             lasts = {row[0]: tuple(row[1:]) for row in self._connection.execute(self._statements.lasts)}
@@ -262,6 +300,8 @@ class Transaction:
             if found != "ok":
                 lost = "the entries are intact, but the file's indexes are damaged"
                 return VerifyReport(False, report.entries, report.head, None, lost)
+        if report.ok and not self.holds(last):
+            return VerifyReport(False, report.entries, report.head, None, "the entry noted as its last one is lost")
         return report
 
     def carry(self, ledger_id: str, rows: Iterator[Row]) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dpsql
-from dpsql.manual.demonstration import STATEMENTS
+from dpsql.manual.demonstration import BUDGETS, STATEMENTS
 from dpsql.manual.entry import Example
 from dpsql.manual.pages import FOLDER, Run, generated, output_table
 
@@ -21,7 +21,7 @@ def runs() -> Iterator[Run]:
 
         def run(example: Example) -> str:
             connection = context.connection
-            for statement in (*STATEMENTS, *example.before):
+            for statement in (*STATEMENTS, *BUDGETS, *example.before):
                 if statement not in done:
                     connection.execute(statement)
                     done.add(statement)

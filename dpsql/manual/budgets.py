@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpsql.manual.demonstration import BUDGETS as STATED
 from dpsql.manual.entry import BUDGETS, NO_ROWS, Example, ManualEntry
 
 _TRUST = (
@@ -90,7 +91,7 @@ ENTRIES = (
         Example(
             "SELECT dp_derive('costly', 'visits', own_rows_only := true,\n  privacy_unit := 'patient_id');",
             'ctx.dp_derive("costly", "visits", own_rows_only=True, privacy_unit="patient_id")',
-            before=("CREATE OR REPLACE TABLE costly AS SELECT * FROM visits WHERE cost > 500;",),
+            before=(STATED[1], "CREATE OR REPLACE TABLE costly AS SELECT * FROM visits WHERE cost > 500;"),
         ),
         unprotected=_TRUST,
         arguments={**_TABLE, "base": "The protected table that it was made from."},
@@ -116,7 +117,7 @@ ENTRIES = (
     _entry(
         "dp_budget",
         "Show what each dataset may spend, has spent and has left.",
-        "FROM dp_budget()",
+        "FROM dp_budget(details := false)",
         "All releases so far together are (epsilon_spent, delta_spent)-DP, or rho_spent-zCDP for a budget in rho, "
         "under the budget's accountant.",
         {
@@ -128,18 +129,41 @@ ENTRIES = (
             "epsilon_remaining": "what is left of it; NULL for a budget in rho, or none",
             "delta_spent": "delta of all releases together",
             "delta_remaining": "what is left of it",
-            "rho_spent": "under zero-concentrated DP; NULL where there is no finite one",
-            "rho_remaining": "what is left of it; NULL for a budget in epsilon",
-            "accountant": "'basic', 'rdp of order …', or 'zcdp'",
-            "renyi_spent": "under 'rdp': Rényi losses since the accountant was stated",
-            "renyi_remaining": "under 'rdp': what is left for them",
-            "epsilon_zcdp": "the same releases under zCDP at `zcdp_delta`: a report, never a reason to allow more",
-            "zcdp_delta": "the delta of `epsilon_zcdp`",
+            "rho_spent": "with `details`: under zero-concentrated DP; NULL where there is no finite one",
+            "rho_remaining": "with `details`: what is left of it; NULL for a budget in epsilon",
+            "accountant": "with `details`: 'basic', 'rdp of order …', or 'zcdp'",
+            "renyi_spent": "with `details`, under 'rdp': Rényi losses since the accountant was stated",
+            "renyi_remaining": "with `details`, under 'rdp': what is left for them",
+            "epsilon_zcdp": "with `details`: the same releases under zCDP at `zcdp_delta`: a report, never a reason to "
+            "allow more",
+            "zcdp_delta": "with `details`: the delta of `epsilon_zcdp`",
             "remaining": "what is left, in words",
         },
         Example(
             "SELECT dataset, budget, spent, remaining FROM dp_budget()\nWHERE dataset = 'visits';",
             "ctx.dp_budget()",
+            before=(STATED[1],),
+        ),
+        arguments={"details": "Whether the columns about accounting are in the result, too."},
+    ),
+    _entry(
+        "dp_policy",
+        "Show what owners stated: limits, privacy units, bounds, keys and levels; public and derived tables.",
+        "FROM dp_policy()",
+        "None needed: it reads what was declared, and no row.",
+        {
+            "dataset": "the budget, or the table that is public or derived",
+            "declaration": "'dp_protect', 'dp_public' or 'dp_derive'",
+            "argument": "the argument that was stated",
+            "column_name": "the column that it was stated for; NULL if it is for all",
+            "value": "as SQL; NULL where nothing was stated, so that a call may choose",
+            "entry": "the entry of the ledger that holds it; NULL for what holds for this session alone",
+            "recorded_at": "when it was stated, in UTC",
+        },
+        Example(
+            "SELECT argument, column_name, value FROM dp_policy() WHERE dataset = 'visits';",
+            'ctx.dp_policy("visits")',
+            before=(STATED[1],),
         ),
     ),
     _entry(

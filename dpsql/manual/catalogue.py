@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.functions.declarations import DECLARATIONS
@@ -22,6 +22,7 @@ from dpsql.manual import (
     selections,
 )
 from dpsql.manual.entry import TOPICS, ManualEntry
+from dpsql.manual.synonyms import SYNONYMS, named_by
 
 _records = (
     counts,
@@ -39,7 +40,7 @@ MANUAL: dict[str, ManualEntry] = {entry.name: entry for module in _records for e
 _COLUMNS = ("x", "y", "p")
 # What stands for an argument that a call must have.
 _NEEDED = "…"
-_LISTED = 8
+_LISTED = 3
 
 
 def summary_of(name: str) -> str:
@@ -97,6 +98,8 @@ def _with_default(argument: Argument) -> str:
     """Return an argument as a call gives it: with its default, or an ellipsis where it must be given."""
     if argument.required:
         return f"{argument.name} := {_NEEDED}"
+    if argument.null_is_wrong:
+        return f"{argument.name} := false"
     constant = argument.default is not None and not argument.shown
     return f"{argument.name} := {argument.shown_default if constant else 'NULL'}"
 
@@ -115,23 +118,44 @@ def by_topic() -> Iterator[tuple[str, list[ManualEntry]]]:
 
 
 def search(word: str) -> list[str]:
-    """Return the names of functions whose name, topic, summary or arguments hold a word: those of the name first."""
+    """Return the names of functions that a word leads to: by their names, synonyms, topics and summaries.
+
+    Those that have an argument of that name are among them. What arguments mean is searched where nothing is found.
+    """
     wanted = word.lower()
-    places = (
+    places: tuple[Callable[[str], str], ...] = (
         lambda name: name,
         lambda name: MANUAL[name].topic,
         summary_of,
-        lambda name: " ".join(f"{one.name} {one.meaning}" for one in arguments_of(name).values()),
     )
-    found: dict[str, None] = {}
+    found = dict.fromkeys(named_by(wanted))
     for place in places:
         found |= dict.fromkeys(name for name in MANUAL if wanted in place(name).lower())
+    found |= dict.fromkeys(name for name in MANUAL if wanted in arguments_of(name))
+    if not found:
+        found = dict.fromkeys(name for name in MANUAL if wanted in _meanings(name))
     return list(found)
 
 
+def _meanings(name: str) -> str:
+    """Return the names, synonyms and meanings by which a function is found last."""
+    arguments = " ".join(f"{one.name} {one.meaning}" for one in arguments_of(name).values())
+    return f"{arguments} {' '.join(SYNONYMS.get(name, ()))}".lower()
+
+
 def nearest(word: str) -> list[str]:
-    """Return the names that are spelled most like a word."""
-    wanted = word.lower()
+    """Return the functions that a word may mean: the one of that name, those it is a synonym of, those spelled alike.
+
+    A word that is spelled like no name may be spelled like a synonym.
+    """
+    wanted = word.lower().removeprefix("dp_")
     plain = {name.partition("_")[2] or name: name for name in MANUAL}
-    close = difflib.get_close_matches(wanted.removeprefix("dp_"), plain, n=_LISTED, cutoff=0.6)
-    return [plain[name] for name in close]
+    meant = dict.fromkeys([*([plain[wanted]] if wanted in plain else []), *named_by(wanted)])
+    if not meant:
+        close = difflib.get_close_matches(wanted, plain, n=_LISTED, cutoff=0.6)
+        meant = dict.fromkeys(plain[name] for name in close)
+    if not meant:
+        words = sorted({synonym for synonyms in SYNONYMS.values() for synonym in synonyms})
+        close = difflib.get_close_matches(wanted, words, n=1, cutoff=0.7)
+        meant = dict.fromkeys(name for synonym in close for name in named_by(synonym))
+    return list(meant)[:_LISTED]

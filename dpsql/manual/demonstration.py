@@ -1,9 +1,19 @@
-"""The small tables that every example of the manual runs on: invented patients, their visits, scores and words.
+"""The small tables that every page and every example of the manual runs on: invented patients, visits, scores, words.
 
-They are computed by SQL without a random function, so they are the same everywhere; nothing in them is about anybody.
+`dpsql example hospital.duckdb` makes them, `.examples` in the shell, and `dpsql.example("hospital.duckdb")`. They are
+computed by SQL without a random function, so they are the same everywhere; nothing in them is about anybody.
 """
 
 from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from dpsql.contract.parameters import show
+from dpsql.errors import ParameterError
+
+if TYPE_CHECKING:
+    from dpsql.context import Context
 
 # u(row, column) looks random, lies in [0, 1), and is the same on every machine.
 _UNIFORM = (
@@ -40,14 +50,15 @@ FROM range(3000) AS messages(i),
      (VALUES ('free', 0.5, 0.05), ('prize', 0.3, 0.01), ('meeting', 0.02, 0.3), ('today', 0.2, 0.2))
      AS lexicon(word, in_spam, in_ham)
 WHERE demo_u(i, 51 + length(word)) < CASE WHEN spam THEN in_spam ELSE in_ham END;"""
-_BUDGETS = (
+# Budgets that are large enough for all examples of the manual. `dpsql example` leaves budgets to the reader.
+BUDGETS = (
     "SELECT dp_protect('patients', epsilon := 1000, delta := 1e-3);",
-    "SELECT dp_protect('visits', epsilon := 1000, delta := 1e-3, privacy_unit := 'patient_id', max_rows_per_unit := "
-    "3);",
+    "SELECT dp_protect('visits', epsilon := 1000, delta := 1e-3,\n"
+    "  privacy_unit := 'patient_id', max_rows_per_unit := 3);",
     "SELECT dp_protect('scores', epsilon := 1000, delta := 1e-3);",
     "SELECT dp_protect('words', epsilon := 1000, delta := 1e-3, privacy_unit := 'message', max_rows_per_unit := 4);",
 )
-STATEMENTS = (_UNIFORM, *(one.strip() for one in (_PATIENTS, _VISITS, _SCORES, _WORDS)), *_BUDGETS)
+STATEMENTS = (_UNIFORM, *(one.strip() for one in (_PATIENTS, _VISITS, _SCORES, _WORDS)))
 # What each table holds, for readers of the examples.
 TABLES = {
     "patients": "4,000 rows, one per patient: `patient_id`, `ward`, `sex`, `age`, `bmi`, `pressure`, `sugar`, "
@@ -58,3 +69,41 @@ TABLES = {
     "`predicted` days",
     "words": "a row per message and word in it: `message`, `spam`, `word`",
 }
+
+
+def example(database: str | PathLike[str]) -> list[str]:
+    """Make the example tables in a database file: invented patients, their visits, scores and words.
+
+    They are the same everywhere, and no budget is set.
+
+    Parameters
+    ----------
+    database : path
+        A DuckDB file; made if there is none.
+
+    Returns
+    -------
+    tables : list of str
+
+    Raises
+    ------
+    ParameterError
+        P091: there is a table of such a name.
+    """
+    from dpsql.context import Context
+
+    with Context(database) as context:
+        return fill(context)
+
+
+def fill(context: Context) -> list[str]:
+    """Make the example tables in the database of a context; parameters and errors as of `example`."""
+    taken = {row["table_name"] for row in context.sql("SELECT table_name FROM duckdb_tables()").to_pylist()}
+    for name in TABLES:
+        if name in taken:
+            raise ParameterError(
+                "P091", f"there is a table {show(name)} already. Name another file, or drop the table."
+            )
+    for statement in STATEMENTS:
+        context.sql(statement)
+    return list(TABLES)

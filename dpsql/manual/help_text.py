@@ -72,6 +72,9 @@ def _function(entry: ManualEntry, width: int) -> Iterator[str]:
     for call in signatures(entry.name):
         yield ""
         yield from wrapped_call(call + ";", width).split("\n")
+    yield from ("", "Example, on the tables that .examples makes")
+    for statement in (*entry.example.before, entry.example.sql):
+        yield from statement.split("\n")
     for title, text in (
         ("Guarantee", entry.guarantee),
         ("Neighbours", entry.neighbours),
@@ -87,9 +90,6 @@ def _function(entry: ManualEntry, width: int) -> Iterator[str]:
         yield from columns([(_GAP + one.name, _meaning(one)) for one in arguments.values()], width)
     yield from ("", "Result")
     yield from columns([(_GAP + name, meaning) for name, meaning in entry.columns.items()], width)
-    yield from ("", "Example, on the tables that .examples makes")
-    for statement in (*entry.example.before, entry.example.sql):
-        yield from statement.split("\n")
 
 
 def _meaning(argument: Argument) -> str:

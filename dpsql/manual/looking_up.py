@@ -45,7 +45,7 @@ ENTRIES = (
     ),
     _entry(
         "dp_help",
-        "Explain a function, or list those whose name, topic, summary or arguments hold a word.",
+        "Explain a function, or list those that a word leads to: by name, synonym, topic, summary or argument.",
         "FROM dp_help(word := NULL)",
         {"help": "one line of the explanation"},
         "FROM dp_help('precision');",

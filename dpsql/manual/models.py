@@ -90,8 +90,8 @@ ENTRIES = (
         guarantee="Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it.",
         neighbours=UNITS,
         sensitivity=(
-            "A row moves one class size by 1, and at most R = `max_features_per_row` feature counts by 1 each; a "
-            "replaced row moves twice "
+            "A row moves one class size by 1, and its feature counts by R = `max_features_per_row` together, none by "
+            "more than 1; a replaced row moves twice "
             "as many. The sizes cost `count_share` of the budget and the counts the rest, so without `delta` the "
             "noise on a count has the "
             "scale R / ((1 - count_share) epsilon), whatever the number of features. Multiply by `max_rows_per_unit`."

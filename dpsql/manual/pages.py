@@ -23,7 +23,7 @@ from dpsql.manual.catalogue import (
     summary_of,
     wrapped_call,
 )
-from dpsql.manual.demonstration import STATEMENTS, TABLES
+from dpsql.manual.demonstration import BUDGETS, STATEMENTS, TABLES
 from dpsql.manual.entry import Example, ManualEntry
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "functions"
@@ -42,18 +42,18 @@ def page(name: str, output: str) -> str:
         summary_of(name),
         f"```sql\n{calls}\n```",
         *_cost(name),
-        f"## Guarantee\n\n{entry.guarantee}",
-        f"**Neighbours.** {entry.neighbours}",
-        f"**Sensitivity.** {entry.sensitivity}",
-        f"**Not protected.** {entry.unprotected}",
-        f"**Missing values.** {entry.missing}",
-        *_arguments(name),
-        "## Result\n\n" + _table(("column", "meaning"), [(_code(one), said) for one, said in entry.columns.items()]),
         "## Example\n\nOn the [demonstration tables](index.md#demonstration-tables):",
         *(f"```sql\n{statement}\n```" for statement in entry.example.before),
         f"```sql\n{entry.example.sql}\n```",
         f"<!-- run {digest(entry.example)} -->\n{output}",
         *_other_languages(entry),
+        "## Result\n\n" + _table(("column", "meaning"), [(_code(one), said) for one, said in entry.columns.items()]),
+        *_arguments(name),
+        f"## Guarantee\n\n{entry.guarantee}",
+        f"**Neighbours.** {entry.neighbours}",
+        f"**Sensitivity.** {entry.sensitivity}",
+        f"**Not protected.** {entry.unprotected}",
+        f"**Missing values.** {entry.missing}",
         "## Where it comes from\n\n" + "\n".join(f"* {paper}." for paper in _without_stops(entry.papers)),
         f"[All functions](index.md) · topic: {entry.topic} · [error codes](../errors.md)",
     ]
@@ -73,10 +73,13 @@ def index() -> str:
         parts += [f"## {topic}", _table(("function", "what it does"), rows)]
     parts += [
         "## Demonstration tables",
-        "The examples run on four small tables of invented people. In `dpsql shell`, started without a database, "
-        "`.examples` makes them.",
+        "The examples run on four small tables of invented people, the same everywhere. One command makes them, "
+        "`.examples` "
+        'in the shell does, and so does `dpsql.example("hospital.duckdb")` in Python:',
+        "```sh\ndpsql example hospital.duckdb\n```",
         _table(("table", "what it holds"), [(f"`{name}`", said) for name, said in TABLES.items()]),
-        "```sql\n" + "\n\n".join(STATEMENTS) + "\n```",
+        "The examples on the pages were run under these budgets, which have room for all of them:",
+        "```sql\n" + "\n".join(BUDGETS) + "\n```",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -110,7 +113,7 @@ def stored_output(path: Path, example: Example) -> str | None:
 
 def digest(example: Example) -> str:
     """Return what identifies an example with all that runs before it."""
-    text = "\0".join((*STATEMENTS, *example.before, example.sql))
+    text = "\0".join((*STATEMENTS, *BUDGETS, *example.before, example.sql))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
@@ -143,7 +146,7 @@ def _default(argument: Argument) -> str:
 
 def _other_languages(entry: ManualEntry) -> Iterator[str]:
     if entry.example.python:
-        yield f'In Python, with `ctx = dpsql.Context("clinic.duckdb")`:\n\n```python\n{entry.example.python}\n```'
+        yield f'In Python, with `ctx = dpsql.Context("hospital.duckdb")`:\n\n```python\n{entry.example.python}\n```'
     if entry.example.frame:
         yield f"On a Polars frame:\n\n```python\n{entry.example.frame}\n```"
 

@@ -167,8 +167,8 @@ ENTRIES = (
         guarantee="Pure epsilon-DP without Gaussian noise and with public names; (epsilon, delta)-DP otherwise.",
         neighbours=UNITS,
         sensitivity=(
-            "A row holds at most R = `max_features_per_row` features, a random choice of them. Released counts of "
-            "rows by feature and class "
+            "The features of a row count R = `max_features_per_row` rows together at most: of k, more than that, each "
+            "counts R / k. Released counts of rows by feature and class "
             "have the L1 sensitivity R (R + 1 with class sizes), doubled under 'replace'; differences have the "
             "squared L2 sensitivity R, "
             "and 4 R under 'replace'. An exact score moves by at most 1 ('information_gain': by a number that `n_max` "

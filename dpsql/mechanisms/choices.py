@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 
@@ -266,6 +266,7 @@ class ScoresAbove(Part):
         return SparseVectorTechnique(self.run.epsilon, self.run.cutoff)
 
     @sampled
-    def draw(self, scores: Longs, *, level: int) -> SparseVectorRun:
-        """Return which scores are above."""
-        return sparse_vector(scores, self.run, level=level)
+    def draw(self, scores: Longs, *, threshold: Fraction, finer: int = 1) -> SparseVectorRun:
+        """Return which scores are above a threshold in the unit of the run, of which one is `finer` of the scores."""
+        run = replace(self.run, sensitivity=self.run.sensitivity * finer)
+        return sparse_vector(scores, run, level=run.level(threshold * finer))

@@ -45,7 +45,7 @@ _COARSE_BITS = 48
 
 
 def counting_unit(
-    squared_sensitivity: int, squared_mu: Fraction, least_variance: int = LEAST_VARIANCE
+    squared_sensitivity: int, squared_mu: Fraction, least_variance: int = LEAST_VARIANCE, *, least_shift: int = 0
 ) -> tuple[int, int]:
     """Return the unit in which noise is added to counts: so fine that the noise is practically continuous.
 
@@ -57,6 +57,8 @@ def counting_unit(
         The share of ``mu**2`` that is spent, > 0.
     least_variance : int
         Of the noise, in squares of the unit.
+    least_shift : int
+        Of the unit, so that the counts are integers in it.
 
     Returns
     -------
@@ -65,7 +67,7 @@ def counting_unit(
     sensitivity : int
         L2 sensitivity in that unit, rounded up.
     """
-    shift = 0
+    shift = least_shift
     while (squared_sensitivity << 2 * shift) < least_variance * squared_mu:
         shift += 1
     # One more than the root rounded down covers the root.
@@ -188,16 +190,18 @@ def gaussian_release(
 
 
 def gaussian_counts(
-    counts: Integers, *, squared_sensitivity: int, squared_mu: Fraction, source: BitSource = SYSTEM
+    counts: Integers, *, squared_sensitivity: int, squared_mu: Fraction, one: int = 1, source: BitSource = SYSTEM
 ) -> GaussianRelease:
     """Add Gaussian noise to counts of rows, in units so fine that the noise is practically continuous.
 
     Parameters
     ----------
     counts : ndarray of int64 or of Python ints, shape (k,)
-        In rows.
+        In units of ``1 / one`` rows.
     squared_sensitivity : int
         Bound, over neighbouring tables, on the square of the L2 norm of the change, in rows squared, > 0.
+    one : int
+        A power of two.
     squared_mu, source
         As for `gaussian_release`, whose guarantee it has.
 
@@ -206,8 +210,9 @@ def gaussian_counts(
     release : GaussianRelease
         In rows.
     """
-    shift, sensitivity = counting_unit(squared_sensitivity, squared_mu)
+    finest = one.bit_length() - 1
+    shift, sensitivity = counting_unit(squared_sensitivity, squared_mu, least_shift=finest)
     noisy = gaussian_release(
-        counts.astype(object) << shift, sensitivity=sensitivity, squared_mu=squared_mu, source=source
+        counts.astype(object) << (shift - finest), sensitivity=sensitivity, squared_mu=squared_mu, source=source
     )
     return GaussianRelease(noisy.values / 2.0**shift, noisy.sigma / 2.0**shift)

@@ -92,9 +92,25 @@ class LaplaceNoise(Part):
         return [int(value) + int(by) for value, by in zip(values, noise, strict=True)]
 
     @sampled
-    def draw_counts(self, counts: Longs, l1_sensitivity: Fraction | int) -> Longs:
-        """Return counts with noise."""
-        return counts + discrete_laplace(self.scale(l1_sensitivity), len(counts))
+    def draw_counts(self, counts: Longs, l1_sensitivity: Fraction | int, *, one: int = 1) -> NDArray[np.float64]:
+        """Return counts of rows with noise, in rows.
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (k,)
+            In units of ``1 / one`` rows, which the noise has, too.
+        l1_sensitivity : Fraction or int
+            In rows.
+        one : int
+            A power of two.
+
+        Notes
+        -----
+        - **Guarantee**: pure `epsilon`-DP: discrete Laplace noise, whose scale is the sensitivity over `epsilon`, both
+          in that unit. Only the sum becomes a double.
+        """
+        noisy = counts + discrete_laplace(self.scale(l1_sensitivity) * one, len(counts))
+        return noisy.astype(np.float64) / one
 
 
 @dataclass(frozen=True)
@@ -265,10 +281,11 @@ class GaussianNoise(Part):
         """Return the mu of one release."""
         return dict(self.shares)[share]
 
-    def draw_counts(self, share: str, counts: Integers, *, squared_sensitivity: int) -> GaussianRelease:
+    def draw_counts(self, share: str, counts: Integers, *, squared_sensitivity: int, one: int = 1) -> GaussianRelease:
         """Return counts with noise; see `dpsql.mechanisms.gaussian.gaussian_counts`."""
         take(self, share)
-        return gaussian_counts(counts, squared_sensitivity=squared_sensitivity, squared_mu=self.mu_of(share) ** 2)
+        squared_mu = self.mu_of(share) ** 2
+        return gaussian_counts(counts, squared_sensitivity=squared_sensitivity, squared_mu=squared_mu, one=one)
 
     def draw_sums(self, share: str, sums: Integers, *, squared_sensitivity: Fraction) -> GaussianRelease:
         """Return integers with noise; see `dpsql.mechanisms.gaussian.gaussian_release`."""

@@ -224,11 +224,11 @@ def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYST
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
-def laplace_deviation(scale: Fraction) -> float:
-    """Return the standard deviation of discrete Laplace noise of that scale, > 0."""
+def laplace_deviation(scale: Fraction, one: int = 1) -> float:
+    """Return the standard deviation of discrete Laplace noise of that scale, > 0, in multiples of ``1 / one``."""
     # a / (1 - a)**2 with a = exp(-1 / scale) is 1 / (2 sinh(1 / (2 scale)))**2.
-    half = float(1 / (2 * scale))
-    return math.sqrt(0.5) / math.sinh(half) if half < 700 else 0.0
+    half = float(1 / (2 * scale * one))
+    return math.sqrt(0.5) / math.sinh(half) / one if half < 700 else 0.0
 
 
 def _check(value: Fraction, size: int, name: str, largest: Fraction) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from dpsql.contract.parameters import show
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.errors import ParameterError
 
@@ -42,6 +43,7 @@ def _receipt(release: Release) -> str:
         ("guarantee", release.guarantee),
         ("charged", charge),
         ("engine", release.engine or "DuckDB"),
+        ("policy", "; ".join(f"{name} {show(value)}" for name, value in release.policy.items())),
     ]
     cells = [(name, escape(text)) for name, text in lines]
     if release.verdict is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles, Floats
+from dpsql.arrays import Doubles, Floats, struct_rows
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
 from dpsql.released.estimator import Estimator
@@ -184,7 +184,7 @@ class LinearModel(Estimator):
         table = rows if isinstance(rows, pa.Table) else self._arrow(rows)
         if self.vector is not None and self.vector in table.column_names:
             return self._row_scores(single_chunk(table.column(self.vector)))
-        return self._row_scores(table.to_struct_array().combine_chunks())
+        return self._row_scores(struct_rows(table))
 
     def _values(self, rows: Any) -> NDArray[np.float64]:
         """Return an array of shape (n, d) as doubles."""

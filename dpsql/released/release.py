@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from dpsql.errors import ParameterError
 from dpsql.released.html import cell_text, release_html
 
 if TYPE_CHECKING:
@@ -19,6 +21,19 @@ if TYPE_CHECKING:
 
     from dpsql.arrays import Doubles
     from dpsql.contract.json import Json
+
+
+@contextmanager
+def _needing(library: str) -> Iterator[None]:
+    """Name the library to install where one is missing."""
+    try:
+        yield
+    except ImportError as error:
+        name = error.name or library
+        raise ParameterError(
+            "P092",
+            f"{name} is not installed. Run pip install {name}; release.to_arrow() needs nothing more.",
+        ) from None
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +65,8 @@ class Release:
         Reads `result` from the ledger.
     said : callable
         Reads `noise` off the result.
+    bound : callable
+        Reads `policy` from the ledger.
     """
 
     value: pa.Table
@@ -63,6 +80,16 @@ class Release:
     replay: str
     stored: Callable[[], Json] = field(compare=False)
     said: Callable[[], dict[str, Json]] = field(compare=False)
+    bound: Callable[[], dict[str, Any]] = field(compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a pickle holds: the release with what is read from the ledger, which is not there elsewhere."""
+        read = {
+            "stored": partial(_same, self.result),
+            "said": partial(_same, self.noise),
+            "bound": partial(_same, self.policy),
+        }
+        return {one.name: getattr(self, one.name) for one in fields(self)} | read
 
     @property
     def left_out(self) -> str:
@@ -83,6 +110,11 @@ class Release:
         See `dpsql.functions.noise_statement`. It follows from what was released, and costs nothing.
         """
         return self.said()
+
+    @cached_property
+    def policy(self) -> dict[str, Any]:
+        """What bound the call: its privacy unit, relation and limits; the bounds, levels and keys that were used."""
+        return self.bound()
 
     @property
     def verdict(self) -> str | None:
@@ -120,18 +152,21 @@ class Release:
 
     def to_polars(self) -> pl.DataFrame:
         """Return the value as a Polars frame."""
-        import polars as pl
+        with _needing("polars"):
+            import polars as pl
 
-        return pl.DataFrame(self.value)
+            return pl.DataFrame(self.value)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the value as a pandas frame."""
-        frame: pd.DataFrame = self.value.to_pandas()
-        return frame
+        with _needing("pandas"):
+            frame: pd.DataFrame = self.value.to_pandas()
+            return frame
 
     def to_spark(self, session: SparkSession) -> SparkDataFrame:
         """Return the value as a frame of a Spark session, whose driver then holds these rows."""
-        return session.createDataFrame(self.value)
+        with _needing("pandas"):
+            return session.createDataFrame(self.value)
 
     @property
     def features(self) -> list[str]:
@@ -175,3 +210,7 @@ class Release:
 
     def _repr_html_(self) -> str:
         return release_html(self)
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dpsql.contract.verdicts import NOT_MEASURED, UNDETERMINED
 from dpsql.released.results import (
@@ -26,6 +29,8 @@ KEYS = "keys"
 # The last column of every result but an interval: what the row says about its noise.
 VERDICT = "verdict"
 _WORD = {VERDICT: "VARCHAR"}
+# Of a standard deviation that is shown.
+_FOUR_DIGITS = Context(prec=4, rounding=ROUND_CEILING)
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,9 @@ class Shape:
         """Return the rows of a stored result as an Arrow array."""
         import pyarrow as pa
 
-        if self.table is not None:
-            return self.table(result, self.arrow)
-        return pa.array(self.rows(result), type=self.arrow)
+        made = pa.array(self.rows(result), type=self.arrow) if self.table is None else self.table(result, self.arrow)
+        columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(made)]
+        return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
 
     @property
     def without_keys(self) -> Shape:
@@ -91,6 +96,31 @@ class Shape:
     def struct(self) -> str:
         """The SQL type of one row."""
         return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in self.columns.items()) + ")"
+
+
+def _fields(made: pa.StructArray) -> list[tuple[str, pa.Array]]:
+    return list(zip((field.name for field in made.type), made.flatten(), strict=True))
+
+
+def _is_error(name: str) -> bool:
+    return name.endswith("std_error")
+
+
+def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
+    """Return standard deviations to four digits, rounded up: a reader who believes them believes no more than is so.
+
+    Parameters
+    ----------
+    errors : DoubleArray
+        At least 0; NULL, NaN and infinity stay.
+    """
+    import pyarrow as pa
+
+    values = errors.to_numpy(zero_copy_only=False)
+    some, places = np.unique(values, return_inverse=True)
+    # Twelve digits first: what a sum of doubles is off by is no reason to show another digit.
+    shown = np.array([float(_FOUR_DIGITS.create_decimal(f"{one:.12g}")) for one in some.tolist()])
+    return pa.array(shown[places] if len(some) else values, type=pa.float64(), mask=errors.is_null().to_numpy(False))
 
 
 def _ranked(result: Ranked | Sequence[str]) -> Rows:

@@ -1,9 +1,15 @@
 """Counts of binary features by label: the statistic of feature filters, and its sensitivity.
 
-A row has a positive or a negative label, and holds at most r of d features ("ones"), each once. ``n11_j`` and ``n10_j``
-count the positive and the negative rows that hold feature j; ``n1`` and ``n0`` are the class sizes. A row without a
-label is ignored. The limit r is enforced by a sample that depends on the row alone; it is never assumed. Repeats of a
-feature in a row are dropped first, because they would move one coordinate by more than 1.
+A row has a positive or a negative label, and holds k of d features ("ones"), each once. All features of a row count r
+rows together at most: each counts ``v = 1`` if k <= r, and ``v = r / k`` in a crowded row, which has more. ``n11_j``
+and ``n10_j`` add up what feature j counts in the positive and in the negative rows; ``n1`` and ``n0`` are the class
+sizes. A row without a label is ignored. Repeats of a feature in a row are dropped first, because they would move one
+coordinate by more than 1.
+
+Counts are integers in units of ``1 / one`` rows (`fixed_one`), and the share of a crowded row is rounded down in it, so
+that ``k v <= r`` holds exactly. Where d <= r no row can be crowded: then the unit is a row. Noise has the same unit as
+the counts, and follows from public numbers alone. Nothing is chosen or drawn for a row: the same rows give the same
+integers on every engine, and rows that differ in nothing but their label count alike.
 
 Scores of a feature, ``n01 = n1 - n11`` and ``n00 = n0 - n10``:
 
@@ -27,13 +33,14 @@ counts_and_labels                  n11, n10, n1, n0         R + 1         R + 1 
 (information_gain)
 =================================  =======================  ============  ============  ==================  ============
 
-Proof. An added row with the set S of at most R features moves one coordinate by 1 for each of them, and one for its
-label. A replacement removes a row with S and adds one with T. *totals*: features in both cancel, so each feature in the
-symmetric difference of S and T moves by 1: at most 2 R of d. *counts*, different labels: S moves in one half and T in
-the other, nothing cancels, and all changes are 1. With equal labels it is the symmetric difference again.
-*differences*, different labels: both rows move the differences in the same direction, features in both by 2. With
-``a = |S and T|`` the sum of squares is ``|S| + |T| - 2 a + 4 a``, which is largest for S = T. Hence 4 R, twice the
-bound for two independent changes. The label difference moves by 2 as well.
+Proof. An added row moves the coordinates of its label by a vector s with entries in [0, 1] whose sum is at most R: of
+k <= R features each counts 1, of more each counts r / k or less. So ``|s|_1 <= R``, and ``|s|_2**2 <= |s|_1 <= R``
+because no entry is above 1. The label moves one coordinate by 1. A replacement removes a row with s and adds one with
+t. *totals*: an entry of ``t - s`` is at most 1, so L1 is at most d, and at most 2 R; squares are no larger. *counts*,
+different labels: s moves in one half and t in the other, 2 R in L1 and in squares. With equal labels ``t - s`` has the
+squares ``|s|**2 + |t|**2 - 2 s t``, which is no more, because no entry is negative. *differences*, different labels:
+both rows move the differences in the same direction, and ``|s + t|_2**2 <= (2 sqrt(R))**2 = 4 R``, twice the bound for
+two independent changes; s = t attains it. The label difference moves by 2 as well.
 
 For units of up to m rows, the rows can be exchanged one at a time, so norms are multiplied by m and squares by
 ``m**2``.
@@ -50,13 +57,14 @@ purity              1, 1                                2, 2                    
 information_gain    D, 2 D                              D, 2 D                    `information_sensitivity`
 ==================  ==================================  ========================  ==========================
 
-*difference_count* with R = 1 under replace: a changed label moves one score by up to 2 and no other; changed features
-move two scores by 1 each. So the range is 2.
+*difference_count*: what an added row raises in one score and lowers in another is together at most the two largest
+entries of s, hence at most min(R, 2). A replacement adds the ranges of two rows. With R = 1 a changed label moves one
+score by up to 2 and no other; changed features move two scores by 1 each.
 
 *purity* of every feature moves with the label, but most of the change is common to all features and does not affect a
 selection. Let s be the difference of a feature and t that of the labels. Then
-``max(|s|, |t - s|) = |t| / 2 + |s - t / 2|``. An added row moves ``s - t / 2`` by 1/2, up for features that it holds
-and down for others, or the reverse. So the second term moves within [-1/2, 1/2]. A replaced row does so twice.
+``max(|s|, |t - s|) = |t| / 2 + |s - t / 2|``. An added row moves s by v in [0, 1] and t by 1, in the same direction,
+hence ``s - t / 2`` by ``v - 1/2``. So the second term moves within [-1/2, 1/2]. A replaced row does so twice.
 
 For units of m rows, multiply by m.
 
@@ -68,12 +76,15 @@ is the same for both relations. The bounds of the other scores do not, so they t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from dpsql.noise.discrete import LARGEST_SCALE
 from dpsql.noise.exact import log_bounds
 
 SCORES = ("total_count", "difference_count", "purity", "information_gain")
@@ -108,6 +119,28 @@ class Norms:
 
     l1: int
     squared_l2: int
+
+
+def fixed_one(max_features_per_row: int, n_features: int | None, widest: Fraction) -> int:
+    """Return what one row is in the unit of the counts: a power of two that follows from public numbers.
+
+    It is 1 where no row can have more features than count, and ``2**20`` or, so that the noise stays within what the
+    sampler draws, less.
+
+    Parameters
+    ----------
+    max_features_per_row : int
+    n_features : int or None
+        None where the number is not known yet.
+    widest : Fraction
+        Largest scale of Laplace noise on a count, in rows; 0 without such noise.
+    """
+    if n_features is not None and n_features <= max_features_per_row:
+        return 1
+    one = FIXED_POINT_ONE
+    while one > 1 and widest * one > LARGEST_SCALE:
+        one //= 2
+    return one
 
 
 def released_norms(
@@ -251,9 +284,27 @@ def information_sensitivity(largest_rows: int | None) -> int:
     of at most n rows, under either relation (PrivBayes; every table of up to 41 rows was enumerated in the review,
     up to 15 in the tests). f grows with n, so the bound at the limit holds for all smaller tables.
 
+    A row of a crowded table lies in two cells: v of it has the feature, 1 - v has not. The bound holds for any v. Let
+    ``g(x) = x ln x``, ``L_w(x) = g(x + w) - g(x)``, which grows with x and is concave, and let (a, b) be what the rows
+    of one label hold with and without the feature, (a', b') those of the other, m and m' their sums, which are whole
+    numbers, A = a + a' and B = b + b', so that n - 1 = m + m' rows are common to both tables. A row adds
+    ``q(a, b; v) = L_1(a + b) - L_v(a) - L_{1-v}(b)`` to the entropy of (a, b) times its sum. Where a = b = 0 that is
+    the entropy h of v; else it is from h to ``L_1(a + b)``: it is least where (a, b) is parallel to (v, 1 - v), and
+    largest where a or b is 0.
+
+    - *Added*: the score rises by ``q(A, B; v) - q(a, b; v)``, a difference of two numbers between h and f(n); for
+      m = 0 < n - 1 the second is h, and for n = 1 the difference is 0.
+    - *Replaced, equal labels*, from v to w > v: it rises by ``L_{w-v}(B + 1 - w) - L_{w-v}(b + 1 - w)``, which is from
+      0 to ``L_1(n - 1) - L_1(0) = f(n)``, and falls by ``L_{w-v}(A + v) - L_{w-v}(a + v)``, for which the same holds.
+    - *Replaced, other labels*, from w at (a', b') to v at (a, b): ``L_v(a) <= L_v(A)`` and the same for b leave
+      ``L_1(m') - L_1(m) + L_w(A) - L_w(a') + L_{1-w}(B) - L_{1-w}(b')``. With derivatives
+      ``L_w(A) - L_w(a') = integral over t in [0, 1] of w ln(1 + a / (a' + t w))``, and Jensen's inequality bounds both
+      integrands together by ``ln(1 + m / t)``, whose integral is L_1(m). So the rest is at most ``L_1(m') <= f(n)``.
+
     `exact_scores` rounds nine terms ``k ln k``, k <= n. A double ``ln k`` is within ``2**-40`` (see
     `dpsql.noise.discrete`), so each term is off by at most ``1/2 + n 2**-19`` units: the product with k and its
-    rounding take ``k (2**-20 + 22.2 * 2**-33)``. Two scores of nine terms are off by 18 times that together.
+    rounding take ``k (2**-20 + 22.2 * 2**-33)``. Two scores of nine terms are off by 18 times that together. Counts in
+    units of ``1 / one`` rows are below ``2**53``, so k is the exact double.
     """
     if not isinstance(largest_rows, int) or not 1 <= largest_rows <= LARGEST_ROWS:
         raise ParameterError(
@@ -270,7 +321,12 @@ def information_sensitivity(largest_rows: int | None) -> int:
 
 
 def exact_scores(
-    score: str, positives: NDArray[np.int64], negatives: NDArray[np.int64], n_positive: int, n_negative: int
+    score: str,
+    positives: NDArray[np.int64],
+    negatives: NDArray[np.int64],
+    n_positive: int,
+    n_negative: int,
+    one: int = 1,
 ) -> NDArray[np.int64]:
     """Return the scores of all features as integers.
 
@@ -279,17 +335,21 @@ def exact_scores(
     score : str
         One of `SCORES`.
     positives, negatives : ndarray of int64, shape (d,)
-        ``n11`` and ``n10``.
+        ``n11`` and ``n10``, in units of ``1 / one`` rows.
     n_positive, n_negative : int
-        ``n1`` and ``n0``, together at most 2**32 for ``information_gain``.
+        ``n1`` and ``n0`` in rows, together at most 2**32 for ``information_gain``.
+    one : int
+        A power of two, at most 2**20.
 
     Returns
     -------
     scores : ndarray of int64, shape (d,)
-        In rows; ``information_gain`` in units of 1 / `INFORMATION_UNIT` nats, within `information_sensitivity`.
+        In units of ``1 / one`` rows; ``information_gain`` in units of 1 / `INFORMATION_UNIT` nats, within
+        `information_sensitivity`.
     """
     _check_score(score)
     positives, negatives = np.asarray(positives, np.int64), np.asarray(negatives, np.int64)
+    n_positive, n_negative = n_positive * one, n_negative * one
     if score == "total_count":
         return np.asarray(positives + negatives)
     difference: NDArray[np.int64] = np.abs(positives - negatives)
@@ -298,15 +358,15 @@ def exact_scores(
     if score == "purity":
         return np.asarray(np.maximum(difference, np.abs((n_positive - n_negative) - (positives - negatives))))
     ones, rows = positives + negatives, n_positive + n_negative
-    total = _n_log_n(np.array([rows])) - _n_log_n(np.array([n_positive])) - _n_log_n(np.array([n_negative]))
-    inside = _n_log_n(positives) + _n_log_n(negatives)
-    inside += _n_log_n(n_positive - positives) + _n_log_n(n_negative - negatives)
-    return np.asarray(inside - _n_log_n(ones) - _n_log_n(rows - ones) + total)
+    all_rows, *classes = _n_log_n(np.array([rows, n_positive, n_negative]), one).tolist()
+    inside = _n_log_n(positives, one) + _n_log_n(negatives, one)
+    inside += _n_log_n(n_positive - positives, one) + _n_log_n(n_negative - negatives, one)
+    return np.asarray(inside - _n_log_n(ones, one) - _n_log_n(rows - ones, one) + all_rows - sum(classes))
 
 
-def _n_log_n(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``k ln k`` in units of 1 / `INFORMATION_UNIT`, within ``1/2 + k 2**-19``; 0 for k = 0."""
-    values = np.maximum(counts, 1).astype(np.float64)
+def _n_log_n(counts: NDArray[np.int64], one: int) -> NDArray[np.int64]:
+    """Return ``k ln k`` of ``k = counts / one`` in units of 1 / `INFORMATION_UNIT`, within ``1/2 + k 2**-19``."""
+    values = np.where(counts > 0, counts, one) / one  # 0 for k = 0
     return np.rint(values * np.log(values) * INFORMATION_UNIT).astype(np.int64)
 
 

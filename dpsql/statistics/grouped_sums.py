@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsql.arrays import Longs
+from dpsql.arrays import Longs, struct_rows
 from dpsql.contract.fold import Batch, Collector, Fold, KeptRows, field, numbers, record
 from dpsql.kernels.wide_sums import WideSums
 from dpsql.statistics.aggregates import Sums, Words
@@ -262,7 +262,7 @@ class NamedSums(KeyedSums, Fold):
 
     def _records(self) -> GroupRecords:
         """Return the sums of every key, in the order of the keys."""
-        return GroupRecords.read(self._merged().to_struct_array().combine_chunks(), self._targets)
+        return GroupRecords.read(struct_rows(self._merged()), self._targets)
 
     def keys(self, places: NDArray[np.intp]) -> pa.Table:
         """Return some of the keys, by their places in that order."""

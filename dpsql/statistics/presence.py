@@ -1,8 +1,6 @@
 """Folds of the counts of `feature_counts`: rows by label and present feature, and rows by private feature name.
 
-At most `most` of the features present in a row count. A hash with the call's secret key picks them. So a row moves at
-most `most` pairs of counts, as `feature_counts.released_norms` assumes. A row whose label is neither of the two levels
-moves none.
+A row whose label is neither of the two levels moves nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.errors import InternalError
-from dpsql.kernels.identity import row_contents, text_words
-from dpsql.kernels.kept_features import count_kept
-from dpsql.noise.entropy import SYSTEM
+from dpsql.kernels.feature_shares import add_shares, feature_shares
+from dpsql.kernels.identity import text_words
+from dpsql.kernels.kept_names import count_kept
 from dpsql.statistics.feature_counts import present_in
 
 # What the driver of an engine takes in: names, and bytes of all of them. Beyond that the call fails, and is charged.
@@ -34,17 +32,13 @@ class FeatureCounts(Fold):
     width : int
         Number of features.
     most : int
-        Largest number of features that count per row.
+        What all features of a row count together at most, in rows: of a row with more, each counts an equal share.
+    one : int
+        What a row is in the unit of the counts of features; see `dpsql.statistics.feature_counts`.
     above : float, optional
         A feature is present if its value is larger; by default, if it is not zero.
     vocabulary : Vocabulary, optional
         For privately drawn feature names: the numbers that represent them in the rows.
-    names : sequence of str, optional
-        The same where rows refer to features by their positions here.
-    keyed : bool
-        How a row with the values of all features chooses those that count, if it has too many: by a keyed hash of its
-        contents and its keys, as in a worker of an engine, which draws nothing and counts the same at every attempt;
-        rows that are alike then choose alike. By default at random.
     """
 
     def __init__(
@@ -52,15 +46,12 @@ class FeatureCounts(Fold):
         width: int,
         most: int,
         *,
+        one: int = 1,
         above: float | None = None,
         vocabulary: Vocabulary | None = None,
-        names: Sequence[str] | None = None,
-        keyed: bool = False,
     ) -> None:
         self.vocabulary = vocabulary
-        self._keyed = keyed
-        self._names = names
-        self._named: Vocabulary | None = None
+        self.one = one
         self._most = most
         self._above = above
         self._width = width
@@ -68,33 +59,33 @@ class FeatureCounts(Fold):
 
     def zero(self) -> FeatureCounts:
         """Return empty counts of the same features."""
-        vocabulary, names = self.vocabulary, self._names
-        return FeatureCounts(
-            self._width, self._most, above=self._above, vocabulary=vocabulary, names=names, keyed=self._keyed
-        )
+        return FeatureCounts(self._width, self._most, one=self.one, above=self._above, vocabulary=self.vocabulary)
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Counts so far, shape (2 * d + 2,): of the positive class, of the negative class, and the two class sizes."""
+        """Counts so far, shape (2 * d + 2,): of the positive class, of the negative class, and the two class sizes.
+
+        Those of features are in units of ``1 / one`` rows, class sizes in rows.
+        """
         return self._counts
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Count a batch of rows with the values of all features."""
         present = present_in(features, self._above)
-        overfull = np.flatnonzero(present.sum(axis=0) > self._most)
-        if len(overfull) and self._keyed:
-            seeds = _content_words(target[overfull], features[:, overfull], batch.secret)
-            if batch.keys is not None:
-                seeds ^= batch.keys[overfull]
-            lengths, (_, positions) = present[:, overfull].sum(axis=0), np.nonzero(present[:, overfull].T)
-            self._count_some(target[overfull], lengths, positions, seeds, batch.secret)
-            present[:, overfull] = False
-        elif len(overfull):
-            present[:, overfull] = _sample(present[:, overfull], self._most)
         sides = (target > 0, target < 0)
-        parts = [present[:, side].sum(axis=1) for side in sides]
-        counted = np.concatenate([*parts, [side.sum() for side in sides]])
-        self._counts += counted
+        crowded = np.zeros(len(target), dtype=np.bool_)
+        if self._width > self._most:
+            held = present.sum(axis=0)
+            crowded = held > self._most
+            if crowded.any():
+                # Sums of a batch stay far below 2**53, so products of doubles are exact integers.
+                shares = feature_shares(held[crowded], self._most, self.one).astype(np.float64)
+                few = present[:, crowded].astype(np.float64)
+                sums = np.concatenate([few @ np.where(side[crowded], shares, 0.0) for side in sides])
+                self._counts[:-2] += sums.astype(np.int64)
+        whole = np.concatenate([present[:, side & ~crowded].sum(axis=1, dtype=np.int64) for side in sides])
+        self._counts[:-2] += self.one * whole
+        self._counts[-2:] += np.array([np.count_nonzero(side) for side in sides])
 
     def add_sparse(
         self,
@@ -113,36 +104,12 @@ class FeatureCounts(Fold):
         positions : ndarray of int64, shape (sum of lengths,)
             Positions of these features; a row may repeat one.
         batch : Batch
-            Its keys are hashes of the rows' identities.
         """
-        vocabulary = self._vocabulary(batch.secret)
-        if vocabulary is not None:
-            lengths, positions = vocabulary.known(lengths, positions)
-        words = None if vocabulary is None else vocabulary.released_words
-        self._count_some(target, lengths, positions, batch.keys, batch.secret, words)
-        self._counts[-2:] += np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
-
-    def _count_some(
-        self,
-        target: NDArray[np.float64],
-        lengths: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        seeds: NDArray[np.uint64] | None,
-        key: bytes,
-        words: NDArray[np.uint64] | None = None,
-    ) -> None:
-        """Count the features of rows, at most so many of each; see `count_kept`."""
+        if self.vocabulary is not None:
+            lengths, positions = self.vocabulary.known(lengths, positions)
         sides = np.where(target > 0, 0, np.where(target < 0, self._width, -1))
-        count_kept(self._counts, sides, lengths, positions, self._most, seeds, key, words)
-
-    def _vocabulary(self, key: bytes) -> Vocabulary | None:
-        """Return the private names of a call with this key, by which the features of a row are sampled."""
-        if self._names is None:
-            return self.vocabulary
-        if self._named is None:
-            self._named = Vocabulary([name.encode() for name in self._names], key)
-            self._named.release(self._names)
-        return self._named
+        add_shares(self._counts, sides, lengths, positions, self._most, self.one)
+        self._counts[-2:] += np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
 
     def state(self) -> pa.RecordBatch:
         """Return the counts."""
@@ -168,7 +135,6 @@ class Vocabulary:
         self.names = names
         self._key = key
         self._position = np.full(len(names), -1, dtype=np.int64)
-        self.released_words = np.empty((0, 2), dtype=np.uint64)
 
     @cached_property
     def words(self) -> NDArray[np.uint64]:
@@ -180,7 +146,6 @@ class Vocabulary:
         numbers = {name: number for number, name in enumerate(self.names)}
         released = np.array([numbers[name.encode()] for name in names], dtype=np.int64)
         self._position[released] = np.arange(len(released))
-        self.released_words = self.words[released]
 
     def known(
         self, lengths: NDArray[np.int64], positions: NDArray[np.int64]
@@ -198,6 +163,15 @@ class NameCounts(Fold):
     ----------
     most : int
         Largest number of names that count per row.
+
+    Notes
+    -----
+    These counts decide which names are shown, and are not released. A name that only one row has must almost never be
+    shown, so what has to be bounded is the number of names that a row can bring in, and shares do not bound it: a row
+    with k names that nobody else has would bring in each with at least the chance of a name without rows, which adds up
+    to any size. So a row with more names chooses `most` of them by a keyed hash of its own identity and the names
+    (`dpsql.kernels.kept_names`). Its label has no part in that. The counts of the released names, which scores are
+    made of, are those of `FeatureCounts`, in which nothing is chosen.
     """
 
     grows = True
@@ -229,9 +203,9 @@ class NameCounts(Fold):
     def add_sparse(
         self, target: NDArray[np.float64], lengths: NDArray[np.int64], positions: NDArray[np.int64], batch: Batch
     ) -> None:
-        """Count a batch of rows as `FeatureCounts.add_sparse` does, but regardless of their labels."""
-        sides, words = np.zeros(len(lengths), dtype=np.int64), self.vocabulary.words
-        count_kept(self.counts, sides, lengths, positions, self.most, batch.keys, batch.secret, words)
+        """Count the names of a batch of rows, regardless of labels; the batch has hashes of the rows' identities."""
+        words = self.vocabulary.words
+        count_kept(self.counts, lengths, positions, self.most, batch.keys, batch.secret, words)
 
     def state(self) -> pa.RecordBatch:
         """Return the names seen, sorted as bytes, and their counts; the numbering of names has no fixed order."""
@@ -281,21 +255,3 @@ def label_of_cells(codes: NDArray[np.float64], lengths: NDArray[np.int64]) -> ND
         return np.zeros(0)
     ranks = np.where(codes > 0, 2, np.where(codes < 0, 1, 0)).astype(np.int8)
     return np.array([0.0, -1.0, 1.0])[np.maximum.reduceat(ranks, np.cumsum(lengths) - lengths)]
-
-
-def _sample(present: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
-    """Keep at most `most` features of each row, all equally likely; shape (d, rows).
-
-    A row's sample depends on its own keys alone. Ties between keys (a chance of ``2**-64`` per pair) are broken
-    arbitrarily; at most `most` features are kept in any case.
-    """
-    keys = np.where(present, SYSTEM.words(present.size).reshape(present.shape), np.uint64(2**64 - 1))
-    kept = np.zeros_like(present)
-    np.put_along_axis(kept, np.argpartition(keys, most - 1, axis=0)[:most], True, axis=0)
-    return kept & present
-
-
-def _content_words(target: NDArray[np.float64], features: NDArray[np.float64], key: bytes) -> NDArray[np.uint64]:
-    """Return 64 bits of a keyed hash of every row, shape (rows,)."""
-    hashes = row_contents(target, features, key)
-    return np.frombuffer(hashes.buffers()[2], dtype=np.uint64)[::2].copy()

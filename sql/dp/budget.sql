@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
   target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true,
-  replace := false, engine := NULL
+  replace := false, engine := NULL, claims := NULL
 ) AS
   system.main.dpsql_protect(
     dataset,
@@ -14,10 +14,9 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       epsilon := epsilon, delta := delta, rho := rho, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
-      public := public, mark := mark, source := source, replace := replace, engine := engine),
+      public := public, mark := mark, source := source, replace := replace, engine := engine, claims := claims),
     CASE WHEN source AND engine IS NULL THEN dpsql_reads(dataset) END,
-    (SELECT system.main.list(sql) FROM system.main.duckdb_views()
-     WHERE NOT internal AND system.main.contains(system.main.lower(dataset::VARCHAR), system.main.lower(view_name))),
+    CASE WHEN source AND engine IS NULL THEN dpsql_texts() END,
     CASE WHEN engine IS NULL THEN
       system.main.list_transform(TRY_CAST(public AS VARCHAR[]), lambda t: dpsql_reads(t)) END,
     dpsql_tables());
@@ -32,7 +31,8 @@ CREATE OR REPLACE TEMP MACRO dp_public(
     source,
     system.main.struct_pack(
       force := force, engine := engine),
-    CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables());
+    CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables(),
+    CASE WHEN engine IS NULL THEN dpsql_texts() END);
 
 -- dp_derive: Declare that a table was made from a protected one, so that calls on it are charged to that one.
 -- Guarantee: Calls on the table are charged to the base's budget, as far as a privacy unit reaches: with
@@ -46,7 +46,8 @@ CREATE OR REPLACE TEMP MACRO dp_derive(
     source, base,
     system.main.struct_pack(
       privacy_unit := privacy_unit, own_rows_only := own_rows_only, one_row_each := one_row_each, engine := engine),
-    CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables());
+    CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables(),
+    CASE WHEN engine IS NULL THEN dpsql_texts() END);
 
 -- dp_unplaced: List the tables of which nothing is declared, with the statements that declare them.
 -- Guarantee: None needed: it reads names of tables.
@@ -65,8 +66,17 @@ CREATE OR REPLACE TEMP MACRO dp_unplaced(
 -- Guarantee: All releases so far together are (epsilon_spent, delta_spent)-DP, or rho_spent-zCDP for a budget in rho,
 -- under the budget's accountant.
 -- More: docs/functions/dp_budget.md
-CREATE OR REPLACE TEMP MACRO dp_budget() AS TABLE
-  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry);
+CREATE OR REPLACE TEMP MACRO dp_budget(details := false) AS TABLE
+  SELECT COLUMNS(lambda c: details OR NOT system.main.list_contains(
+    ['rho_spent', 'rho_remaining', 'accountant', 'renyi_spent', 'renyi_remaining', 'epsilon_zcdp', 'zcdp_delta'], c))
+  FROM (SELECT system.main.unnest(entry)
+    FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry));
+
+-- dp_policy: Show what owners stated: limits, privacy units, bounds, keys and levels; public and derived tables.
+-- Guarantee: None needed: it reads what was declared, and no row.
+-- More: docs/functions/dp_policy.md
+CREATE OR REPLACE TEMP MACRO dp_policy() AS TABLE
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_policy()) AS entry);
 
 -- dp_ledger: Show every entry of the ledger: budgets, declarations, charges and replays, in the order of its hash
 -- chain.

@@ -5,10 +5,11 @@
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, method := NULL, cells := NULL, lower := NULL,
   upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE (
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_auc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_auc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, delta := delta, method := method, cells := cells,
       lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
@@ -23,7 +24,7 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
 
 CREATE OR REPLACE TEMP MACRO dp_auc(
   y, p, epsilon := NULL, delta := NULL, method := NULL, cells := NULL, lower := NULL, upper := NULL,
-  target_levels := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  target_levels := NULL, neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

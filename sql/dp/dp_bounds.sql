@@ -4,10 +4,11 @@
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   source, target := NULL, epsilon := NULL, failure := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL,
-  row_id := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_bounds', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_bounds', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, epsilon := epsilon, failure := failure, by := "by", keys := keys, other := other,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
@@ -15,7 +16,7 @@ CREATE OR REPLACE TEMP MACRO dp_bounds(
       dataset := dataset, release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_bounds(
-  y, epsilon := NULL, failure := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  y, epsilon := NULL, failure := NULL, neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

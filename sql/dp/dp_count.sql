@@ -5,11 +5,12 @@
 CREATE OR REPLACE TEMP MACRO dp_count(
   source, target := NULL, distinct_of := NULL, epsilon := NULL, delta := NULL, by := NULL, keys := NULL, other := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
-  max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := NULL,
+  max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false,
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_count', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_count', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, distinct_of := distinct_of, epsilon := epsilon, delta := delta, by := "by", keys := keys,
       other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
@@ -18,7 +19,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
 
 CREATE OR REPLACE TEMP MACRO dp_count(
   y, epsilon := NULL, delta := NULL, neighbours := NULL, noise := NULL, confidence := NULL, dataset := NULL,
-  release := NULL
+  release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

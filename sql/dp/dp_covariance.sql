@@ -4,10 +4,11 @@
 CREATE OR REPLACE TEMP MACRO dp_covariance(
   source, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL,
   upper := NULL, ddof := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_covariance', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_covariance', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       features := features, n_features := n_features, names := names, epsilon := epsilon, delta := delta,
       lower := lower, upper := upper, ddof := ddof, neighbours := neighbours, privacy_unit := privacy_unit,
@@ -16,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_covariance(
 
 CREATE OR REPLACE TEMP MACRO dp_covariance(
   x, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, ddof := NULL,
-  neighbours := NULL, dataset := NULL, release := NULL
+  neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -4,11 +4,12 @@
 CREATE OR REPLACE TEMP MACRO dp_crosstab(
   source, rows := NULL, columns := NULL, by := NULL, keys := NULL, epsilon := NULL, delta := NULL, margins := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
-  max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := NULL,
+  max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false,
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_crosstab', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_crosstab', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       rows := rows, columns := columns, by := "by", keys := keys, epsilon := epsilon, delta := delta,
       margins := margins, neighbours := neighbours, privacy_unit := privacy_unit,

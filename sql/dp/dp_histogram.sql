@@ -5,10 +5,11 @@ CREATE OR REPLACE TEMP MACRO dp_histogram(
   source, target := NULL, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL,
   null_bin := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, noise := NULL, curve := NULL,
-  confidence := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_histogram', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_histogram', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, bins := bins, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
       n_bins := n_bins, null_bin := null_bin, by := "by", keys := keys, other := other, neighbours := neighbours,
@@ -18,7 +19,7 @@ CREATE OR REPLACE TEMP MACRO dp_histogram(
 
 CREATE OR REPLACE TEMP MACRO dp_histogram(
   y, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL, null_bin := NULL,
-  neighbours := NULL, noise := NULL, curve := NULL, confidence := NULL, dataset := NULL, release := NULL
+  neighbours := NULL, noise := NULL, curve := NULL, confidence := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -7,10 +7,11 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   row_norm := NULL, rounds := NULL, split := NULL, blocks := NULL, n_rows := NULL, standardize := NULL,
   bounds_share := NULL, moments_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL,
   range_share := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_linear_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_linear_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
       delta := delta, method := method, lower := lower, upper := upper, target_lower := target_lower,
@@ -25,7 +26,8 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   x, y, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, method := NULL, lower := NULL, upper := NULL,
   target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL,
   blocks := NULL, n_rows := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL, scale_share := NULL,
-  count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL, dataset := NULL,
+  release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

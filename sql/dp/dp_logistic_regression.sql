@@ -6,10 +6,11 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, standardize := NULL, bounds_share := NULL,
   moments_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_logistic_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_logistic_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
       delta := delta, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
@@ -21,7 +22,7 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,
   row_norm := NULL, regularization := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL,
-  target_levels := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  target_levels := NULL, neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

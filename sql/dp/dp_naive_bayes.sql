@@ -5,10 +5,11 @@ CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   max_features_per_row := NULL, present_above := NULL, count_share := NULL, smoothing := NULL, shrink := NULL,
   target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_naive_bayes', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_naive_bayes', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
       delta := delta, max_features_per_row := max_features_per_row, present_above := present_above,
@@ -19,7 +20,7 @@ CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
 CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, max_features_per_row := NULL,
   present_above := NULL, count_share := NULL, smoothing := NULL, shrink := NULL, target_levels := NULL,
-  neighbours := NULL, dataset := NULL, release := NULL
+  neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

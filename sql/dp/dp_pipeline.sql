@@ -8,11 +8,12 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL,
   split := NULL, blocks := NULL, n_rows := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL,
   scale_share := NULL, count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL,
-  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL,
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := false,
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_pipeline', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_pipeline', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       delta := delta, selector := selector, method := method, selection_share := selection_share,
@@ -29,7 +30,8 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
   target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL, blocks := NULL,
   n_rows := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL, scale_share := NULL,
-  count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL, dataset := NULL,
+  release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -6,10 +6,11 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
   source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,
   bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, row_id := NULL,
-  dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_quantile', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_quantile', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, quantiles := quantiles, epsilon := epsilon, lower := lower, upper := upper, cells := cells,
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
@@ -19,7 +20,7 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
 
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   y, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL, bounds_share := NULL,
-  neighbours := NULL, dataset := NULL, release := NULL
+  neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -3,11 +3,12 @@
 -- More: docs/functions/dp_regression_metrics.md
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   source, target := NULL, prediction := NULL, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL,
-  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL,
-  condition := NULL, engine := NULL
+  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
+  release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_regression_metrics', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_regression_metrics', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, prediction := prediction, epsilon := epsilon, lower := lower, upper := upper,
       error_bound := error_bound, neighbours := neighbours, privacy_unit := privacy_unit,
@@ -16,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
 
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   y, p, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL, neighbours := NULL, dataset := NULL,
-  release := NULL
+  release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -5,11 +5,12 @@
 CREATE OR REPLACE TEMP MACRO dp_roc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL,
   threshold_share := NULL, curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL,
-  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := NULL,
-  condition := NULL, engine := NULL
+  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
+  release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_roc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_roc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, delta := delta, thresholds := thresholds,
       n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, cells := cells, lower := lower,
@@ -20,7 +21,7 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
 CREATE OR REPLACE TEMP MACRO dp_roc(
   y, p, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL,
   curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL,
-  dataset := NULL, release := NULL
+  dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -6,10 +6,11 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
   k := NULL, epsilon := NULL, delta := NULL, method := NULL, max_features_per_row := NULL, present_above := NULL,
   n_max := NULL, cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL,
   vocabulary_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, value := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_score_filter', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_score_filter', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, score := score,
       threshold := threshold, k := k, epsilon := epsilon, delta := delta, method := method,
@@ -23,7 +24,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
   x, y, score := NULL, threshold := NULL, k := NULL, epsilon := NULL, delta := NULL, method := NULL, n_features := NULL,
   names := NULL, max_features_per_row := NULL, present_above := NULL, n_max := NULL, cutoff := NULL,
   false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL, target_levels := NULL,
-  neighbours := NULL, dataset := NULL, release := NULL
+  neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -6,10 +6,11 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, score := NULL,
   mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, verdict_share := NULL, n_rows := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
-  release := NULL, condition := NULL, engine := NULL
+  release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_sis', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_sis', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
@@ -22,7 +23,7 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,
   target_lower := NULL, target_upper := NULL, target_levels := NULL, score := NULL, mechanism := NULL, gamma := NULL,
   center := NULL, center_share := NULL, verdict_share := NULL, n_rows := NULL, neighbours := NULL, dataset := NULL,
-  release := NULL
+  release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

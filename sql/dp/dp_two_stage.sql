@@ -5,11 +5,12 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, blocks := NULL, rows_per_block := NULL, count_share := NULL, count_failure := NULL,
   penalty := NULL, standardize := NULL, intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL,
-  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := NULL,
+  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := false,
   condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_two_stage', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_two_stage', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       target_levels := target_levels, blocks := blocks, rows_per_block := rows_per_block, count_share := count_share,
@@ -21,7 +22,7 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
 CREATE OR REPLACE TEMP MACRO dp_two_stage(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, blocks := NULL,
   rows_per_block := NULL, count_share := NULL, count_failure := NULL, penalty := NULL, standardize := NULL,
-  intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL, dataset := NULL, release := NULL
+  intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -6,10 +6,11 @@ CREATE OR REPLACE TEMP MACRO dp_variance(
   source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
   by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL,
-  confidence := NULL, dataset := NULL, release := NULL, condition := NULL, engine := NULL
+  confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'dp_variance', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,
+    'dp_variance', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
+    source,
     system.main.struct_pack(
       target := target, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
@@ -19,7 +20,7 @@ CREATE OR REPLACE TEMP MACRO dp_variance(
 
 CREATE OR REPLACE TEMP MACRO dp_variance(
   y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL, neighbours := NULL,
-  noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL, release := NULL
+  noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.

@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO exact_discordant(
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'exact_discordant', 'table', NULL, source,
+    'exact_discordant', 'table', dpsql_typed(source, condition), source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := 1, epsilon := 1,
       target_levels := target_levels, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,

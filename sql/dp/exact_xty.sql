@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO exact_xty(
   row_id := NULL, value := NULL, condition := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
-    'exact_xty', 'table', NULL, source,
+    'exact_xty', 'table', dpsql_typed(source, condition), source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := 1, epsilon := 1,
       lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,

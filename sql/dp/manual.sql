@@ -4,7 +4,7 @@
 CREATE OR REPLACE TEMP MACRO dp_functions() AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_functions()) AS entry);
 
--- dp_help: Explain a function, or list those whose name, topic, summary or arguments hold a word.
+-- dp_help: Explain a function, or list those that a word leads to: by name, synonym, topic, summary or argument.
 -- Guarantee: None needed: it reads no table and charges nothing.
 -- More: docs/functions/dp_help.md
 CREATE OR REPLACE TEMP MACRO dp_help(word := NULL) AS TABLE

@@ -2,21 +2,27 @@
 -- class.
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
 -- More: docs/functions/dp_predict.md
-CREATE OR REPLACE TEMP MACRO dp_predict(model, x, dataset := NULL) AS
+CREATE OR REPLACE TEMP MACRO dp_predict(model, x) AS
+  system.main.dpsql_predict(system.main.dpsql_model(model, NULL::VARCHAR), x),
+(model, x, dataset) AS
   system.main.dpsql_predict(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
 -- dp_predict_class: Predict the likelier class of each row from a released classifier.
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
 -- More: docs/functions/dp_predict_class.md
-CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x, dataset := NULL) AS
+CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x) AS
+  system.main.dpsql_predict_class(system.main.dpsql_model(model, NULL::VARCHAR), x),
+(model, x, dataset) AS
   system.main.dpsql_predict_class(system.main.dpsql_model(model, dataset::VARCHAR), x);
 
 -- dp_predictions: Return the rows of a source with their predictions, by a formula that DuckDB runs: the fastest way to
 -- predict.
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
 -- More: docs/functions/dp_predictions.md
-CREATE OR REPLACE TEMP MACRO dp_predictions(model, source, dataset := NULL) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_predictions(model, dataset::VARCHAR, source));
+CREATE OR REPLACE TEMP MACRO dp_predictions(model, source) AS TABLE (
+  SELECT * FROM system.main.query(system.main.dpsql_predictions(model, NULL::VARCHAR, source))),
+(model, source, dataset) AS TABLE (
+  SELECT * FROM system.main.query(system.main.dpsql_predictions(model, dataset::VARCHAR, source)));
 
 -- dp_precision_recall: Read precision and recall off a released ROC curve, at no cost.
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.

@@ -294,3 +294,58 @@ def _all() -> list[Call]:
 CALLS = tuple(_all())
 # One call of each function that is let through, so that its answer is compared too.
 ANSWERS = tuple({call.function: call for call in reversed(CALLS) if call.function in FUNCTIONS}.values())
+
+
+def _grouped() -> list[Call]:
+    """Return calls whose groups, limits of units, laws of noise and marginals are of every kind."""
+    score, wide = {"lower": 0, "upper": 1}, {"lower": -4, "upper": 4}
+    private = {"keys": "private", "epsilon": 1, "delta": 1e-6}
+    gaussian = {"epsilon": 1, "delta": 1e-6, "noise": "gaussian"}
+    texts = {"by": "t", "keys": ("a", "b"), "other": True}
+    unit = {"privacy_unit": "unit", "max_rows_per_unit": 2}
+    spread = {"privacy_unit": "unit", "max_groups_per_unit": 2, "max_rows_per_unit_group": 1}
+    piled = {"privacy_unit": "unit", "max_groups_per_unit": 1, "max_rows_per_unit_group": 2}
+    capped = {"privacy_unit": "unit", "max_groups_per_unit": 2, "max_rows_per_unit_group": 2, "max_rows_per_unit": 3}
+    keys = "keys := system.main.struct_pack(y := system.main.list_value(true, false), k := system.main.list_value(9, -3, 0))"
+    crosstab = "SELECT * FROM dp_crosstab('{source}', rows := 'y', columns := 'k', " + keys
+    given = [
+        ("dp_count", "of few groups", {**texts, **spread, "epsilon": 1}),
+        ("dp_count", "of few rows in a group", {**texts, **piled, **gaussian}),
+        ("dp_count", "of all limits", {**texts, **capped, **gaussian}),
+        ("dp_count", "of values", {"target": "e", "by": "y", "keys": "private", **capped, **gaussian}),
+        ("dp_count", "of items", {"distinct_of": "k", "by": "y", **capped, "epsilon": 1}),
+        ("dp_count", "of items in private groups", {"distinct_of": "t", "by": "k", **spread, **private}),
+        ("dp_sum", "of all limits", {"target": "e", **wide, **texts, **capped, "epsilon": 1}),
+        ("dp_sum", "with Gaussian noise", {"target": "a", "lower": -1, "upper": 3, **texts, **capped, **gaussian}),
+        ("dp_sum", "of sums of units", {"target": "e", **wide, "unit_value": "sum", **texts, **spread, **gaussian}),
+        ("dp_avg", "of one group", {"target": "e", **wide, **unit, **gaussian}),
+        ("dp_avg", "of private groups", {"target": "e", **wide, "by": ("y", "t"), **capped, **private}),
+        ("dp_variance", "with Gaussian noise", {"target": "e", **wide, "by": "y", **piled, **gaussian}),
+        ("dp_variance", "of sums of units", {"target": "z", **wide, "unit_value": "sum", "by": "y", **spread, "epsilon": 1}),
+        ("dp_stddev", "of few groups", {"target": "a", "lower": -5, "upper": -1, **texts, **spread, "epsilon": 1}),
+        ("dp_aggregate", "of several columns", {"aggregates": ("sum", "variance", "count"), "target": ("a", "e", "s"), **wide,
+                                                **texts, **capped, **gaussian}),
+        ("dp_histogram", "with a tree", {"target": "s", **score, "n_bins": 70, "curve": "tree", "epsilon": 1, **unit}),
+        ("dp_histogram", "with wavelets by groups",
+         {"target": "s", **score, "n_bins": 9, "null_bin": True, "curve": "wavelet", "by": "y", **capped, "epsilon": 1}),
+        ("dp_histogram", "with Gaussian curves",
+         {"target": "s", **score, "n_bins": 9, "curve": "toeplitz", "by": "y", **unit, "epsilon": 1, "delta": 1e-6}),
+        ("dp_histogram", "of all limits", {"target": "e", "bins": (-1, 0, 1), "null_bin": True, **texts, **capped, **gaussian}),
+        ("dp_quantile", "of all limits", {"target": "s", "epsilon": 1, **score, **texts, **capped}),
+        ("dp_quantile", "of one row in a group", {"target": "e", "quantiles": (0.1, 0.9), "epsilon": 1, **wide, "by": "y", **spread}),
+        ("dp_bounds", "of groups per unit", {"target": "e", "epsilon": 1, "by": "y", **capped}),
+    ]  # fmt: skip
+    calls = [_table_form("wide", function, name, arguments) for function, name, arguments in given]
+    for name, arguments in {
+        "of rows": {"epsilon": 1},
+        "per unit": {**unit, "epsilon": 1},
+        "of few cells": {**spread, "epsilon": 1, "margins": True},
+        "of all limits": {**capped, **gaussian, "margins": True},
+    }.items():
+        calls.append(Call(f"dp_crosstab {name}", f"{crosstab}{_arguments(arguments)})", "wide", "dp_crosstab"))
+    assert not {call.name for call in calls} & {call.name for call in CALLS}
+    return calls
+
+
+# More calls with groups, whose integers move in ways of their own.
+GROUPED = tuple(_grouped())

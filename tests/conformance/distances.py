@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from calls import Call
+from group_distances import group_claims
 from seam import Pass, Seen
 
 from dpsql.contract.plan import Plan
@@ -46,6 +47,10 @@ def claims(call: Call, relation: str, seen: Sequence[Seen], tables: Sequence[Seq
         for number, (first, second) in enumerate(zip(before.passes, after.passes, strict=True), 1):
             for what, moved, bound in _pass(after.call.plan, relation, first, second):
                 yield f"pass {number}: {what}", moved, bound
+            if first.given is not None and second.given is not None:
+                keys = [None if len(one.passes) == number else one.passes[number].numbers for one in seen]
+                for what, moved, bound in group_claims(relation, first, second, keys):
+                    yield f"pass {number}: {what}", moved, bound
             if first.named is not None and second.named is not None and first.named.keys() != second.named.keys():
                 break  # what follows is judged for one vocabulary, which is drawn
 
@@ -122,15 +127,18 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
         yield "counts", total, counts.l1_sensitivity(relation, max_rows_per_unit=unit)
         yield "squared counts", squares, counts.squared_l2_sensitivity(relation, max_rows_per_unit=unit)
     elif isinstance(plan, FeatureCountsPlan):
+        width = max(1, len(moves) // 2 - 1)
         norms = feature_counts.released_norms(
             "counts_and_labels",
             relation,
             max_features_per_row=plan.max_features_per_row,
-            n_features=max(1, len(moves) // 2 - 1),
+            n_features=width,
             max_rows_per_unit=unit,
         )
-        yield "counts", total, norms.l1
-        yield "squared counts", squares, norms.squared_l2
+        one = plan.one(width)
+        moves = [*moves[:-2], *(one * move for move in moves[-2:])]  # class sizes are in rows
+        yield "counts", sum(map(abs, moves)), norms.l1 * one
+        yield "squared counts", sum(move * move for move in moves), norms.squared_l2 * one**2
     elif isinstance(plan, BestSubsetPlan):
         yield "a product of columns", max(map(abs, moves)), steps * unit * _ONE
 

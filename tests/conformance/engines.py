@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,6 @@ from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
 from dpsql.engines.task import plain
-from dpsql.functions.feature_counts import FeatureCountsCall
 from support.arrow_engine import ArrowEngine
 from support.spark_servers import EXACT_SAIL
 
@@ -142,11 +140,10 @@ class Compared:
         return self.watch.ask(self.connection, f"{head}, engine := 'other'{bracket}{tail}", number, through=through)
 
     def reference(self, plan: Plan, number: int = 0) -> Seen:
-        """Run the statement that DuckDB weaves for a plan of the engine; rows choose features as there."""
+        """Run the statement that DuckDB weaves for a plan of the engine."""
         table = plan.source.rpartition(".")[2]  # without the engine's catalog
         woven = release_sql(replace(plan, source=table, engine=None, placement=None), plan.function)
-        with patch.object(FeatureCountsCall, "chooses_by_hash", new=True):
-            return self.watch.ask(self.connection, woven, number)
+        return self.watch.ask(self.connection, woven, number)
 
     def difference(self, call: Call, number: int = 0) -> str | None:
         """Say in what the engine's call differs from DuckDB's; None if it does not, or is refused as it should be."""

@@ -116,6 +116,7 @@ def _documents(has_value: bool) -> list[tuple[int, set[str]]]:
 
 
 def _feature_counts(_: Seen) -> Any:
+    """Whole rows: no more names are listed than count."""
     documents = _documents(False)
     counts = [sum(name in names for label, names in documents if label == side) for side in (1, -1) for name in NAMES]
     return [*counts, *(sum(label == side for label, _ in documents) for side in (1, -1))]

@@ -22,16 +22,19 @@ import dpsql.functions.sis
 import dpsql.functions.two_stage
 import dpsql.kernels.lasso_votes
 import dpsql.mechanisms.choices
-import dpsql.statistics.presence
 import dpsql.statistics.votes
 import dpsql.udfs.release
 import dpsql.udfs.sis
 from dpsql.contract.fold import Collector, Fold, Ignoring
 from dpsql.contract.fold import Pass as PassedOn
 from dpsql.engines.duckdb.session import Session
-from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
+from dpsql.functions.grouped import GroupedCall
+from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
+from dpsql.mechanisms.choices import GroupQuantileSelection
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, _taken
+from dpsql.mechanisms.parts import CumulativeCounts, ScannedInterval
 from dpsql.noise.entropy import OperatingSystemEntropy
+from dpsql.progress import Progress
 from dpsql.statistics.aggregates import Sums, Words
 from dpsql.statistics.grouped_sums import GroupedSums, KeyedSums, Labels
 from dpsql.statistics.presence import NameCounts
@@ -77,11 +80,10 @@ class Zeros:
 
 def fixed_entropy(entropy: Repeated) -> list[tuple[Any, str, Any]]:
     """Return what makes sampling keys, tickets and noise repeatable: the one place to adapt when they are made anew."""
-    in_rows = [dpsql.udfs.release, dpsql.statistics.votes, dpsql.statistics.presence]
+    in_rows = [dpsql.udfs.release, dpsql.statistics.votes]
     return [
         (dpsql.engines.duckdb.session, "secrets", entropy),
         (dpsql.engines.duckdb.running, "secrets", entropy),
-        (dpsql.engines.driver, "secrets", entropy),
         (OperatingSystemEntropy, "words", lambda self, size, /: entropy.words(size)),
         *((module, "SYSTEM", Zeros()) for module in in_rows),
         (dpsql.kernels.lasso_votes, "_uniform", lambda size, source: np.arange(size) / size),  # keyed on engines
@@ -103,12 +105,18 @@ class Pass:
         Rows by name of a private vocabulary.
     state : tuple or None
         Of a fold: all that its state holds.
+    given : tuple or None
+        Of a call with groups: the part that adds noise, and what it is given.
+    numbers : mapping or None
+        Of private keys: the place of each key's sums in what the part before was given.
     """
 
     integers: tuple[int, ...] | None = None
     rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), np.int64))
     named: Mapping[str, int] | None = None
     state: tuple[tuple[int, ...], ...] | None = None
+    given: tuple[Any, ...] | None = None
+    numbers: Mapping[tuple[str | None, ...], int] | None = None
 
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, Pass)
@@ -174,6 +182,15 @@ class _Stop(Exception):
     """Ends a call once its statistic is known: nothing is drawn or charged."""
 
 
+# How parts draw the noise of groups.
+_GROUP_DRAWS = (
+    (GroupedNoise, "draw"),
+    (CumulativeCounts, "draw"),
+    (GroupQuantileSelection, "draw_groups"),
+    (ScannedInterval, "draw_groups"),
+)
+
+
 class Watch:
     """Calls SQL and keeps what the mechanisms see.
 
@@ -225,6 +242,8 @@ class Watch:
                 return finish(session, ticket, running, statistic)
             watch._end_pass(statistic)
             watch._seen.call = running.call
+            if isinstance(running.call, GroupedCall) and not isinstance(statistic, Labels):
+                running.call.prepare(statistic, Progress(""))()  # ends at what the part is given
             raise _Stop
 
         def watched_turn(session: Session, ticket: int, number: int, complete: Any) -> None:
@@ -249,9 +268,19 @@ class Watch:
         def every_key(part: KeyedNoise, sums: list[Sums]) -> tuple[Any, list[NoisyBlock]]:
             if watch._through:
                 return draw(part, sums)
+            watch._seen.passes[-1].given = (part, sums)
             laws = zip(part.blocks, part.noise.lattices, sums, strict=True)
             exact = [NoisyBlock(block, law, on_lattice(block.words(given), law.bits)) for block, law, given in laws]
             return np.arange(len(sums[0].n)), exact
+
+        def given_to(draw: Any) -> Any:
+            def stopped(part: Any, *given: Any) -> Any:
+                if watch._through:
+                    return draw(part, *given)
+                watch._seen.passes[-1].given = (part, *given)
+                raise _Stop
+
+            return stopped
 
         def center(plan: Any, high: int, low: int) -> int:
             watch._seen.passes = [
@@ -266,6 +295,7 @@ class Watch:
             (Session, "note", watched_note),
             (dpsql.mechanisms.choices, "select_partitions", vocabulary),
             (KeyedNoise, "draw", every_key),
+            *((kind, name, given_to(vars(kind)[name])) for kind, name in _GROUP_DRAWS),
             (dpsql.udfs.sis, "draw_center", center),
             (dpsql.functions.sis, "draw_center", center),
             *((kind, "add", self._watched_add(vars(kind)["add"])) for kind in collectors),
@@ -290,7 +320,8 @@ class Watch:
         batches, self._batches = self._batches, []
         rows = np.concatenate(batches) if batches else np.empty((0, 0), np.int64)
         if isinstance(statistic, Labels):
-            self._seen.passes.append(Pass(named={repr(labels): 1 for _, labels in statistic.found.values()}))
+            numbers = {labels: number - 1 for number, (_, labels) in statistic.found.items()}
+            self._seen.passes.append(Pass(named={repr(labels): 1 for labels in numbers}, numbers=numbers))
             return
         if isinstance(statistic, NameCounts):  # whose names come in any order
             names = [name.decode() for name in statistic.vocabulary.names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,6 +167,12 @@ def enumerate_settings() -> Enumeration:
             elif name not in PRAGMAS_EXCLUDED:
                 unknown.append(f"PRAGMA {name}")
     return Enumeration(tuple(accepted), tuple(refused), tuple(unknown))
+
+
+def accepted(settings: Iterable[Setting]) -> list[Setting]:
+    """Return the settings that the running version takes."""
+    with duckdb.connect() as connection:
+        return [setting for setting in settings if _accepts(connection, setting)]
 
 
 def _accepts(connection: Any, setting: Setting) -> bool:

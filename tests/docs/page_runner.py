@@ -1,31 +1,41 @@
-"""Runs the code blocks of a page of the documentation as a reader would, from top to bottom.
+"""Runs the code blocks of a page of the documentation as a stranger would, from top to bottom, from what is visible.
 
 - ``python`` blocks share one namespace.
-- ``sql`` blocks run statement by statement on the connection `con` of that namespace; if there is none, on the
-  database ``patients.duckdb`` with dpsql installed, which `con` then is.
-- ``sh`` blocks run in bash, with the commands of this environment.
-- A block that cannot run says why behind its language: ``sh no-run: needs a cluster``.
+- ``sh`` blocks run in bash, with the commands of this environment; a line ``dpsql shell x.duckdb`` opens the database
+  for the ``sql`` blocks after it.
+- ``sql`` blocks run statement by statement on the connection `con` of the namespace, or on the database that a shell
+  has opened.
+- A ``text`` block is the output of the block before it: of its last statement that returns rows, or what it prints. They
+  are compared with noise masked (`shown_output`), unless there is none to compare: ``text no-run: reason``.
+- A block that cannot run says why behind its language: ``sh no-run: needs a cluster``. The gate runs what stands below
+  a comment, such as ``<!-- demo -->``.
 
-All run in one empty folder. ``<!-- data: patients -->`` on a page asks for a file of `page_data`.
+All run in one empty folder. No comment of a page brings data that a reader does not see.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import page_data
+from shown_output import differences
 
 import dpsql
+from dpsql.cli.output import show
+from dpsql.cli.runner import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "sql", "sh")
+OUTPUT = "text"
+_SHELL = re.compile(r"^dpsql shell (\S+)\n?", re.MULTILINE)
 _FENCE = re.compile(
     r"^(?P<fence>`{3,})(?P<language>\w*) *(?P<more>[^\n]*)\n(?P<text>.*?)^(?P=fence) *$", re.DOTALL | re.MULTILINE
 )
@@ -56,62 +66,87 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     """Return the code blocks of a page in the languages that run."""
+    return [block for block in all_blocks(page) if block.language in LANGUAGES]
+
+
+def all_blocks(page: Path) -> list[Block]:
+    """Return the code blocks of a page, with the outputs that it shows."""
     text = page.read_text(encoding="utf-8")
-    found = [
-        Block(one["language"], one["more"], one["text"], text.count("\n", 0, one.start("text")) + 1)
+    return [
+        Block(one["language"], _more(text, one), one["text"], text.count("\n", 0, one.start("text")) + 1)
         for one in _FENCE.finditer(text)
     ]
-    return [block for block in found if block.language in LANGUAGES]
+
+
+def _more(text: str, one: re.Match[str]) -> str:
+    """Return what follows a block's language; a command that a comment names is the gate's to run."""
+    return "no-run: the gate runs it" if text[: one.start()].endswith("-->\n") else one["more"]
 
 
 def run_page(page: Path, scope: dict[str, Any] | None = None) -> dict[str, Any]:
     """Run a page in the current folder; return the namespace of its Python blocks."""
-    text = page.read_text(encoding="utf-8")
-    for name in re.findall(r"<!-- data: (\w+) -->", text):
-        getattr(page_data, name)()
     scope = {"__name__": "__main__"} if scope is None else scope
+    printed: str | None = None
     try:
-        for block in blocks(page):
-            if not block.reason:
-                _RUN[block.language](block, page, scope)
+        for block in all_blocks(page):
+            if block.language == OUTPUT and not block.reason and printed is not None:
+                wrong = differences(block.text, printed)
+                assert not wrong, f"{page.name}:{block.line}: {wrong}"
+            printed = None
+            if block.language in LANGUAGES and not block.reason:
+                printed = _RUN[block.language](block, page, scope)
     finally:
         if "con" in scope:
             scope["con"].close()
     return scope
 
 
-def _python(block: Block, page: Path, scope: dict[str, Any]) -> None:
-    # As many empty lines as stand before it, so that errors name the page's line.
-    exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), scope)
+def _python(block: Block, page: Path, scope: dict[str, Any]) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        # As many empty lines as stand before it, so that errors name the page's line.
+        exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), scope)
+    return said.getvalue()
 
 
-def _sql(block: Block, page: Path, scope: dict[str, Any]) -> None:
+def _sql(block: Block, page: Path, scope: dict[str, Any]) -> str:
+    """Run the statements of a block; return the rows of the last one, as the shell shows them."""
     if "con" not in scope:
-        scope["con"] = dpsql.connect("patients.duckdb")
-    for statement in _statements(scope["con"], block.text):
+        assert "opened" in scope, f"{page.name}:{block.line}: no line before it opens a database"
+        scope["con"] = dpsql.connect(scope["opened"])
+    said = ""
+    for statement in scope["con"].extract_statements(block.text):
         try:
-            scope["con"].execute(statement).fetchall()
+            with warnings.catch_warnings():  # 2.0 says that this copies the rows; a relation would run again
+                warnings.simplefilter("ignore")
+                table = scope["con"].execute(statement).to_arrow_table()
         except Exception as error:
             raise AssertionError(f"{page.name}:{block.line}: {error}") from error
+        if table.num_rows:
+            shown = io.StringIO()
+            with contextlib.redirect_stdout(shown):
+                show(Result(table, False, 0.0))
+            said = shown.getvalue()
+    return said
 
 
-def _statements(con: Any, text: str) -> Iterator[Any]:
-    yield from con.extract_statements(text)
-
-
-def _sh(block: Block, page: Path, scope: dict[str, Any]) -> None:
+def _sh(block: Block, page: Path, scope: dict[str, Any]) -> str:
     if "con" in scope:  # another process may open the file
         scope.pop("con").close()
+    for opened in _SHELL.findall(block.text):
+        scope["opened"] = opened
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        ["bash", "-euc", block.text],
-        capture_output=True,
+        ["bash", "-euc", _SHELL.sub("", block.text)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         check=False,
         env={**os.environ, "PATH": path, "PYTHONPATH": python_path},
     )
-    assert done.returncode == 0, f"{page.name}:{block.line}: {done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"{page.name}:{block.line}: {done.stdout}"
+    return done.stdout
 
 
 _RUN = {"python": _python, "sql": _sql, "sh": _sh}

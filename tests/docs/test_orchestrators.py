@@ -37,7 +37,7 @@ def test_a_job_that_runs_twice_is_charged_once(package: str, tmp_path: Path, mon
     for block in blocks_of(package):
         # Dagster reads annotations, which must be as a reader has them and not postponed as in this file.
         exec(compile(block.text, str(PAGE), "exec", dont_inherit=True), scope)
-    with dpsql.Context("patients.duckdb", ledger="patients.dpsql-ledger") as ctx:
+    with dpsql.Context("hospital.duckdb", ledger="hospital.dpsql-ledger") as ctx:
         rows = ctx.sql("SELECT kind, count(*) AS n FROM dp_ledger() WHERE kind <> 'protect' GROUP BY ALL").to_pylist()
     # The page's first blocks run a job of another day twice.
     assert {row["kind"]: row["n"] for row in rows} == {"release": 2, "replay": 2}

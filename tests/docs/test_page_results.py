@@ -18,8 +18,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("page", "database", "spent"),
     [
-        ("index", "patients", {"patients": 1.7}),
-        ("models", "patients", {"patients": 0.5, "sms": 1.5}),
+        ("index", "hospital", {"patients": 1.7}),
+        ("models", "hospital", {"patients": 0.5, "words": 1.5}),
         pytest.param("tutorial", "clinic", {"tumours": 4.5}, marks=pytest.mark.long),
     ],
 )
@@ -32,16 +32,16 @@ def test_what_is_spent(page: str, database: str, spent: dict[str, float]) -> Non
 def test_python_gives_releases_and_models() -> None:
     scope = run_page(ROOT / "docs" / "models.md")
     assert isinstance(scope["fit"], dpsql.Release)
-    assert len(scope["fit"].features) == 5
-    assert len(scope["model"].coef_) == 5
+    assert len(scope["fit"].features) == 2
+    assert len(scope["model"].coef_) == 2
 
 
 def test_the_forms_of_a_call_answer() -> None:
     run_page(ROOT / "docs" / "calls.md")
-    con = dpsql.connect("patients.duckdb")
+    con = dpsql.connect("hospital.duckdb")
     try:
-        aggregate = "SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 16) FROM expression"
+        aggregate = "SELECT dp_sis(x, y, k := 2, epsilon := 1.0, lower := 0, upper := 200) FROM expression"
         assert len(con.execute(aggregate).fetchall()[0][0]) == 2
-        assert con.execute("FROM dp_estimate('dp_sis', n_features := 9, k := 5, epsilon := 1)").fetchall()
+        assert con.execute("FROM dp_estimate('dp_sis', n_features := 4, k := 2, epsilon := 1)").fetchall()
     finally:
         con.close()

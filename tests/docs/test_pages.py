@@ -1,7 +1,8 @@
-"""Every code block of the documentation runs, from top to bottom of its page."""
+"""Every code block of the documentation runs as a stranger pastes it, and gives the output that its page shows."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ ELSEWHERE = {"engines.md"}
 PAGES = sorted(
     path for path in (ROOT / "docs").rglob("*.md") if path.name not in ELSEWHERE and path.parent.name != "functions"
 )
+HIDDEN = re.compile(r"<!--(?! (?:demo|tests) -->)")
 
 
 @pytest.mark.long
@@ -19,6 +21,10 @@ PAGES = sorted(
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(page)
+
+
+def test_nothing_that_a_reader_needs_is_hidden() -> None:
+    assert not [page.name for page in (*PAGES, ROOT / "README.md") if HIDDEN.search(page.read_text(encoding="utf-8"))]
 
 
 def test_what_does_not_run_says_why() -> None:
@@ -31,9 +37,27 @@ def test_what_does_not_run_says_why() -> None:
     assert not silent
 
 
+def test_a_stale_output_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    block = "```sh\ndpsql example x.duckdb\ndpsql shell x.duckdb\n```\n\n```sql\nSELECT 1 AS sequence\n```\n\n"
+    shown = "```text\n│ sequence │\n│  int32   │\n│        1 │\n```\n"
+    page.write_text(block + shown, encoding="utf-8")
+    run_page(page)
+    (tmp_path / "x.duckdb").unlink()
+    (tmp_path / "x.duckdb.dpsql-ledger").unlink()
+    page.write_text(block + shown.replace("1 │", "2 │"), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page\.md:11: .*'2' is shown, '1' is printed"):
+        run_page(page)
+
+
 def test_a_broken_block_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for broken in ("```python\n1 / 0\n```\n", "```sql\nSELECT nothing\n```\n", "```sh\nfalse\n```\n"):
+    for broken in (
+        "```python\n1 / 0\n```\n",
+        "```sh\ndpsql shell x.duckdb\n```\n```sql\nSELECT nothing\n```\n",
+        "```sh\nfalse\n```\n",
+    ):
         (tmp_path / "page.md").write_text(f"# Page\n\n{broken}", encoding="utf-8")
         with pytest.raises((ZeroDivisionError, AssertionError)):
             run_page(tmp_path / "page.md")

@@ -19,6 +19,7 @@ from lake import visits
 import dpsql
 from dpsql.cli.commands import main
 from dpsql.cli.engine_option import EngineOption
+from dpsql.engines.task import Task
 from dpsql.errors import ParameterError, SourceError
 
 BOUNDS = {"target": "y", "lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}
@@ -54,7 +55,7 @@ def test_results_come_as_any_frame(ctx: dpsql.Context) -> None:
 def test_a_named_frame_is_protected_by_a_budget_that_calls_name(ctx: dpsql.Context) -> None:
     said = ctx.dp_protect("visits", epsilon=3, privacy_unit="pid", max_rows_per_unit=2)
     assert said == "visits: epsilon 3; privacy unit pid, at most 2 rows each"
-    with pytest.raises(SourceError, match=r"S025.*dataset := 'visits'"):
+    with pytest.raises(SourceError, match=r"S025.*dataset='visits'"):
         ctx.dp_count("visits", epsilon=0.5)
     for source in ("visits", ROWS):
         assert "one pid (at most 2 rows)" in ctx.dp_count(source, epsilon=0.5, dataset="visits").guarantee
@@ -277,3 +278,20 @@ def test_texts_of_every_kind_name_people_and_groups(unit: str, by: str) -> None:
         limits = {"privacy_unit": "pid", "max_rows_per_unit": 4}
         counted = opened.dp_count("t", by="g", keys=["0", "1"], epsilon=1e6, **limits)
     assert counted.value["value"].to_pylist() == [60, 60]
+
+
+def test_one_statement_reads_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement costs some ten milliseconds, and the engine's batches are small."""
+    read: list[int] = []
+    alone = Task.alone
+
+    def counted(task: Task, table: pa.Table) -> Any:
+        read.append(table.num_rows)
+        return alone(task, table)
+
+    monkeypatch.setattr(Task, "alone", counted)
+    frame = pl.concat([pl.DataFrame({"ward": ["A", "B"] * 20_000})] * 10, rechunk=False)
+    ctx = dpsql.polars.context()
+    found = ctx.dp_count(frame.lazy(), by="ward", keys=["A", "B"], epsilon=50)
+    assert [round(value, -2) for value in found.value["value"].to_pylist()] == [200_000, 200_000]
+    assert read == [0, 400_000], "no rows as it is rehearsed, and then all of them"

@@ -1,51 +1,99 @@
-"""Rows with more features than count: on an engine a hash chooses, which every attempt repeats, and favours none."""
+"""Rows with more features than count: an equal share of each, the same integers on every engine and nothing chosen."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import dpsql
 import dpsql.polars
+from dpsql.engines.attached import Attached
+from dpsql.engines.duckdb.installation import install
+from dpsql.functions.feature_counts import FeatureCountsCall
+from dpsql.statistics.presence import FeatureCounts
+from support.arrow_engine import ArrowEngine
+from support.broken.planting import planted
 from support.tasks import state_of, state_on, task_of
 
 ROWS, WIDTH, MOST = 4000, 5, 2
 NAMES = [f"x{number}" for number in range(WIDTH)]
+WIDE = {"features": NAMES, "present_above": 0}
+LONG = {"features": "word", "row_id": "id", "names": NAMES}
 
 
-@pytest.mark.parametrize("told_apart_by", ["contents", "row_id"])
-def test_every_feature_of_a_crowded_row_is_as_likely_to_count(told_apart_by: str) -> None:
-    values = np.random.default_rng(3).random((WIDTH, ROWS)) + 1
-    by_id: dict[str, Any] = {"row_id": "id"} if told_apart_by == "row_id" else {}
-    frame = pl.DataFrame(
-        {
-            "id": np.arange(ROWS),
-            "label": np.arange(ROWS) % 2 == 0,
-            **{name: np.ones(ROWS) if by_id else values[number] for number, name in enumerate(NAMES)},
-        }
-    )
+def equal_rows() -> pa.Table:
+    """Rows that differ in nothing but their label: of a pair one has each."""
+    return pa.table({"id": range(ROWS), "label": np.arange(ROWS) % 2 == 0, **dict.fromkeys(NAMES, np.ones(ROWS))})
+
+
+def random_rows() -> pa.Table:
+    """Rows of 60 patterns, with labels that have nothing to do with them."""
+    rng = np.random.default_rng(4)
+    patterns = rng.integers(0, 2, (WIDTH, 60))[:, rng.integers(0, 60, ROWS)]
+    patterns[0] |= ~patterns.any(axis=0)  # a row without a cell is none in the long layout
+    features = {name: patterns[number] for number, name in enumerate(NAMES)}
+    return pa.table({"id": range(ROWS), "label": rng.random(ROWS) < 0.5, **features})
+
+
+def cells(rows: pa.Table) -> pa.Table:
+    """Return the same rows in the long layout, some cells twice, in another order."""
+    frame = pl.DataFrame(rows).unpivot(NAMES, index=["id", "label"], variable_name="word", value_name="n")
+    frame = frame.filter(pl.col("n") > 0).drop("n")
+    return pl.concat([frame, frame[::3]]).sample(fraction=1, shuffle=True, seed=1).to_arrow()
+
+
+def expected(rows: pa.Table) -> list[int]:
+    """Counts by label and feature in units of 2**-20 rows, and the class sizes."""
+    present, label = np.array([rows[name].to_numpy() > 0 for name in NAMES]), np.array(rows["label"])
+    shares = [min(1 << 20, (MOST << 20) // max(1, int(held))) for held in present.sum(axis=0)]
+    counts = [int(np.dot(have & (label == side), shares)) for side in (True, False) for have in present]
+    return [*counts, int(label.sum()), int((~label).sum())]
+
+
+def counted(table: pa.Table, arguments: dict[str, Any], engine: str | None) -> list[int]:
+    """Return the exact counts of a call on an engine, or on DuckDB."""
+    found: list[list[int]] = []
+    counts = FeatureCountsCall.counts
+
+    def noted(call: Any, statistic: FeatureCounts) -> Any:
+        found.append(statistic.counts.tolist())
+        return counts(call, statistic)
+
+    given = {"target": "label", "max_features_per_row": MOST, "epsilon": 1, "threshold": 1, **arguments}
+    with dpsql.Context() as context, planted((FeatureCountsCall, "counts", noted)):
+        if engine is None:
+            context.connection.register("rows", table)
+        else:
+            install(context.connection).attach(Attached("other", ArrowEngine({"rows": table}, 7), 5))
+            given["engine"] = "other"
+        context.dp_score_filter("rows", **given, dataset="d")
+    return found[0]
+
+
+@pytest.mark.parametrize("engine", [None, "arrow"])
+@pytest.mark.parametrize("rows", [equal_rows, random_rows])
+@pytest.mark.parametrize("layout", ["wide", "long"])
+def test_every_engine_counts_the_same(layout: str, rows: Callable[[], pa.Table], engine: str | None) -> None:
+    table = rows()
+    found = counted(table, WIDE, engine) if layout == "wide" else counted(cells(table), LONG, engine)
+    assert found == expected(table)
+    if rows is equal_rows:  # and so every difference of the classes is exactly 0
+        assert found[:WIDTH] == found[WIDTH:-2]
+
+
+@pytest.mark.parametrize("more", [{}, {"row_id": "id"}])
+def test_a_task_counts_the_same_at_every_attempt_and_in_every_order(more: dict[str, str]) -> None:
+    frame = pl.DataFrame(random_rows())
     with dpsql.polars.context({"rows": frame}) as context:
         task, columns = task_of(
-            context,
-            frame,
-            "dp_naive_bayes",
-            target="label",
-            features=NAMES,
-            present_above=0,
-            max_features_per_row=MOST,
-            **by_id,
+            context, frame, "dp_naive_bayes", target="label", max_features_per_row=MOST, **WIDE, **more
         )
         found = state_on(context, frame, task, columns)
-        again = state_on(context, frame.reverse(), task, columns)
-        assert found.equals(again)
+        assert found.equals(state_on(context, frame.reverse(), task, columns))
         assert found.equals(state_of(task, columns, frame.to_arrow()))
-    counts = np.array(found.column(0)[0].as_py())
-    assert counts[-2:].tolist() == [ROWS // 2, ROWS // 2]
-    assert counts[:WIDTH].sum() == counts[WIDTH:-2].sum() == ROWS // 2 * MOST
-    # A count is binomial with ROWS / 2 trials of 2/5, but for an event of one in a million.
-    reach = 5.5 * math.sqrt(ROWS / 2 * 0.4 * 0.6)
-    assert np.abs(counts[:-2] - ROWS / 2 * MOST / WIDTH).max() < reach
+    assert found.column(0)[0].as_py() == expected(frame.to_arrow())

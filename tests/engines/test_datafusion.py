@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
+from dpsql.engines.delivery import received
 from dpsql.errors import SourceError
 
 datafusion = pytest.importorskip("datafusion")
@@ -146,6 +147,6 @@ def test_many_partitions_run_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, qu
     session = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(40))
     session.register_record_batches("many", [[pa.record_batch({"a": [part, part + 100]})] for part in range(50)])
     work: Any = _Meeting(at_once)
-    records = list(dpsql.datafusion.engine(session).fold(session.sql(query), ["a"], work))
+    records = list(received(dpsql.datafusion.engine(session).fold(session.sql(query), ["a"], work)))
     assert work.most == at_once
     assert sum(record.column(0)[0].as_py() for record in records) == 100

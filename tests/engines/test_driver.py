@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -140,6 +144,46 @@ def test_the_charge_stands_before_the_first_draw(
     assert seen == [(1.0, "held, charged before the first draw")]
 
 
+def test_a_driver_that_died_is_completed_under_the_same_name(engine: ArrowEngine, tmp_path: Path) -> None:
+    """The held entry has paid for the one release that comes of it, and it may be all that the budget allows."""
+    script = tmp_path / "driver.py"
+    script.write_text(DYING, encoding="utf-8")
+    ledger = tmp_path / "ledger"
+    died = subprocess.run([sys.executable, str(script), str(ledger)], cwd=Path(__file__).parent.parent, check=False)
+    assert died.returncode == -signal.SIGKILL
+    with dpsql.Context(engine=Attached("lake", engine, parts=4), ledger=str(ledger)) as ctx:
+        assert entries(ctx) == [(1.0, "held, charged before the first draw")]
+        with pytest.raises(dpsql.BudgetError, match="B001"):  # another call, without that name
+            ctx.dp_sis("t", **SIS, center="target")
+        first = ctx.dp_sis("t", **SIS, center="target", release="weekly")
+        again = ctx.dp_sis("t", **SIS, center="target", release="weekly")
+        assert first.value == again.value
+        assert (spent(ctx), released(ctx)) == (1, 1)
+        assert entries(ctx)[-1] == (0.0, "released, charged in entry 2")
+        assert ctx.ledger.verify().ok
+
+
+# A driver that is killed between its passes.
+DYING = """
+import os, signal, sys
+sys.path.insert(0, os.getcwd())
+import dpsql
+from dpsql.engines.attached import Attached
+from engines.test_driver import SIS, table
+from support.arrow_engine import ArrowEngine
+
+def die(action):
+    if action == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+engine = ArrowEngine({"t": table()})
+engine.before = die
+with dpsql.Context(engine=Attached("lake", engine, parts=4), ledger=sys.argv[1]) as ctx:
+    ctx.dp_protect("lake.main.t", epsilon=1, source=False)
+    ctx.dp_sis("t", **SIS, center="target", release="weekly")
+"""
+
+
 def test_a_budget_that_is_gone_by_now_is_noticed_before_a_row_is_read(
     ctx: dpsql.Context, engine: ArrowEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,13 +243,16 @@ def of_the_call_before() -> Any:
     return records
 
 
-def fewer_at_last(action: int, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    return found if action == 1 else found[1:]
+def fewer_at_last(engine: ArrowEngine) -> Callable[[int], None]:
+    def before(action: int) -> None:
+        engine.tables["t"] = table() if action == 1 else table().slice(1)
+
+    return before
 
 
 def test_a_part_that_comes_twice_is_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     engine.records = twice
-    with pytest.raises(dpsql.InternalError, match="I001"):
+    with pytest.raises(dpsql.InternalError, match="I008"):
         ctx.dp_sis("t", **SIS, **UNITS)
     assert (spent(ctx), released(ctx)) == (1, 0)
 
@@ -218,9 +265,39 @@ def test_records_of_another_call_are_refused(ctx: dpsql.Context, engine: ArrowEn
 
 
 def test_a_source_that_changes_between_passes_is_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
-    engine.records = fewer_at_last
+    engine.before = fewer_at_last(engine)
     with pytest.raises(dpsql.InternalError, match="I001"):
         ctx.dp_sis("t", **SIS, center="target")
+
+
+# What happens to one record of a job: it is lost, comes twice, or comes in the place of another.
+DELIVERIES: dict[str, Callable[[list[pa.RecordBatch], int], list[pa.RecordBatch]]] = {
+    "lost": lambda found, one: [*found[:one], *found[one + 1 :]],
+    "twice": lambda found, one: [*found, found[one]],
+    "for another": lambda found, one: [*found[:one], found[one - 1], *found[one + 1 :]],
+}
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("form", ["rows", "units", "two passes"])
+def test_a_record_that_is_not_delivered_once_ends_the_call(
+    ctx: dpsql.Context, engine: ArrowEngine, form: str, delivery: str
+) -> None:
+    """Whichever it is, the last one too, in every pass; the charge stands, and nothing is released."""
+    function, given = FORMS[form]
+    sizes: list[int] = []
+    engine.delivered = lambda action, found: sizes.append(len(found)) or found
+    getattr(ctx, function)("t", **given)
+    places = [(number, one) for number, size in enumerate(sizes, 1) for one in range(size)]
+    for tried, (number, one) in enumerate(places, 1):
+        engine.actions = 0
+        engine.delivered = lambda action, found, number=number, one=one: (
+            DELIVERIES[delivery](found, one) if action == number else found
+        )
+        with pytest.raises(dpsql.InternalError, match="I008"):
+            getattr(ctx, function)("t", **given)
+        assert (spent(ctx), released(ctx)) == (1 + tried, 1)
+    assert len(places) >= 2 * len(sizes)
 
 
 @pytest.mark.parametrize("change", ["a value", "the order"])

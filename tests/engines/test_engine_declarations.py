@@ -212,7 +212,7 @@ def test_a_table_like_a_protected_one_is_not_public_by_mistake(tmp_path: Path) -
     engine = lake(copied=visits().head(5))
     with dpsql.Context(ledger=tmp_path / "ledger", engine=Attached("lake", engine)) as ctx:
         ctx.dp_protect("clinic.visits", epsilon=3)
-        said = r"SELECT dp_derive\('clinic.copied', 'lake.main.clinic.visits', ..., engine := 'lake'\).*force := true"
+        said = r"ctx\.dp_derive\('clinic.copied', 'lake.main.clinic.visits', ..., engine='lake'\).*force=True"
         with pytest.raises(BudgetError, match=f"B009.*{said}"):
             ctx.dp_public("clinic.copied")
         ctx.connection.execute("CREATE TABLE local AS SELECT 1 AS pid, 1 AS a, 1 AS b, 1 AS noise, 1 AS y, 'A' AS ward")

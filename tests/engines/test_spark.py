@@ -17,6 +17,7 @@ import pytest
 import dpsql
 import dpsql.spark
 from dpsql.cli.engine_option import EngineOption
+from dpsql.engines.delivery import received
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.tasks import merged, state_of, state_on, task_of
 
@@ -103,7 +104,7 @@ def test_wide_records_are_merged_before_they_reach_the_driver(
     columns = [f"cast((id + {number}) % 10 as double) AS {name}" for number, name in enumerate(names)]
     frame = spark_session.range(0, 80, 1, 8).selectExpr(*columns)
     task, read = task_of(spark, frame, "dp_covariance", features=names, lower=0, upper=9, delta=1e-6)
-    found = dpsql.spark.engine(spark_session).fold(frame, read, task)
+    found = list(received(dpsql.spark.engine(spark_session).fold(frame, read, task)))
     assert sum(batch.num_rows for batch in found) == records
     rows = pa.table({name: (np.arange(80) + number) % 10.0 for number, name in enumerate(names)})
     assert merged(task, found).equals(state_of(task, read, rows))
@@ -132,7 +133,7 @@ def test_no_more_tasks_than_are_worth_it(
     task, read = task_of(spark, frame, "dp_regression_metrics", target="a", prediction="b", lower=0, upper=120)
     engine = dpsql.spark.engine(_Elastic(spark_session) if elastic else spark_session, tasks=tasks)
     engine.check(task)
-    found = engine.fold(frame, read, task)
+    found = list(received(engine.fold(frame, read, task)))
     expected = tasks or (60 if elastic else 4 * (os.cpu_count() or 1))
     assert sum(batch.num_rows for batch in found) == min(expected, 60)
     assert merged(task, found).equals(state_of(task, read, pa.table({"a": np.arange(120.0), "b": np.ones(120)})))
@@ -237,7 +238,10 @@ def test_a_table_of_the_catalog_has_the_budget_of_its_full_name(
         spark.dp_count("visits", epsilon=0.75)
     with pytest.raises(SourceError, match="S025"):
         spark.dp_count("some_visits", epsilon=0.1)
-    assert spark.dp_count("some_visits", epsilon=0.1, dataset=own).dataset == own
+    with pytest.raises(SourceError, match=r"S053.*a view by its name"):  # what a view of the server reads is not shown
+        spark.dp_count("some_visits", epsilon=0.1, dataset=own)
+    spark.dp_protect(own, epsilon=1, source=False, claims="all", replace=True)
+    assert spark.dp_count("some_visits", epsilon=0.1, dataset=own).guarantee.endswith(", as claimed")
 
 
 def test_columns_of_other_types_are_left_out(spark_session: Any) -> None:
@@ -269,6 +273,12 @@ def test_what_draws_at_random_is_refused(spark: dpsql.Context, spark_session: An
     with pytest.raises(SourceError, match="S031"):
         spark.dp_count(spark_session.sql(query), epsilon=1)
     assert entries(spark) == 0
+
+
+def test_a_text_is_no_draw(spark: dpsql.Context, spark_session: Any) -> None:
+    """The plan's text has the words of a draw, and the plan itself has none."""
+    frame = spark_session.createDataFrame([("A",)], "ward string")
+    assert spark.dp_count(frame.filter("ward <> 'rand('"), epsilon=1).value is not None
 
 
 def test_a_sample_is_refused(spark: dpsql.Context, spark_session: Any) -> None:

@@ -150,7 +150,8 @@ def test_a_failed_query_leaves_no_output_behind(tmp_path: Path) -> None:
         (["query", "SELECT bad"], 4, "Binder Error"),
         (["query", ""], 2, "there is no statement"),
         (["query", "SELECT 1", "--format", "xml"], 2, "--format"),
-        (["query", "SELECT 1", "--db", "no/such/x.duckdb"], 4, "IO Error"),
+        (["query", "SELECT 1", "--db", "no/such/x.duckdb"], 5, "[DPSQL-L055]"),
+        (["query", "SELECT 1", "--db", "no/such/x.duckdb", "--create"], 4, "IO Error"),
         (["query", "SELECT 1", "--ledger", "no/such/x.dpsql-ledger"], 5, "[DPSQL-L001]"),
         (["run", "missing.sql"], 2, "missing.sql"),
         (["budget"], 2, "--ledger"),
@@ -215,7 +216,7 @@ def test_show_tells_what_a_release_read_and_gave(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     shown = json.loads(done.stdout)
     assert (shown["dataset"], shown["function"], shown["lineage"]["tables"]) == ("t", "dp_sis", ["t"])
-    assert shown["result"]["names"]
+    assert [row["feature"] for row in shown["rows"]]
     assert set(shown["noise"]) == {"verdict", "claim", "confidence", "resolution", "unit", "rows_needed"}
     assert shown["noise"]["verdict"] == "not measured"
     for name in ("nosuch", "1", "3"):
@@ -225,7 +226,7 @@ def test_show_tells_what_a_release_read_and_gave(folder: Path) -> None:
 
 
 def test_an_empty_ledger_still_has_its_columns(tmp_path: Path) -> None:
-    dpsql("query", "SELECT 1", "--db", "x.duckdb", "--ledger", "new.dpsql-ledger", cwd=tmp_path)
+    dpsql("query", "SELECT 1", "--db", "x.duckdb", "--create", "--ledger", "new.dpsql-ledger", cwd=tmp_path)
     done = dpsql("budget", "--ledger", "new.dpsql-ledger", "--format", "csv", cwd=tmp_path)
     assert done.stdout.startswith("dataset,budget,releases,")
     assert len(done.stdout.splitlines()) == 1
@@ -379,5 +380,5 @@ def test_version(tmp_path: Path) -> None:
 def test_warmup_compiles_every_kernel(tmp_path: Path) -> None:
     done = dpsql("warmup", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    kernels = ["xty", "kendall", "best_subsets", "clipped_rows", "block_gram", "kept_features"]
+    kernels = ["xty", "kendall", "best_subsets", "clipped_rows", "block_gram"]
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == kernels

@@ -9,9 +9,11 @@ from pathlib import Path
 import click
 import duckdb
 import pytest
+from click.testing import CliRunner
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+from dpsql.cli.commands import main
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.demo import MEASUREMENTS, upper_bounds
 from dpsql.cli.dot_commands import DOT_COMMANDS
@@ -21,6 +23,7 @@ from dpsql.cli.output import coloured, show
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell, is_complete
 from dpsql.cli.splitting import is_blank, split, split_all
+from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, arguments_of, comment_of, signature_of, summary_of
 from dpsql.manual.entry import TOPICS
@@ -74,8 +77,8 @@ def test_split_all_takes_the_last_statement_without_semicolon_and_knows_the_line
 
 def test_clean_message_keeps_the_coded_line_alone(runner: Runner) -> None:
     for arguments, code in (("epsilon := 0, lower := 0, upper := 5", "P001"), ("epsilon := 1, lower := 5", "P003")):
-        with pytest.raises(Exception, match="UDF") as caught:
-            runner.execute(f"FROM dp_sis('patients', target := 're lapse', k := 1, {arguments})")
+        with pytest.raises(duckdb.Error, match="UDF") as caught:
+            runner.connection.execute(f"FROM dp_sis('patients', target := 're lapse', k := 1, {arguments})")
         message = clean_message(caught.value)
         assert message.startswith(f"[DPSQL-{code}] ")
         assert "\n" not in message
@@ -107,7 +110,7 @@ def completions(runner: Runner, text: str) -> list[str]:
     ("text", "among", "never"),
     [
         ("SELECT * FROM dp_s", ["dp_sis("], ["SELECT"]),
-        ("select dp_b", ["dp_budget()"], []),
+        ("select dp_b", ["dp_budget("], []),
         ("FROM pat", ["patients"], ["PARTITION"]),
         ("FROM vi", ["visits"], []),
         ("SELECT ag", ["age"], []),
@@ -157,8 +160,8 @@ def test_completing_charges_nothing(runner: Runner) -> None:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("FROM dp_count('t', where := 'x > 1')", "The argument of a dp_ function is condition := ..."),
-        ("FROM dp_count('t', epsilon := 1,\n distinct := 'x')", "The argument of a dp_ function is distinct_of := ..."),
+        ("FROM dp_count('t', where := 'x > 1')", "dp_count has no argument where. Did you mean condition?"),
+        ("FROM dp_count('t', epsilon := 1,\n distinct := 'x')", "Did you mean distinct_of?"),
         ("FROM dp_count('patients')", "epsilon is missing. Give epsilon := 1.0"),
         ("FROM dp_sis('patients', target := 'aged', k := 1, epsilon := 1, score := 'rank')", "Did you mean 'age'?"),
         ("FROM dp_count('patient', epsilon := 1)", "Did you mean 'patients'?"),
@@ -167,7 +170,7 @@ def test_completing_charges_nothing(runner: Runner) -> None:
 )
 def test_a_refusal_says_what_was_meant(runner: Runner, statement: str, said: str) -> None:
     runner.execute("SELECT dp_protect('patients', epsilon := 3)")
-    with pytest.raises(duckdb.Error) as refused:
+    with pytest.raises((duckdb.Error, DpsqlError)) as refused:
         runner.execute(statement)
     assert said in clean_message(refused.value)
 
@@ -221,7 +224,7 @@ def test_examples_of_the_manual_run_in_the_shell(capsys: pytest.CaptureFixture[s
         assert shell.run_dot(".examples")
         assert shell.run_text(MANUAL["dp_sis"].example.sql)
         assert not shell.run_dot(".examples")
-    assert "there is a table patients already" in capsys.readouterr().err
+    assert "there is a table 'patients' already" in capsys.readouterr().err
 
 
 def test_any_client_can_read_the_manual(runner: Runner) -> None:
@@ -355,3 +358,35 @@ def test_budgets_fit_80_columns_and_show_what_is_spent_and_left(
 def _drawn(runner: Runner, statement: str, capsys: pytest.CaptureFixture[str]) -> str:
     show(runner.execute(statement))
     return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["shell", "patinets.duckdb"],
+        ["query", "FROM dp_budget()", "--db", "patinets.duckdb"],
+        ["run", "job.sql", "--db", "patinets.duckdb"],
+    ],
+)
+def test_a_misspelt_database_gets_no_new_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+
+    monkeypatch.chdir(tmp_path)
+    duckdb.connect("patients.duckdb").close()
+    Path("job.sql").write_text("FROM dp_budget();")
+    before = sorted(tmp_path.iterdir())
+    done = CliRunner().invoke(main, command, input="")
+    assert done.exit_code == 5, done.output
+    assert "DPSQL-L055" in done.output
+    assert "Did you mean 'patients.duckdb'?" in done.output
+    assert sorted(tmp_path.iterdir()) == before
+    assert CliRunner().invoke(main, [*command, "--create"], input="").exit_code == 0
+    assert Path("patinets.duckdb.dpsql-ledger").is_file()
+
+
+def test_statements_that_protect_a_table_may_begin_a_database(tmp_path: Path) -> None:
+    job = tmp_path / "job.sql"
+    job.write_text("CREATE TABLE t AS SELECT 1 AS a; SELECT dp_protect('t', epsilon := 1);")
+    done = CliRunner().invoke(main, ["run", str(job), "--db", str(tmp_path / "new.duckdb")])
+    assert done.exit_code == 0, done.output

@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -723,3 +724,27 @@ def test_a_job_that_is_killed_anywhere_and_started_again_is_paid_once(number: si
     assert {entry.status for entry in unpaid} <= {"charged, no result"}
     assert json.loads((folder / "out.json").read_text()) == [{"done": 3}]
     assert json.loads((folder / "r.json").read_text())["outcome"] == "done"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="streams of a POSIX shell")
+def test_closed_streams_charge_nothing_and_replay(tmp_path: Path) -> None:
+    """Without standard output nothing is charged; without standard error a release is returned as ever."""
+    (tmp_path / "setup.sql").write_text("CREATE TABLE t AS SELECT 1 AS a; SELECT dp_protect('t', epsilon := 5);")
+    (tmp_path / "count.sql").write_text("FROM dp_count('t', epsilon := 1, release := 'rows');")
+
+    def run(name: str, streams: str) -> subprocess.CompletedProcess[str]:
+        command = f"{shlex.quote(sys.executable)} -m dpsql run {name} --db x.duckdb {streams}"
+        return subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert run("setup.sql", "> /dev/null").returncode == 0
+    refused = run("count.sql", ">&-")
+    assert refused.returncode == 2
+    assert "standard output is closed" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    ledger = Ledger.open(tmp_path / "x.duckdb.dpsql-ledger")
+    assert len(ledger.entries()) == 1
+    ledger.close()
+    first, again = run("count.sql", "2>&-"), run("count.sql", "2>&-")
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert first.stdout == again.stdout
+    assert "count" in first.stdout

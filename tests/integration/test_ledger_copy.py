@@ -81,7 +81,8 @@ def test_restoring_brings_back_what_was_lost(
             restore(str(tmp_path / "early"), place)
         elif present == "empty":
             Ledger.open(place).close()
-        assert restore(str(tmp_path / "late"), place) == (3, None)
+        done = restore(str(tmp_path / "late"), place)
+        assert (done.entries, done.lost, done.aside) == (3, None, None)
         assert head(place) == (True, 3, filled.verify().head)
         ledger = Ledger.open(place)
         assert charge(ledger) == 4
@@ -99,11 +100,18 @@ def test_restoring_refuses_to_lose_entries(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"DPSQL-L036.*--set-aside"):
         restore(str(copy), str(place))
     assert head(place) == before
-    entries, aside = restore(str(copy), str(place), set_aside=True)
-    assert entries == 1
-    assert aside is not None
-    assert head(aside) == before
-    assert head(place)[:2] == (True, 1)
+    done = restore(str(copy), str(place), set_aside=True)
+    assert (done.entries, done.known) == (2, True)  # the backup's, and the record of what it does not hold
+    assert done.lost is not None
+    assert (done.lost.sequence, done.lost.hash) == before[1:]
+    assert done.aside is not None
+    assert head(done.aside) == before
+    assert head(place)[:2] == (True, 2)
+    restored = Ledger.open(place)
+    (recorded,) = restored.declarations().latest[f"ledger {restored.id[:16]}"].values()
+    assert (recorded.kind, recorded.function) == ("restore", "dpsql ledger restore")
+    assert recorded.facts == {"entries": 1, "hash": before[2], "ledger": restored.id, "noted": 2}
+    restored.close()
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "row", "text"])
@@ -124,7 +132,8 @@ def test_a_damaged_ledger_is_set_aside_only_on_demand(tmp_path: Path, damage: st
     with pytest.raises(LedgerError, match=r"DPSQL-L0(32|05|37|30)"):
         restore(str(copy), str(place))
     assert place.read_bytes() == changed
-    assert restore(str(copy), str(place), set_aside=True)[0] == 1
+    done = restore(str(copy), str(place), set_aside=True)
+    assert (done.entries, done.lost) == (1, None)
     assert head(place)[:2] == (True, 1)
 
 
@@ -140,7 +149,8 @@ def test_a_damaged_backup_is_refused(filled: Ledger, tmp_path: Path) -> None:
 def test_a_backup_of_version_1_is_restored_and_stays_as_it_is(tmp_path: Path) -> None:
     copy = shutil.copy(Path(__file__).parents[1] / "fixtures" / "version_1_protected.sqlite", tmp_path / "backup")
     before = copy.read_bytes()
-    assert restore(str(copy), str(tmp_path / "x")) == (5, None)
+    done = restore(str(copy), str(tmp_path / "x"))
+    assert (done.entries, done.lost, done.known) == (5, None, False)
     assert copy.read_bytes() == before
     assert head(tmp_path / "x")[:2] == (True, 5)
 
@@ -168,6 +178,8 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("ledger", "restore", "copy", "--db", "x.duckdb", "--set-aside")
     assert done.exit_code == 0
     assert "is now" in done.output
+    assert "Forgotten: entry 2 (" in done.output
+    assert "ok: the ledger holds 2 entries." in done.output
     done = run("ledger", "restore", "nothing", "--db", "x.duckdb")
     assert done.exit_code == 5
     assert "DPSQL-L016" in done.output

@@ -206,7 +206,7 @@ def test_a_sqlite_url_and_a_link_lead_to_the_same_file(tmp_path: Path) -> None:
         ledger = Ledger.open(location)
         charge(ledger)
         ledger.close()
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "x.ledger"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "x.ledger", "x.ledger.head"]
     final = Ledger.open(path)
     assert final.verify().entries == 3
     final.close()

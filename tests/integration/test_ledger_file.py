@@ -110,7 +110,7 @@ def test_an_earlier_copy_written_over_the_file_is_noticed(path: Path) -> None:
 def test_closing_a_ledger_whose_file_was_replaced_leaves_the_log_of_the_new_one(path: Path) -> None:
     ledger = Ledger.open(path)
     USES["charge"](ledger)
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+    for name in (path, *(Path(f"{path}{ending}") for ending in ("-wal", "-shm", ".head"))):
         name.rename(name.with_name("old" + name.name))
     new = Ledger.open(path)
     USES["charge"](new)
@@ -234,7 +234,8 @@ def test_what_was_acknowledged_before_a_kill_is_there_after_the_next_close(path:
         entries += charges
         together = path.with_name("together")
         shutil.copyfile(path, together)
-        shutil.copyfile(f"{path}-wal", f"{together}-wal")  # after a kill the log belongs to the file
+        for ending in ("-wal", ".head"):  # after a kill the log belongs to the file
+            shutil.copyfile(f"{path}{ending}", f"{together}{ending}")
         ledger = Ledger.open(together)
         assert ledger.verify().entries == entries
         ledger.close()
@@ -339,6 +340,7 @@ def test_a_reader_without_rights_sees_what_is_still_in_the_log(read_only: Path) 
 def test_reading_changes_nothing(path: Path, version: int) -> None:
     if version == 1:
         shutil.copyfile(Path(__file__).parents[1] / "fixtures" / "version_1_protected.sqlite", path)
+        Path(f"{path}.head").unlink()
     before = path.read_bytes()
     ledger = Ledger.open(path, read_only=True)
     assert ledger.verify().ok

@@ -80,7 +80,8 @@ def test_a_ledger_of_the_earlier_name_of_two_databases_is_refused(database: Call
 def marked(path: Path, ledger: Path) -> None:
     opened = Ledger.open(ledger)
     with duckdb.connect(path) as connection:
-        write_mark(connection, "x", opened.id)
+        found = write_mark(connection, "x", opened.id)
+    opened.declare("public", "airports", {"table": [f"#{found}", "main", "airports"]}, "dp_public")
     opened.close()
 
 
@@ -160,7 +161,11 @@ def test_a_connection_that_is_dropped_frees_the_database(database: Callable[[str
     dpsql.install(connection).ledger.charge("patients", draw=lambda: 1, **CALL)
     del connection
     gc.collect()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["x.duckdb", "x.duckdb.dpsql-ledger"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "x.duckdb",
+        "x.duckdb.dpsql-ledger",
+        "x.duckdb.dpsql-ledger.head",
+    ]
     with duckdb.connect(tmp_path / "x.duckdb", read_only=True) as again:
         assert again.execute(
             "SELECT count(*) FROM duckdb_functions() WHERE function_name = 'dpsql_nothing'"

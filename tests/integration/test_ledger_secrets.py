@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from click.testing import CliRunner
 from postgres_server import PostgresServer
@@ -350,3 +351,35 @@ def test_a_server_that_does_not_answer() -> None:
         port = silent.getsockname()[1]
         with pytest.raises(LedgerError, match="DPSQL-L047"):
             Ledger.open(f"postgresql://u:Secret99@127.0.0.1:{port}/db?connect_timeout=2")
+
+
+def locals_of(error: BaseException) -> list[str]:
+    """Return what a display of variables shows of every frame behind an error, but for those of this file."""
+    shown, errors = [], [error]
+    while errors:
+        one = errors.pop()
+        errors += [each for each in (one.__cause__, one.__context__) if each is not None]
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if frame.f_code.co_filename != __file__:
+                shown += [f"{frame.f_code.co_name}: {name} = {value!r}" for name, value in frame.f_locals.items()]
+    return shown
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_frame_of_a_failing_ledger_shows_a_password(url: str, tmp_path: Path) -> None:
+    place = url.format(folder=tmp_path)
+    with pytest.raises(LedgerError) as caught:
+        Ledger.open(place)
+    assert not [line for line in locals_of(caught.value) if any(secret in line for secret in SECRETS)]
+
+
+def test_no_frame_of_a_failing_connection_shows_a_password() -> None:
+    place = "postgresql://u:Secret99@localhost:1/db"
+    for attempt in (
+        lambda: dpsql.connect(ledger=place),
+        lambda: dpsql.Context(ledger=place),
+        lambda: dpsql.install(duckdb.connect(), ledger=place),
+    ):
+        with pytest.raises(LedgerError) as caught:
+            attempt()
+        assert not [line for line in locals_of(caught.value) if any(secret in line for secret in SECRETS)]

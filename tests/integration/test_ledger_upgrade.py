@@ -310,7 +310,7 @@ def test_a_backup_of_version_2_is_restored(tmp_path: Path) -> None:
     entry = first.charge("patients", draw=lambda: 1, **CALL)
     first.close()
     as_version_2(place)
-    assert restore(place, str(tmp_path / "new")) == (1, None)
+    assert restore(place, str(tmp_path / "new")).entries == 1
     ledger = Ledger.open(tmp_path / "new")
     held = ledger.hold("patients", **CALL)
     ledger.charge_failure("patients", hold=held.sequence, **CALL)

@@ -91,7 +91,8 @@ def test_a_changed_mark_keeps_the_database_s_digits() -> None:
     assert before == Mark(MINE[:16], str(database))
     assert after == Mark(OTHER[:16], str(database))
     assert found(connection) == {"memory": after}
-    assert change_mark(connection, "memory", OTHER, told.append) == (after, after)
+    assert change_mark(connection, "memory", OTHER, lambda *both: told.append(both)) == (after, after)
+    assert told[1:] == [(after, after)]  # a ledger that has forgotten the database knows it again
 
 
 def test_a_change_that_cannot_be_recorded_changes_nothing() -> None:

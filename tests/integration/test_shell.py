@@ -59,7 +59,7 @@ class Person:
 
 @pytest.fixture
 def person(tmp_path: Path) -> Iterator[Person]:
-    someone = Person(tmp_path, "x.duckdb")
+    someone = Person(tmp_path, "x.duckdb", "--create")
     yield someone
     someone.child.close(force=True)
 

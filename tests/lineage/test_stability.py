@@ -75,6 +75,12 @@ PIECES = (
     "SELECT {k} * 2 AS {k}, a FROM {t}",
     "SELECT a AS {k}, {k} AS a FROM {t}",
     "SELECT * FROM {t} USING SAMPLE 2",
+    "SELECT 1 AS {k}, 2 AS a FROM {t}",
+    "SELECT * FROM {t} WHERE {k} IN (SELECT {k} FROM {t} WHERE a > 1)",
+    "SELECT * FROM {t} WHERE {k} NOT IN (SELECT {k} FROM {t} WHERE a > 1)",
+    "SELECT x.{k}, y.a FROM {t} x JOIN {t} y ON x.{k} IS NOT DISTINCT FROM y.{k}",
+    "SELECT {t}.{k}, b AS a FROM {t} LEFT JOIN (SELECT * FROM airports QUALIFY row_number() OVER (PARTITION BY code ORDER BY b) = 1) "
+    "ON a = code",
 )
 
 
@@ -153,6 +159,31 @@ def test_own_rows_means_rows_of_the_unit(con: Any, share: int) -> None:
         ("FROM patients UNION ALL SELECT code, b FROM airports", "UNION"),
         ("FROM patients JOIN cohort USING (id)", "INNER JOIN"),
         ("SELECT rowid, * FROM patients", "rowid"),
+        ("SELECT rowid FROM patients", "rowid"),
+        ("SELECT 1 FROM patients WHERE rowid > 3", "rowid"),
+        ("SELECT 1 AS one, 'x' AS two FROM patients", ""),
+        ("SELECT 1 AS one FROM (SELECT 1 AS inner_one FROM patients)", ""),
+        ("SELECT p.id, b FROM patients p LEFT JOIN airports ON id = code", "LEFT JOIN"),
+        (
+            "SELECT p.id, b FROM patients p LEFT JOIN "
+            "(SELECT * FROM airports QUALIFY row_number() OVER (PARTITION BY code ORDER BY b) = 1) ON id = code",
+            "",
+        ),
+        (
+            "SELECT p.id, b FROM patients p LEFT JOIN "
+            "(SELECT * FROM airports QUALIFY row_number() OVER (PARTITION BY code ORDER BY b) <= 2) ON id = code",
+            "LEFT JOIN",
+        ),
+        (
+            "SELECT p.id, b FROM patients p LEFT JOIN "
+            "(SELECT * FROM airports QUALIFY rank() OVER (PARTITION BY code ORDER BY b) = 1) ON id = code",
+            "LEFT JOIN",
+        ),
+        (
+            "SELECT p.id, n FROM patients p LEFT JOIN (SELECT code, count(*) AS n FROM airports GROUP BY code) "
+            "ON id IS NOT DISTINCT FROM code",
+            "",
+        ),
         ("FROM patients POSITIONAL JOIN airports", "POSITIONAL_JOIN"),
         ("FROM patients ASOF JOIN airports ON a >= b", "ASOF_JOIN"),
     ],
@@ -166,6 +197,84 @@ def test_people_joined_by_unit(con: Any) -> None:
     assert (rows.own_rows, rows.unit, sorted(rows.scans)) == ("", {0}, ["people", "visits"])
     assert judged(con, "SELECT v.pid, p.a FROM visits v JOIN people p ON p.pid = v.pid + 0").own_rows == "INNER JOIN"
     assert judged(con, "SELECT v.pid, p.a FROM visits v RIGHT JOIN people p USING (pid)").unit == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("query", "own_rows"),
+    [
+        ("SELECT * FROM visits WHERE pid IN (SELECT pid FROM people)", ""),
+        ("SELECT * FROM visits WHERE pid NOT IN (SELECT pid FROM people WHERE a > 1)", ""),
+        ("SELECT * FROM visits SEMI JOIN people USING (pid)", ""),
+        ("SELECT * FROM visits WHERE pid IN (SELECT a FROM people)", "MARK JOIN"),
+        ("SELECT * FROM visits WHERE a IN (SELECT pid FROM people)", "MARK JOIN"),
+        ("SELECT * FROM visits WHERE (pid, a) NOT IN (SELECT pid, a FROM people)", "MARK JOIN"),
+        ("SELECT v.pid, p.a FROM visits v JOIN people p ON v.pid IS NOT DISTINCT FROM p.pid", ""),
+        ("SELECT v.pid, p.a FROM visits v JOIN people p ON v.a IS NOT DISTINCT FROM p.pid", "INNER JOIN"),
+    ],
+)
+def test_what_keeps_rows_of_a_unit_apart(con: Any, query: str, own_rows: str) -> None:
+    rows = judged(con, query)
+    assert (rows.own_rows, bool(rows.unit)) == (own_rows, not own_rows)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "unfixed"),
+    [
+        *(
+            (exact, "")
+            for exact in ("sum(a)", "avg(a)", "sum(a::DECIMAL(9, 2))", "max(a::DOUBLE)", "median(a::DOUBLE)")
+        ),
+        *((exact, "") for exact in ("count(*)", "count(DISTINCT a)", "bool_or(a > 1)", "list_sort(list(a))")),
+        *((exact, "") for exact in ("list_sort(list(DISTINCT a::DOUBLE))", "list(a ORDER BY a)")),
+        ("sum(a::DOUBLE)", "sum() of a DOUBLE"),
+        ("avg(a::FLOAT)", "avg() of a DOUBLE"),
+        ("list(a)", "list()"),
+        ("list_sort(list(a))[1] + len(list(a))", "list()"),
+        ("first(a)", "first()"),
+        ("any_value(a)", "any_value()"),
+        ("arg_max(a, a % 2)", "arg_max()"),
+        ("stddev(a)", "stddev()"),
+        ("string_agg(a::VARCHAR, ',')", "string_agg()"),
+        ("mode(a)", "mode()"),
+        ("sum(a::DOUBLE) OVER (PARTITION BY pid)", "sum() of a DOUBLE"),
+        ("first(a) OVER (PARTITION BY pid)", "first_value()"),
+        ("row_number() OVER (PARTITION BY pid)", "row_number()"),
+        ("row_number() OVER (PARTITION BY pid ORDER BY a)", ""),
+        ("sum(a) OVER (PARTITION BY pid)", ""),
+    ],
+)
+def test_an_aggregate_that_the_order_of_rows_decides(con: Any, aggregate: str, unfixed: str) -> None:
+    group = "" if "OVER" in aggregate else " GROUP BY pid"
+    found = judged(con, f"SELECT pid, {aggregate} AS a FROM visits{group}").unfixed
+    assert found == unfixed
+    over = aggregate.replace("pid", "code")
+    public = judged(
+        con, f"SELECT code, {over} AS a FROM (SELECT code, b AS a FROM airports){group.replace('pid', 'code')}"
+    )
+    assert public.unfixed == ""
+
+
+@pytest.mark.parametrize(
+    "aggregate", ["sum(CAST(x AS DECIMAL(18, 3)))", "list_sort(list(x))::VARCHAR", "avg(i)", "median(x)"]
+)
+def test_what_is_answered_is_equal_to_the_last_bit(aggregate: str) -> None:
+    """A million rows, read by 1, 2 and 8 threads, and with other people's rows before them."""
+    found = set()
+    with duckdb.connect() as opened:
+        for others, threads in itertools.product((0, 1, 70_000), (1, 2, 8)):
+            opened.execute(f"SET threads = {threads}")
+            opened.execute(
+                "CREATE OR REPLACE TABLE t AS SELECT -1 - i AS pid, 0.5::DOUBLE AS x, 1::BIGINT AS i FROM range(?) AS o(i) UNION ALL "
+                "SELECT i % 9, (sin(i) * 1e6)::DECIMAL(18, 3)::DOUBLE, i FROM range(1_000_000) AS r(i)",
+                [others],
+            )
+            query = f"SELECT pid, {aggregate} AS v FROM t WHERE pid >= 0 GROUP BY pid"
+            found.add(
+                opened.execute(
+                    f"SELECT md5(string_agg(concat(pid, ' ', v), ';' ORDER BY pid)) FROM ({query})"
+                ).fetchone()
+            )
+    assert len(found) == 1
 
 
 def test_nothing_unknown_is_read(con: Any) -> None:

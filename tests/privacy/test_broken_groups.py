@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,7 @@ from support.audits import connecting
 from support.broken import groups as broken
 from support.broken.planting import Fault, planted
 from support.exact_sums import distances, exact_sums
+from support.sessions import one_key
 
 UNIT = "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_group := 1"
 ONE_ROW = "privacy_unit := 'unit', max_groups_per_unit := 1, max_rows_per_unit_group := 1"
@@ -33,7 +35,7 @@ def furthest(fault: Fault | None, mine: str, unit: str) -> float:
     worst = 0.0
     for _ in range(6):
         con = dpsql.connect()
-        with planted(*(fault.patches if fault else ())), exact_sums() as seen:
+        with planted(*(fault.patches if fault else ())), one_key(secrets.token_bytes(16)), exact_sums() as seen:
             for rows in (OTHERS, f"{OTHERS} UNION ALL {mine}"):
                 con.execute(f"CREATE OR REPLACE TABLE t AS {rows}")
                 con.execute(CALL.format(unit)).fetchall()

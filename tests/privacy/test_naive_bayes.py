@@ -48,9 +48,15 @@ def call(more: str) -> str:
     return f"FROM dp_naive_bayes('t', target := 'y', features := 'x', n_features := {WIDTH}, present_above := 0, shrink := false, {more})"
 
 
-def laplace_law(scale: float) -> dict[int, float]:
+def laplace_law(scale: float, one: int = 1) -> dict[int, float]:
+    """Return the law of discrete Laplace noise in multiples of ``1 / one``, rounded down."""
     ratio = math.exp(-1 / scale)
-    return {value: (1 - ratio) / (1 + ratio) * ratio ** abs(value) for value in range(-4000, 4001)}
+    if one == 1:
+        return {value: (1 - ratio) / (1 + ratio) * ratio ** abs(value) for value in range(-4000, 4001)}
+    step = math.exp(-1 / (scale * one))
+    # From k >= 0 on there are values of one row each; below 0 the same mirrored, without the zero.
+    above = (1 - ratio) / (1 + step)
+    return {k: above * ratio**k if k >= 0 else above * step * ratio ** (-k - 1) for k in range(-4000, 4001)}
 
 
 # Arguments, and the scales that a reading of the definition gives: of a feature's count, and of a number of rows.
@@ -70,7 +76,7 @@ def drawn_noise(con: duckdb.DuckDBPyConnection, noisy: list[np.ndarray[Any, Any]
     """Return the counts of features of an empty table: they are the noise."""
     while sum(map(len, noisy[::2])) < 6000:
         con.execute(call(more)).fetchall()
-    return [int(value) for value in np.concatenate(noisy[::2])]
+    return [math.floor(value) for value in np.concatenate(noisy[::2])]
 
 
 @pytest.mark.parametrize("wrong", [1.0, 0.7, 1.3])
@@ -79,8 +85,9 @@ def test_laplace_noise(
     con: duckdb.DuckDBPyConnection, noisy: list[np.ndarray[Any, Any]], more: str, wrong: float
 ) -> None:
     feature, rows = SCALES[more]
-    assert fit(drawn_noise(con, noisy, more), laplace_law(feature * wrong)).accepted == (wrong == 1.0)
     plan = naive_bayes.NaiveBayesPlan.from_arguments("t", _given(more))
+    law = laplace_law(feature * wrong, plan.one(WIDTH))
+    assert fit(drawn_noise(con, noisy, more), law).accepted == (wrong == 1.0)
     assert [float(scale) for scale in plan.scales(WIDTH)] == pytest.approx([rows, feature])
 
 
@@ -163,7 +170,8 @@ def test_planted_fault_in_the_noise(
     more = BY_LAW[fault]
     with broken_naive_bayes(fault):
         drawn = drawn_noise(con, noisy, more)
-    assert not fit(drawn, laplace_law(SCALES[more][0])).accepted
+    plan = naive_bayes.NaiveBayesPlan.from_arguments("t", _given(more))
+    assert not fit(drawn, laplace_law(SCALES[more][0], plan.one(WIDTH))).accepted
 
 
 def test_planted_fault_in_the_rows() -> None:
@@ -179,18 +187,20 @@ def test_a_row_moves_no_more_counts_than_it_may(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(naive_bayes.NaiveBayesCall, "draw", lambda call, counts: moved.append(counts) or 1 / 0)
     made = dpsql.connect()
     made.execute(f"CREATE TABLE t AS SELECT true AS y, {FULL}::INTEGER[6] AS x")
-    with broken_naive_bayes("a row keeps more features than it may") if broken else nullcontext():
+    with broken_naive_bayes("a row counts more than it may") if broken else nullcontext():
         for most in range(1, 8):
             with pytest.raises(duckdb.Error):
                 made.execute(table_form(f"epsilon := 1, max_features_per_row := {most}")).fetchall()
     made.close()
-    totals = [int(counts.positive.sum() + counts.negative.sum()) for counts in moved]
-    assert totals == ([6] * 7 if broken else [1, 2, 3, 4, 5, 6, 6])
+    totals = [Fraction(int(counts.positive.sum() + counts.negative.sum()), counts.one) for counts in moved]
+    # Shares of a row are rounded down, each by less than one unit.
+    assert [math.ceil(total) for total in totals] == ([6] * 7 if broken else [1, 2, 3, 4, 5, 6, 6])
+    assert broken or all(most - total < Fraction(6, 2**20) for most, total in zip(range(1, 7), totals, strict=False))
 
 
 def test_the_list_of_faults() -> None:
     assert BROKEN_NAIVE_BAYES.keys() == {
         *BY_LAW,
         "numbers of rows without noise",
-        "a row keeps more features than it may",
+        "a row counts more than it may",
     }

@@ -86,8 +86,8 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "no magnitudes": lambda: MagnitudeHistogram(0, target=False),
     "scores": lambda: ScoreCounts(CutCells([-1.0, 0.0, 2.0]), -4.0, 4.0, 0.0),
     "feature counts": lambda: FeatureCounts(WIDTH, WIDTH, above=0.5),
-    "feature counts of crowded rows": lambda: FeatureCounts(WIDTH, 1, above=-0.5, keyed=True),
-    "sparse feature counts": lambda: FeatureCounts(len(NAMES), 2),
+    "feature counts of crowded rows": lambda: FeatureCounts(WIDTH, 1, one=S, above=-0.5),
+    "sparse feature counts": lambda: FeatureCounts(len(NAMES), 2, one=S),
     "name counts": named,
     "gram": lambda: Gram(MAPS, intercept=True),
     "gram without intercept": lambda: Gram(MAPS, intercept=False),
@@ -105,13 +105,12 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "first round": lambda: RoundProducts(RowMap(scales(), 3 * S // 2), scales(), np.zeros(1 + WIDTH), first=True),
     "round": lambda: RoundProducts(RowMap(scales()), scales(), np.array([0.1, -3.0, 7.7, 1e9]), first=False),
     "several": lambda: Several(RowCount(), GridHistogram(GridCounts(-S, S, 40)), ColumnMoments(RowMap(scales()))),
-    "released names": lambda: FeatureCounts(len(NAMES), 2, names=[name.decode() for name in NAMES]),
     "column moments": lambda: ColumnMoments(RowMap(scales())),
     "complete products": lambda: CompleteProducts(MAPS),
     "grouped sums": lambda: GroupedSums(1, WIDTH, squares=True),
     "grouped sums without squares": lambda: GroupedSums(1, WIDTH, squares=False),
 }
-SPARSE = {"sparse feature counts", "name counts", "released names"}
+SPARSE = {"sparse feature counts", "name counts"}
 
 
 def feed(fold: Any, rows: Rows, places: np.ndarray, sparse: bool) -> None:

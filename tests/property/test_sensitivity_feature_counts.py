@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.fold import Batch
 from dpsql.errors import ParameterError
+from dpsql.noise.discrete import LARGEST_SCALE
 from dpsql.statistics.feature_counts import (
     INFORMATION_UNIT,
     LARGEST_ROWS,
@@ -19,15 +21,18 @@ from dpsql.statistics.feature_counts import (
     RELEASED_FOR,
     SCORES,
     exact_scores,
+    fixed_one,
     information_sensitivity,
     is_monotone,
     released_norms,
     score_range,
     score_sensitivity,
 )
+from dpsql.statistics.presence import FeatureCounts
 from dpsql.testing.neighbours import RELATIONS, Relation
 
 COUNTED = [score for score in SCORES if score != "information_gain"]
+ONE = 1 << 20
 # Number of features, most of them in a row.
 WIDTHS = [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)]
 
@@ -118,6 +123,102 @@ def test_released_numbers_move_as_stated(d: int, r: int, unit: int, relation: Re
         unknown = released_norms(kind, relation, max_features_per_row=r, max_rows_per_unit=unit)
         assert unknown.l1 >= norms.l1
         assert unknown.squared_l2 >= norms.squared_l2
+
+
+def crowded(d: int, r: int, one: int = ONE) -> np.ndarray:
+    """Return every row there is, of any number of features, as what the fold adds up for it; sizes in the same unit."""
+    found = [np.zeros(2 * d + 2, np.int64)]
+    for ones in itertools.product((0.0, 1.0), repeat=d):
+        for label in (1.0, -1.0):
+            counts = FeatureCounts(d, r, one=one)
+            counts.add(np.array([label]), np.array([ones]).T, Batch())
+            found.append(counts.counts * np.array([1] * 2 * d + [one] * 2))
+    return np.array(found)
+
+
+CROWDED = [(2, 1), (3, 1), (3, 2), (4, 1), (4, 3), (7, 3)]
+
+
+@pytest.mark.parametrize("one", [ONE, 1 << 3, 1])
+@pytest.mark.parametrize(("d", "r"), CROWDED)
+def test_all_features_of_a_row_count_as_many_rows_as_they_may(d: int, r: int, one: int) -> None:
+    features = crowded(d, r, one)[:, : 2 * d]
+    assert features.min() >= 0
+    assert features.max() <= one
+    assert features.sum(axis=1).max() <= r * one
+    assert (features**2).sum(axis=1).max() <= r * one**2
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("d", "r"), CROWDED)
+def test_crowded_rows_move_released_numbers_as_stated(d: int, r: int, relation: Relation) -> None:
+    rows = crowded(d, r)
+    pairs = itertools.combinations(rows, 2) if relation == "replace" else ((rows[0], row) for row in rows)
+    both = np.array([*pairs])
+    for kind in RELEASED:
+        moves = released(kind, both[:, 1], d) - released(kind, both[:, 0], d)
+        norms = released_norms(kind, relation, max_features_per_row=r, n_features=d)
+        assert abs(moves).sum(axis=1).max() == norms.l1 * ONE
+        assert (moves**2).sum(axis=1).max() == norms.squared_l2 * ONE**2
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("score", COUNTED)
+@pytest.mark.parametrize(("d", "r"), [(2, 1), (3, 1), (3, 2)])
+def test_crowded_rows_move_scores_within_the_range(d: int, r: int, score: str, relation: Relation) -> None:
+    largest = spread = 0
+    falling = False
+    for first, second in neighbours(crowded(d, r), 3 if d == 2 else 2, 1, relation):
+        moves = scores_of(score, second, d) - scores_of(score, first, d)
+        largest = max(largest, abs(moves).max())
+        spread = max(spread, (moves.max(axis=1) - moves.min(axis=1)).max())
+        falling = falling or bool((moves < 0).any())
+    assert largest == score_sensitivity(score, relation) * ONE
+    assert spread == score_range(score, relation, max_features_per_row=r, n_features=d) * ONE
+    assert falling or is_monotone(score, relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 40])
+def test_crowded_rows_move_information_as_stated(n: int, relation: Relation) -> None:
+    """Random tables of n rows, each of which has any share of the feature; many near the corners, where it moves most."""
+    rng = np.random.default_rng(n)
+    bound, largest = information_sensitivity(n), 0
+    for _ in range(2000):
+        shares = rng.choice([0.0, 1.0, *rng.random(2) ** rng.integers(1, 9), *(1 - rng.random(2) ** 5)], n + 1)
+        cells = np.rint(shares * ONE).astype(np.int64)
+        labels = rng.random(n + 1) < rng.choice([0.5, 1 / n, 1 - 1 / n])
+        tables = [slice(0, n), slice(0, n - 1)] if relation == "add_remove" else [slice(0, n), slice(1, n + 1)]
+        found = [
+            exact_scores(
+                "information_gain",
+                cells[rows][labels[rows]].sum(keepdims=True),
+                cells[rows][~labels[rows]].sum(keepdims=True),
+                int(labels[rows].sum()),
+                int((~labels[rows]).sum()),
+                ONE,
+            )
+            for rows in tables
+        ]
+        largest = max(largest, abs(int(found[1][0] - found[0][0])))
+    assert largest <= bound
+    assert n == 1 or largest > bound / 5
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_exact_scores_of_whole_rows_are_the_same_in_any_unit(score: str) -> None:
+    whole = np.array([0, 3, 40]), np.array([7, 0, 21])
+    fine = exact_scores(score, whole[0] * ONE, whole[1] * ONE, 90, 55, ONE)
+    assert (fine == exact_scores(score, *whole, 90, 55) * (1 if score == "information_gain" else ONE)).all()
+
+
+def test_the_unit_follows_from_public_numbers() -> None:
+    zero = Fraction(0)
+    assert [fixed_one(3, d, zero) for d in (1, 3, 4, 10**6, None)] == [1, 1, ONE, ONE, ONE]
+    for scale in (Fraction(1 << 30), Fraction((1 << 30) + 1), Fraction(1 << 45), Fraction(1 << 60)):
+        one = fixed_one(3, 4, scale)
+        assert one == 1 or scale * one <= LARGEST_SCALE
+        assert one == ONE or scale * one * 2 > LARGEST_SCALE
 
 
 def test_the_table_of_the_review() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import dpsql
 from support.exact_sums import Seen, distances, exact_sums
+from support.sessions import one_key
 
 Row = tuple[Any, ...]
 COLUMNS = "unit INTEGER, h VARCHAR, ward INTEGER, x DOUBLE, y DOUBLE, item VARCHAR"
@@ -22,6 +23,13 @@ KEYS = {
     "h": ["['a', 'b']", "['a', NULL, 'c']", "'private'"],
     "h, ward": ["{'h': ['a', 'b'], 'ward': [0, 1, 2]}", "[{'h': 'a', 'ward': 0}, {'h': 'b', 'ward': 2}]", "'private'"],
 }
+
+
+@pytest.fixture(autouse=True)
+def same_key() -> Iterator[None]:
+    """Neighbouring tables are compared under one key: a guarantee holds for each."""
+    with one_key():
+        yield
 
 
 @pytest.fixture

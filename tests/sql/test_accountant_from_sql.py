@@ -41,7 +41,7 @@ def test_small_calls_cost_what_they_cost_together(con: duckdb.DuckDBPyConnection
     epsilon, delta = spent(con)
     assert epsilon < 2 < 30 * 0.1
     assert delta == 5e-7
-    budget, accountant = con.execute("SELECT budget, accountant FROM dp_budget()").fetchall()[0]
+    budget, accountant = con.execute("SELECT budget, accountant FROM dp_budget(details := true)").fetchall()[0]
     assert budget == "epsilon 2, delta 1e-06, accountant rdp"
     assert re.fullmatch(r"rdp of order [\d.]+", accountant)
 

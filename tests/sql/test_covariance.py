@@ -176,6 +176,14 @@ REFUSED = {
         "P038",
     ),
     "delta": ("dp_covariance('t', features := ['a'], lower := 0, upper := 1, epsilon := 1, delta := 1)", "P027"),
+    "products that are no doubles": (
+        "dp_covariance('t', features := ['a'], lower := 0, upper := 1e155, epsilon := 1)",
+        "P036",
+    ),
+    "products that are almost no doubles": (
+        "dp_correlation('t', features := ['a', 'b'], lower := -1e101, upper := 0, epsilon := 1, delta := 1e-6)",
+        "P036",
+    ),
     "list of unknown length": ("dp_covariance('lists', features := 'x', lower := 0, upper := 1, epsilon := 1)", "S006"),
 }
 

@@ -76,7 +76,6 @@ def test_however_rows_are_divided_the_bits_are_the_same(asked: dict[str, Any]) -
     found = []
     for partitions in (1, 3, 16):
         with same_draws(), dpsql.Context() as made:
-            made._session.sampling_key = b"k" * 16
             dpsql.attach_engine(made, "lake", ArrowEngine({"t": table}, partitions))
             found.append(made.dp_logistic_regression("t", engine="lake", dataset="t", **CALL, **asked).result)
     found.append(release(frame(), "dp_logistic_regression", engine=True, **CALL, **asked).result)

@@ -831,7 +831,7 @@ def test_a_rho_budget_takes_what_has_a_rho(fresh: Any, case: str) -> None:
         assert charges(fresh) == []
         return
     fresh.execute(made).fetchall()
-    [(rho,)] = fresh.execute("SELECT rho_spent FROM dp_budget()").fetchall()
+    [(rho,)] = fresh.execute("SELECT rho_spent FROM dp_budget(details := true)").fetchall()
     assert 0 < rho <= 4.5
 
 

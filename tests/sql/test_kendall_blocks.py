@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.keys import block_hash, identity
+from dpsql.engines.duckdb.keys import identity
 from dpsql.functions import kendall
 from dpsql.statistics.kendall import scaled_tau
+from support.sessions import known_block, one_key
 
 ROWS = 1500
 
@@ -60,8 +61,9 @@ def brute(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("unit", ["id", "person"])
 def test_scores_are_those_of_the_blocks(con: Any, seen: list[kendall.Pairs], blocks: int, unit: str) -> None:
     own = {"id": ", row_id := 'id'", "person": ", privacy_unit := 'person', max_rows_per_unit := 3"}[unit]
-    call(con, f"{own}, blocks := {blocks}")
-    rows = con.execute(f"SELECT {block_hash(identity(unit))} % {blocks} AS block, a, b, y FROM t").fetchnumpy()
+    with one_key():
+        call(con, f"{own}, blocks := {blocks}")
+    rows = con.execute(f"SELECT {known_block(identity(unit))} % {blocks} AS block, a, b, y FROM t").fetchnumpy()
     table = np.column_stack([np.asarray(np.ma.filled(rows[name].astype(float), np.nan)) for name in ("a", "b", "y")])
     expected = np.zeros(2)
     for block in np.unique(rows["block"]):
@@ -83,15 +85,13 @@ def test_one_block_is_the_whole_table(con: Any, seen: list[kendall.Pairs]) -> No
     assert seen[0].scores(2, [0, 1], lambda _: None)[0].tolist() == scores
 
 
-def test_blocks_are_drawn_anew_in_every_session(con: Any, seen: list[kendall.Pairs]) -> None:
-    """The key is secret; within a session the same row stays in its block."""
+def test_blocks_are_drawn_anew_in_every_call(con: Any, seen: list[kendall.Pairs]) -> None:
+    """The key is secret, and of one call; under one key the same row stays in its block."""
+    for _ in range(2):
+        with one_key():
+            call(con, ", row_id := 'id', blocks := 50")
     call(con, ", row_id := 'id', blocks := 50")
-    call(con, ", row_id := 'id', blocks := 50")
-    with dpsql.connect() as other:
-        other.register("frame", con.sql("FROM t").to_arrow_table())
-        other.execute("CREATE TABLE t AS FROM frame")
-        call(other, ", row_id := 'id', blocks := 50")
-    first, again, elsewhere = (pairs.sizes.tolist() for pairs in seen)
+    first, again, other = (pairs.sizes.tolist() for pairs in seen)
     assert first == again
     assert tau(seen[0]) == tau(seen[1]) != tau(seen[2])
-    assert sum(elsewhere) <= ROWS
+    assert sum(other) <= ROWS

@@ -97,7 +97,10 @@ GROUPED: list[dict[str, Any]] = [
 
 
 # Macros of ours in the bodies of others.
-OURS = ("exact_fixed_point", "exact_double", "dpsql_lineage", "dpsql_reads", "dpsql_tables")
+OURS = (
+    *("exact_fixed_point", "exact_double", "dpsql_lineage", "dpsql_reads", "dpsql_tables", "dpsql_texts"),
+    "dpsql_typed",
+)
 
 
 def plans() -> Iterator[tuple[str, Plan]]:
@@ -169,6 +172,10 @@ def macros() -> Iterator[tuple[str, str]]:
                     rest = body[_closed(body, close + following.end()) :] if following else ""
                     yield f"{path.name}: {start.group(1)}", body[table.end() : close - 1]
                 else:
+                    body, *following = re.split(
+                        r"(?:(?<=END)|(?<=x\))),\s*\(", body, maxsplit=1
+                    )  # another form of a scalar macro
+                    rest = following[0][_closed(following[0], 0) :] if following else ""
                     yield f"{path.name}: {start.group(1)}", body[5:] if table else f"SELECT {body}"
 
 

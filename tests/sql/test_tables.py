@@ -50,6 +50,24 @@ def test_rows_of_a_histogram(con: Any) -> None:
     assert (first, second) == ((0, 5, 11, 11, True), (5, 10, 3, 14, True))
 
 
+def test_a_bare_number_of_bins_is_so_many_bins(con: Any) -> None:
+    """`bins := 2` is `n_bins := 2`, down to the fingerprint; a list holds edges, also a list of one."""
+    ends = f"target := 'x', lower := 0, upper := 10, {EXACT}"
+    named = [
+        rows(con, f"FROM dp_histogram('t', {ends}, {bins}, release := 'h')") for bins in ("n_bins := 2", "bins := 2")
+    ]
+    assert named[0] == named[1]
+    assert [row[:2] for row in named[0]] == [(0, 5), (5, 10), (None, None)]
+    [(listed,)] = rows(con, f"SELECT dp_histogram(x, lower := 0, upper := 10, bins := 2, {EXACT}) FROM t")
+    assert len(listed) == 3
+    [edge, above, _] = rows(con, f"FROM dp_histogram('t', target := 'x', bins := [2], {EXACT})")
+    assert (edge[:2], above[:2]) == ((None, 2), (2, None))
+    estimates = [
+        rows(con, f"FROM dp_estimate('dp_histogram', epsilon := 1, {bins})") for bins in ("n_bins := 9", "bins := 9")
+    ]
+    assert estimates[0] == estimates[1]
+
+
 def test_groups_of_bins(con: Any) -> None:
     """Each listed key has all bins, also an empty one; other keys are one group more."""
     sql = f"FROM dp_histogram('t', target := 'x', bins := [1], by := 'g', keys := ['a', 'z'], other := true, {EXACT})"
@@ -179,6 +197,14 @@ def test_quantiles_and_bounds_of_groups(con: Any) -> None:
 
 BAD = {
     "no bins": ("dp_histogram", "target := 'x'", "P046"),
+    "a number of bins without ends": ("dp_histogram", "target := 'x', bins := 10", "P046"),
+    "a number of bins with one end": ("dp_histogram", "target := 'x', bins := 10, lower := 0", "P046"),
+    "two numbers of bins": ("dp_histogram", "target := 'x', bins := 10, n_bins := 10, lower := 0, upper := 1", "P045"),
+    "edges and a number of bins": ("dp_histogram", "target := 'x', bins := [1], n_bins := 10", "P045"),
+    "half a bin": ("dp_histogram", "target := 'x', bins := 1.5, lower := 0, upper := 1", "P021"),
+    "no bin": ("dp_histogram", "target := 'x', bins := 0, lower := 0, upper := 1", "P021"),
+    "bins as a text": ("dp_histogram", "target := 'x', bins := '10', lower := 0, upper := 1", "P021"),
+    "more bins than there may be": ("dp_histogram", "target := 'x', bins := 1024, lower := 0, upper := 1", "P050"),
     "bins and bounds": ("dp_histogram", "target := 'x', bins := [1], lower := 0", "P045"),
     "bins that fall": ("dp_histogram", "target := 'x', bins := [2, 1]", "P032"),
     "bins that are equal": ("dp_histogram", "target := 'x', bins := [1, 1.0]", "P032"),

@@ -14,16 +14,24 @@ from exact_reference import ONE, exact
 
 import dpsql
 from dpsql.statistics import xty
+from support.sessions import one_key
 
 # Every row has a feature of its own, so the sums tell which rows were kept: S**2 each, or 0.
 LAYOUTS = ("wide", "array", "long")
 
 
 @pytest.fixture(scope="module")
-def con() -> Iterator[duckdb.DuckDBPyConnection]:
-    opened = dpsql.connect()
-    yield opened
-    opened.close()
+def opened() -> Iterator[duckdb.DuckDBPyConnection]:
+    made = dpsql.connect()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def con(opened: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection whose calls all have one key, so that what two of them count can be compared."""
+    with one_key():
+        yield opened
 
 
 def load(con: Any, rows: list[tuple[Any, int]], name: str = "m", width: int = 0) -> None:
@@ -162,30 +170,24 @@ def test_values_that_compare_equal_do_not_let_the_place_choose(con: Any) -> None
         assert exact(con, "z", **b, max_rows_per_unit=cap) == exact(con, "zz", **b, max_rows_per_unit=cap)
 
 
-@pytest.mark.long
-def test_which_rows_are_kept_is_the_sessions_secret() -> None:
-    """Six sessions keep the same 1 of 40 rows with probability 40**-5."""
-    seen = set()
-    for _ in range(6):
-        con = dpsql.connect()
-        load(con, [("p", mark) for mark in range(40)])
-        for layout in LAYOUTS:
-            first = kept(con, layout, 1, 40)
-            assert kept(con, layout, 1, 40) == first, "within a session it stays"
-            seen.add((layout, tuple(first)))
-        con.close()
-    assert all(len({row for name, row in seen if name == layout}) > 1 for layout in LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_which_rows_are_kept_is_the_secret_of_each_call(layout: str) -> None:
+    """Six calls of a session keep the same 1 of 40 rows with probability 40**-5."""
+    con = dpsql.connect()
+    load(con, [("p", mark) for mark in range(40)])
+    assert len({tuple(kept(con, layout, 1, 40)) for _ in range(6)}) > 1
+    con.close()
 
 
 def test_the_sample_is_uniform_over_a_units_rows() -> None:
-    """Chi-square of the kept row over 200 keys, 4 cells: above 40 with probability below 1e-7."""
+    """Chi-square of the kept row over 200 calls, 4 cells: above 40 with probability below 1e-7.
+
+    Each call of a session has a key of its own, as on an engine.
+    """
     con = dpsql.connect()
-    session = dpsql.install(con)
     counts = [0] * 4
     load(con, [("p", mark) for mark in range(4)])
-    draw = random.SystemRandom()
     for _ in range(200):
-        session.sampling_key = draw.randbytes(16)
         counts[kept(con, "array", 1, 4).index(1)] += 1
     con.close()
     assert sum((count - 50) ** 2 / 50 for count in counts) < 40

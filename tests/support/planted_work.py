@@ -25,6 +25,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.attached import Attached
+from dpsql.engines.delivery import received
 from dpsql.engines.port import Work
 from dpsql.engines.spark import SparkEngine
 from support.tasks import merged, state_of
@@ -84,6 +85,10 @@ class Planted:
     @property
     def record(self) -> pa.Schema:
         return self.work.record
+
+    @property
+    def is_direct(self) -> bool:
+        return self.work.is_direct
 
     @property
     def is_wide(self) -> bool:
@@ -239,7 +244,7 @@ def run(context: dpsql.Context, session: Any, folder: Path, call: Call) -> Any:
 def check_records(engine: PlantedEngine) -> None:
     """The integers of every pass are those of the statement that DuckDB runs on its own tables."""
     for work, columns, records in engine.found:
-        assert merged(work, records).equals(state_of(work, columns, rows()))
+        assert merged(work, received(records)).equals(state_of(work, columns, rows()))
     assert engine.found
 
 

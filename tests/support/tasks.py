@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dpsql.context import Context
+from dpsql.engines.delivery import received
 from dpsql.engines.driver import call_of
 from dpsql.engines.task import Task, fold_of, parts_of, read_columns
 
@@ -32,7 +33,7 @@ def state_on(context: Context, frame: object, task: Task, columns: list[str]) ->
     attached = context._engine
     assert attached is not None
     verb = attached.engine.fold_parts if task.parts else attached.engine.fold
-    return merged(task, verb(frame, columns, task))
+    return merged(task, received(verb(frame, columns, task)))
 
 
 def state_of(task: Task, columns: list[str], rows: pa.Table) -> pa.RecordBatch:

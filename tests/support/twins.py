@@ -12,7 +12,6 @@ import polars as pl
 import pyarrow as pa
 
 import dpsql
-from dpsql.engines import driver
 from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb import running
 from dpsql.engines.polars import PolarsEngine
@@ -39,10 +38,10 @@ class Sending(PolarsEngine):
 
 @contextmanager
 def same_draws() -> Iterator[None]:
-    """Give every call the same keys and the same entropy; `context` gives sessions the same key."""
+    """Give every call the same keys and the same entropy."""
     fixed, bits = SimpleNamespace(token_bytes=lambda size: KEY[:size]), SeededBits(1)
     words = (OperatingSystemEntropy, "words", lambda self, size, /: bits.words(size))
-    with planted((driver, "secrets", fixed), (running, "secrets", fixed), words):
+    with planted((running, "secrets", fixed), words):
         yield
 
 
@@ -50,7 +49,6 @@ def context(frame: pl.DataFrame, *, engine: bool, parts: int = 7) -> dpsql.Conte
     """Return a context whose source t has the rows of a frame."""
     attached = Attached("polars", Sending({"t": frame.lazy()}), parts=parts) if engine else None
     made = dpsql.Context(engine=attached)
-    made._session.sampling_key = KEY
     if not engine:
         made.connection.execute("CREATE TABLE t AS FROM frame")
     return made

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -263,3 +267,22 @@ DpsqlError
         .replace("{KEYS}", KEYS.doc)
         .replace("{CONDITION}", CONDITION.doc)
     )
+
+
+def test_a_release_is_pickled_with_what_the_ledger_keeps_of_it() -> None:
+    with dpsql.Context() as context:
+        context.sql("CREATE TABLE t AS SELECT range AS a FROM range(100)")
+        release = context.dp_count("t", epsilon=1)
+        content = pickle.dumps(release)
+        copies = [copy.copy(release), copy.deepcopy(release), pickle.loads(content)]
+        result, noise = release.result, release.noise
+    for each in copies:  # the ledger is gone
+        assert each == release
+        assert (each.result, each.noise, repr(each)) == (result, noise, repr(release))
+        assert pickle.loads(pickle.dumps(each)) == release
+
+
+def test_the_plugin_of_dbt_says_what_is_missing() -> None:
+    program = "import sys; sys.modules['dbt'] = None\ntry: import dpsql.dbt\nexcept ImportError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "pip install 'dpsql[dbt]'" in done.stdout, done.stderr

@@ -23,7 +23,7 @@ PROGRAM = """
 import hashlib, json, sys
 from fractions import Fraction
 import numpy as np
-from dpsql.kernels import clipped_rows, kendall, kept_features
+from dpsql.kernels import clipped_rows, kendall
 from dpsql.kernels.ball_least_squares import BallLeastSquares
 from dpsql.kernels.doubled import share
 from dpsql.kernels.gram import gram_products
@@ -31,6 +31,8 @@ from dpsql.kernels.kendall import RankedTable
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.ranking import Ranking
 from dpsql.noise.scores import integer_scores
+from dpsql.contract.fold import Batch
+from dpsql.statistics.presence import FeatureCounts
 
 def digest(values):
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
@@ -45,11 +47,11 @@ assert gram[0][:3].tolist() == [sum(int(a) * int(b) for a, b in zip(rows[:, 0], 
 target = rows[:, -1]
 out["xty"] = digest(np.rint(target @ rows[:, :-1]))
 if "compiled" in sys.argv:
-    for kernels in (kendall.compiled_kernels, clipped_rows.compiled_kernels, kept_features.compiled_kernels):
+    for kernels in (kendall.compiled_kernels, clipped_rows.compiled_kernels):
         kernels.start().join()
         assert kernels.kernels is not None
 else:
-    kendall.compiled_kernels = clipped_rows.compiled_kernels = kept_features.compiled_kernels = lambda work: None
+    kendall.compiled_kernels = clipped_rows.compiled_kernels = lambda work: None
 values = rng.integers(-40, 40, (900, 6)) * np.array([1.0, 0.5, -0.0, 1e300, 1e-300, 3.0])
 values[rng.random(values.shape) < 0.05] = np.nan
 values[:, 5] = rng.random(900)
@@ -59,10 +61,9 @@ for name, given in (("kendall", None), ("kendall in blocks", blocks)):
 clipped = rows.copy()
 clipped_rows.clip_rows(clipped, 2 * S)
 out["clipped"] = digest(clipped)
-lengths, counts = rng.integers(0, 30, 500), np.zeros(120, dtype=np.int64)
-seeds = rng.integers(0, 1 << 62, 500).astype(np.uint64)
-kept_features.count_kept(counts, 60 * (seeds % 2).astype(np.int64), lengths, rng.integers(0, 60, lengths.sum()), 5, seeds, b"k")
-out["kept features"] = counts.tolist()
+counts, present = FeatureCounts(30, 5, one=1 << 20), rng.integers(0, 2, (30, 5000)).astype(np.float64)
+counts.add(rng.integers(-1, 2, 5000).astype(np.float64), present, Batch())
+out["feature counts"] = counts.counts.tolist()
 problem = BallLeastSquares(gram[:-1, :-1], gram[:-1, -1], int(gram[-1, -1]), radius=Fraction(1), ridge=Fraction(1, 100))
 out["scores"] = problem.scores([[0, 1, 2], [3, 4, 5], [2, 7, 9], [0, 5, 10]]).tolist()
 scores = integer_scores(rng.integers(0, 3, 3000))

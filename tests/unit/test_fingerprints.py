@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+import dpsql
+from dpsql.contract.arguments import Signature
 from dpsql.functions.registry import FUNCTIONS, plan_from_json
 from dpsql.ledger.ledger import Ledger
 
@@ -237,6 +241,58 @@ def test_a_plan_comes_back_from_its_text(function: str, given: dict[str, Any], _
     for field in fields(plan):
         assert type(getattr(again, field.name)) is type(getattr(plan, field.name)), field.name
     assert again.event == plan.event
+
+
+# What calls without these arguments were recorded with, at any time: a new default needs the old one in `earlier`.
+DEFAULTS = Path(__file__).with_name("defaults.txt")
+
+
+def defaults() -> str:
+    lines = [
+        f"{name} {argument.name} {argument.default!r}\n"
+        for name, function in sorted(FUNCTIONS.items())
+        for argument in function.plan.arguments.values()
+        if argument.default is not None
+    ]
+    return "".join(sorted(lines))
+
+
+def test_every_default_that_ever_was_is_known() -> None:
+    known = set(defaults().splitlines())
+    for name, function in FUNCTIONS.items():
+        known |= {
+            f"{name} {argument.name} {value!r}"
+            for argument in function.plan.arguments.values()
+            for value in argument.earlier
+        }
+    recorded = set(DEFAULTS.read_text(encoding="utf-8").splitlines())
+    assert known >= recorded, "add the default that was to `earlier` of the argument"
+    assert set(defaults().splitlines()) <= recorded, f"add the new default to {DEFAULTS.name}"
+
+
+EARLIER = {"bounds_share": 0.25, "scale_share": 0.05}
+
+
+def test_a_named_release_outlives_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named regression that was made under other defaults is returned again, as it was made."""
+    connection = dpsql.connect()
+    connection.execute("CREATE TABLE t AS SELECT range % 7 AS a, range % 5 AS y FROM range(400)")
+    call = "FROM dp_linear_regression('t', target := 'y', features := ['a'], epsilon := 1, delta := 1e-6, {})"
+    plan = FUNCTIONS["dp_linear_regression"].plan
+    now = plan.arguments
+    was = [replace(each, default=EARLIER.get(each.name, each.default)) for each in now.values()]
+    monkeypatch.setattr(plan, "arguments", Signature(*was))
+    made = connection.execute(call.format("release := 'nightly'")).fetchall()
+    other = connection.execute(call.format("release := 'asked', bounds_share := 0.3")).fetchall()
+    monkeypatch.setattr(plan, "arguments", now)
+    again = connection.execute(call.format("release := 'nightly'")).fetchall()
+    assert str(again) == str(made)
+    with pytest.raises(duckdb.Error, match="DPSQL-P014"):  # asked for with another share than it was made with
+        connection.execute(call.format("release := 'nightly', bounds_share := 0.3"))
+    with pytest.raises(duckdb.Error, match="DPSQL-P014"):
+        connection.execute(call.format("release := 'asked'"))
+    assert str(connection.execute(call.format("release := 'asked', bounds_share := 0.3")).fetchall()) == str(other)
+    assert connection.execute("SELECT count(*) FROM dp_ledger() WHERE kind = 'release'").fetchall() == [(2,)]
 
 
 def test_every_function_is_recorded() -> None:

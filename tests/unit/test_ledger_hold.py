@@ -64,9 +64,10 @@ def test_a_held_call_that_fails_is_not_charged_again(ledger: Ledger) -> None:
     end = ledger.charge_failure("patients", name="weekly", hold=held.sequence, **CALL)
     assert statuses(ledger)[end - 1] == ("patients", "no result, charged in entry 1", 0.0)
     assert spent(ledger).releases == 1
-    with pytest.raises(InternalError, match=r"DPSQL-I035.*has ended"):
-        released(ledger, held.sequence, name="weekly")
-    assert ledger.verify().entries == 2
+    again = ledger.hold("patients", name="weekly", **CALL)
+    assert again.sequence == end + 1  # what failed may have shown something
+    assert spent(ledger).releases == 2
+    assert ledger.verify().entries == 3
 
 
 def test_a_last_draw_that_fails_ends_the_hold(ledger: Ledger) -> None:
@@ -78,36 +79,79 @@ def test_a_last_draw_that_fails_ends_the_hold(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-def test_a_killed_driver_leaves_the_charge_and_frees_the_name(durable_location: str) -> None:
+def test_a_killed_driver_leaves_a_charge_that_the_same_name_completes(durable_location: str) -> None:
+    """One release comes of it, so it is charged once, however often a driver dies."""
     killed = Ledger.open(durable_location)
     killed.protect("patients", Budget.of(epsilon=0.2))
-    killed.hold("patients", name="weekly", **CALL)
+    first = killed.hold("patients", name="weekly", **CALL)
     killed._opened().close()
     ledger = Ledger.open(durable_location)
     fingerprint = Ledger.fingerprint("patients", CALL["function"], CALL["arguments"])
     assert ledger.replay("patients", "weekly", fingerprint) is None
-    again = ledger.hold("patients", name="weekly", **CALL)
-    assert released(ledger, again.sequence, name="weekly").result == "theta"
-    assert ledger.budgets()[0].epsilon_spent == 0.2
+    told: list[float | None] = []
+    with ledger.watched(lambda receipt: told.append(receipt.epsilon)):
+        again = [ledger.hold("patients", name="weekly", **CALL) for _ in range(3)]
+        assert {(entry.sequence, entry.hash, entry.replayed) for entry in again} == {
+            (first.sequence, first.hash, False)
+        }
+        assert released(ledger, first.sequence, name="weekly").result == "theta"
+    assert told == [0.0] * 4
+    assert ledger.budgets()[0].epsilon_spent == 0.1
     replayed = ledger.hold("patients", name="weekly", **CALL)
-    assert (replayed.replayed, replayed.result, replayed.sequence) == (True, "theta", again.sequence + 1)
+    assert (replayed.replayed, replayed.result, replayed.sequence) == (True, "theta", first.sequence + 1)
     with pytest.raises(ParameterError, match="DPSQL-P014"):
         ledger.hold("patients", name="weekly", **CALL | {"arguments": {"rounds": 4}})
-    assert ledger.verify().entries == 4
+    assert ledger.verify().entries == 3
     ledger.close()
 
 
-def test_two_drivers_with_one_name_get_one_result(ledger: Ledger) -> None:
+OPEN: list[dict[str, Any]] = [
+    {"name": "monthly"},
+    {"name": None},
+    {"arguments": {"rounds": 4}},
+    {"function": "dp_sis"},
+    {"event": {"mechanism": "exponential_noise", "epsilon": "0.2"}},
+    {"also": ["visits"]},
+]
+
+
+@pytest.mark.parametrize("change", OPEN)
+def test_only_the_very_call_of_an_open_hold_completes_it(ledger: Ledger, change: dict[str, Any]) -> None:
+    name = None if change == {"name": None} else "weekly"  # without a name no two calls are the same
+    first = ledger.hold("patients", **CALL | {"name": name})
+    again = ledger.hold("patients", **CALL | {"name": "weekly"} | change)
+    other = ledger.hold("other", **CALL | {"name": "weekly"})
+    assert first.sequence < again.sequence < other.sequence
+    assert (spent(ledger).releases, spent(ledger, "other").releases) == (2, 1)
+
+
+def test_two_drivers_with_one_name_get_one_result_for_one_charge(ledger: Ledger) -> None:
     first = ledger.hold("patients", name="weekly", **CALL)
     second = ledger.hold("patients", name="weekly", **CALL)
+    assert first.sequence == second.sequence
     a = released(ledger, second.sequence, name="weekly")
     b = released(ledger, first.sequence, name="weekly", draw=lambda: pytest.fail("drawn twice"))
     assert (a.replayed, b.replayed, b.result, b.sequence) == (False, True, "theta", a.sequence)
-    assert [status for _, status, _ in statuses(ledger)[2:]] == [
-        "released, charged in entry 2",
-        "replay of entry 3, charged in entry 1",
-    ]
-    assert spent(ledger).releases == 2  # both have drawn between their passes
+    assert [status for _, status, _ in statuses(ledger)[1:]] == ["released, charged in entry 1"]
+    assert spent(ledger).releases == 1
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("other", ["fails", "releases"])
+def test_a_driver_that_finds_its_hold_ended_is_charged_itself(ledger: Ledger, other: str) -> None:
+    """A failure tells something, too: with it two outcomes were seen."""
+    ledger.protect("patients", Budget.of(epsilon=0.15))
+    hold = ledger.hold("patients", name="weekly", **CALL).sequence
+    ledger.charge_failure("patients", name="weekly", hold=hold, **CALL)
+    if other == "fails":
+        ledger.charge_failure("patients", name="weekly", hold=hold, **CALL)
+        assert spent(ledger).releases == 2
+    else:
+        with pytest.raises(BudgetError, match="B001"):
+            released(ledger, hold, name="weekly", draw=lambda: pytest.fail("drawn"))
+        ledger.protect("patients", Budget.of(epsilon=0.2), replace=True)
+        assert released(ledger, hold, name="weekly").result == "theta"
+        assert spent(ledger).releases == 2
     assert ledger.verify().ok
 
 

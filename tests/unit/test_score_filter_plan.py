@@ -138,7 +138,9 @@ def test_the_applied_threshold(relation: str) -> None:
     for score, sides, squared in (("total_count", 1, 4 * both), ("difference_count", 2, 4 * both**2)):
         laplace, gaussian = plan(score=score, **options), plan(score=score, delta=1e-6, **options)
         chance = Fraction(1, sides * 1000)
-        assert laplace.applied_threshold(1000) == LaplaceCountNoise(scale=Fraction(4 * both)).least(chance)
+        one = laplace.one(1000)
+        least = LaplaceCountNoise(scale=Fraction(4 * both) * one, unit=one).least(chance)
+        assert (one, laplace.applied_threshold(1000)) == (2**20, least / one)
         deviation = math.sqrt(squared) / float(gaussian.mu)
         assert gaussian.deviation(1000) == pytest.approx(deviation)
         assert gaussian.applied_threshold(1000) == pytest.approx(deviation * NormalDist().inv_cdf(1 - float(chance)))

@@ -119,7 +119,7 @@ ENTRIES = (
     ),
     Code(
         "P036",
-        "Two bounds are so close together, or so far apart, that doubles cannot divide the interval.",
+        "Two bounds are so close together, or so far apart, that doubles cannot divide or square the interval.",
         "Widen the bounds, or rescale the column.",
     ),
     Code("P037", "A list or a struct was given where one number is needed.", "Give one number."),
@@ -258,13 +258,48 @@ ENTRIES = (
         "Give a name such as `lake`, and an engine such as `dpsql.polars.engine({...})`.",
     ),
     Code(
+        "P080",
+        "A function, an operator or a cast in `condition` does not take the types that it is given.",
+        "Cast a value to a type that it takes, or compute it in a view; `docs/calls.md` lists what there is.",
+    ),
+    Code(
         "P081",
         "Nobody has said whose rows a frame holds.",
         "Name the dataset once, at the source: `frame = frame.dp.of('patients')`.",
     ),
     Code(
+        "P082",
+        "An argument in `condition` must be a literal from a list: a part of a date, a format, a regular expression.",
+        "Write one of those that the message lists, or compute it in a view.",
+    ),
+    Code(
+        "P083",
+        "The types of the columns in `condition` are not known before the call, or they changed after it was planned.",
+        "Name a table, a view or a frame that is there, with DuckDB's optimizer on; run the call again.",
+    ),
+    Code(
+        "P084",
+        "`condition` computes with a column of a type of which it can only ask whether it is NULL.",
+        "Cast the column to another type in a view.",
+    ),
+    Code(
+        "P089",
+        "The name of a release is NULL: a part that it is put together from is.",
+        "Look which part of the name is NULL, or leave `release` out for a call without a name.",
+    ),
+    Code(
         "P090",
         "A parameter of a job has no value, is not used, or has a value that SQL cannot have.",
         "Give `-p name=value` for each `$name` of the job, and no other.",
+    ),
+    Code(
+        "P091",
+        "The example tables cannot be made, because there is a table of such a name.",
+        "Name a new file: `dpsql example hospital.duckdb`.",
+    ),
+    Code(
+        "P092",
+        "A result was asked for in a form of a library that is not installed.",
+        "Install it, as in `pip install pandas`; `release.to_arrow()` needs nothing more.",
     ),
 )

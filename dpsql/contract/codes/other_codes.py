@@ -47,7 +47,7 @@ ENTRIES = (
     Code(
         "S014",
         "The source reads a file, a frame or something else that DuckDB's plan does not show.",
-        "Name the budget that its rows belong to: `dataset := '...'`.",
+        "Name the budget that its rows belong to, `dataset := '...'`; make a table of what stands beside a table.",
     ),
     Code("S015", "`dataset` names a budget that the source would not be charged to.", "Leave `dataset` out."),
     Code(
@@ -122,6 +122,57 @@ ENTRIES = (
         "What is declared of an engine is a view or a frame, which may be replaced.",
         "Write it to a table of the engine's catalog; or name a budget in each call: `dataset`.",
     ),
+    Code(
+        "S041",
+        "The text of the source calls a function whose value may follow from other rows, or from what no plan shows.",
+        "Write what the message says in its place; docs/budgets.md lists what a source may call.",
+    ),
+    Code(
+        "S042",
+        "The text of the source names a type that somebody made, whose values may be made from rows.",
+        "Write the type itself, or cast the column to VARCHAR.",
+    ),
+    Code(
+        "S043",
+        "The source names a table that has a budget beside a file or a frame, which no plan shows.",
+        "Make a table of the file, declare it with `dp_public`, and name that in the view.",
+    ),
+    Code(
+        "S044",
+        "The text of the source, or of a macro that it calls, cannot be read.",
+        "Write the text itself, and give every argument of a macro.",
+    ),
+    Code(
+        "S045",
+        "An aggregate of a privacy unit's rows follows from the order in which they are read.",
+        "Add exactly, `sum(CAST(x AS DECIMAL(18, 3)))`; sort a list by itself; or take min, max, median or count.",
+    ),
+    Code(
+        "S052",
+        "A source of an engine names a file twice, or a file beside its folder, so that rows would be read twice.",
+        "Name each file once.",
+    ),
+    Code(
+        "S053",
+        "It cannot be seen what a row of an engine's view or frame comes from, so one row of the data may change many.",
+        "Filter and compute columns alone; or collect a frame of Polars, or write a table and declare it with "
+        "`dp_derive`; or let the owner state `claims := 'all'`.",
+    ),
+    Code(
+        "S054",
+        "The server of an engine answers that it cannot read a source, such as one whose files have several types.",
+        "Check that its files are there, and that all of them have the same columns and types; nothing was charged.",
+    ),
+    Code(
+        "S055",
+        "The installed version of an engine cannot do what dpsql needs.",
+        "Install the version that the message names, or a later one; nothing was charged.",
+    ),
+    Code(
+        "S056",
+        "A source of an engine has no column of a type that a call reads.",
+        "Check that its files are there, and its columns.",
+    ),
     # The budget.
     Code(
         "B001",
@@ -165,6 +216,11 @@ ENTRIES = (
         "B011",
         "The aggregate form protects single rows, and the dataset states a privacy unit.",
         "Use the table form.",
+    ),
+    Code(
+        "B015",
+        "A call claims that a file, a frame or a view holds rows of a budget whose owner answers no claims.",
+        "Read a table or a view that is declared. Only the data's owner can change `claims`.",
     ),
     # The ledger.
     Code("L001", "The ledger's file cannot be opened.", "Check the path and its permissions."),
@@ -283,6 +339,44 @@ ENTRIES = (
         "The ledger's server was lost while an entry was written, and does not say whether it stands.",
         "Look at `dpsql ledger` once the server answers, and ask again: a name that has its result costs nothing more.",
     ),
+    Code(
+        "L050",
+        "The ledger does not hold the entry that was noted as its last one: entries were lost in a crash, or an "
+        "earlier or another file was put in its place.",
+        "Put the right files back, or run `dpsql ledger restore` with a backup; `dpsql ledger accept` goes on without "
+        "the lost entries.",
+    ),
+    Code(
+        "L051",
+        "The ledger's log was cut short while it was open.",
+        "Close the ledger everywhere, and put the log back or run `dpsql ledger restore` with a backup.",
+    ),
+    Code(
+        "L052",
+        "The ledger's file has a second name, a hard link.",
+        "Remove the other name, or put a copy in the place of the file.",
+    ),
+    Code(
+        "L053",
+        "The ledger's file is gone; the note beside it says that it had entries.",
+        "Put it back, or run `dpsql ledger restore` with a backup. If nothing was released under it, delete the note, "
+        "whose name ends in .head.",
+    ),
+    Code(
+        "L054",
+        "The ledger holds nothing about a database that is marked as its own: its entries were lost.",
+        "Run `dpsql ledger restore` with a backup; `dpsql ledger adopt` goes on without them.",
+    ),
+    Code(
+        "L055",
+        "The database that the command line names is not there; a new one would begin with an empty ledger.",
+        "Correct the name, or give `--create`.",
+    ),
+    Code(
+        "L056",
+        "The ledger was not closed, and the note of its last entry is gone.",
+        "Put the note back, whose name ends in .head, or run `dpsql ledger accept`.",
+    ),
     # What failed inside.
     Code(
         "I001",
@@ -294,6 +388,11 @@ ENTRIES = (
     Code("I004", "A function that is not for direct use was given what it does not take.", "Use the dp_ functions."),
     Code("I005", "DuckDB did not read each batch of rows exactly once.", "Report it."),
     Code("I006", "What a source reads was not asked for before the call was planned.", "Run the statement again."),
+    Code(
+        "I008",
+        "An engine did not return every record of a job exactly once.",
+        "Run the call again; if it stays, look at what stands between you and the engine's server.",
+    ),
     Code("I017", "A sample of noise does not fit 64 bits.", "Run the release again."),
     Code("I018", "A bound of the canonical Lipschitz mechanism does not hold.", "Report it."),
     Code("I019", "A bound of the subset exponential mechanism does not hold.", "Report it."),

@@ -150,7 +150,7 @@ class _ReadableStatement(Statement):
         return f"rows{number}"
 
     def _gate(self) -> str:
-        columns, _ = self._columns("source")
+        columns, _ = self._columns("source", checked=False)
         query = f"SELECT {columns} FROM {source_sql(self.plan.source)} AS source"
         if self.plan.condition is not None:
             query += f" WHERE {condition_sql(self.plan.condition, identifier)}"
@@ -253,6 +253,6 @@ def _costs(session: Session, one: Planned) -> list[str]:
     charges = [
         f"charges {dataset}: {loss}; remaining {remaining.get(dataset, 'unlimited')}" for dataset in plan.charged
     ]
-    guarantee = guarantee_text(cost, row=row_text(plan), **protection(plan))
+    guarantee = guarantee_text(cost, row=row_text(plan), lineage=plan.lineage, **protection(plan))
     refusal = [f"refused now: {one.refusal}"] if one.refusal else []
     return [name, *charges, f"guarantee {guarantee}", *refusal]

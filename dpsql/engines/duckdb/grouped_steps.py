@@ -135,7 +135,8 @@ class GroupedSteps:
         rows = f"SELECT {', '.join(parts)} FROM {frame.source()} WHERE {condition}"
         if self._has_unit:
             most = self.plan.max_rows_per_unit
-            rows = f"SELECT * FROM ({rows}) QUALIFY {sampled(['unit_number', 'unit_data'], list(values), most)}"
+            kept = sampled(frame.ticket, ["unit_number", "unit_data"], list(values), most)
+            rows = f"SELECT * FROM ({rows}) QUALIFY {kept}"
         yield frame.step("scanned", rows)
         yield from self._collected(1, values, frame.name("scanned"), frame.ticket)
 
@@ -375,7 +376,7 @@ class GroupedSteps:
         most m rows in each.
         """
         plan, groups, sorted_by = self.plan, self._groups, [*(items or values)]
-        unit = ["unit_number", "unit_data"]
+        unit, ticket = ["unit_number", "unit_data"], self.frame.ticket
         known: float = math.inf if plan.group_count is None else plan.group_count
         alone = plan.merges_units and not items  # a unit has one row in a group
         in_group: float = 1 if alone else math.inf
@@ -383,15 +384,17 @@ class GroupedSteps:
         if plan.groups < min(known, plan.max_rows_per_unit):
             order = order_by(["group_place", *groups])
             conditions.append(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}")
-            rows = f"(SELECT *, {short_place(*unit, *groups)} AS group_place FROM {rows})"
+            rows = f"(SELECT *, {short_place(ticket, *unit, *groups)} AS group_place FROM {rows})"
             known = plan.groups
         if plan.rows_per_group < min(in_group, plan.max_rows_per_unit):
-            conditions.append(sampled([*unit, *groups], sorted_by, plan.rows_per_group))
+            conditions.append(sampled(ticket, [*unit, *groups], sorted_by, plan.rows_per_group))
             in_group = plan.rows_per_group
         for condition in conditions:
             rows = f"(SELECT * FROM {rows} QUALIFY {condition})"
         if plan.max_rows_per_unit < known * in_group:
-            rows = f"(SELECT * FROM {rows} QUALIFY {sampled(unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
+            rows = (
+                f"(SELECT * FROM {rows} QUALIFY {sampled(ticket, unit, [*groups, *sorted_by], plan.max_rows_per_unit)})"
+            )
         return f"SELECT * FROM {rows}"
 
     # Sums.

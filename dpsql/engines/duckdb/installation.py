@@ -24,10 +24,11 @@ from weakref import finalize, ref
 import duckdb
 
 from dpsql.contract.parameters import show
+from dpsql.contract.spelling import meant_argument
 from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
 from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.file import beside
-from dpsql.ledger.location import is_url
+from dpsql.ledger.location import LedgerPlace, is_url
 from dpsql.rendering import text
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def connect(
     LedgerError
         The ledger cannot be opened, or the database belongs to another one.
     """
+    ledger = LedgerPlace.of(ledger) or ledger
     connection = duckdb.connect(fspath(path), **options)
     try:
         install(connection, ledger=ledger, strict=strict)
@@ -143,6 +145,7 @@ def install(
     LedgerError
         The ledger cannot be opened, the instance already uses another one, or the database belongs to another one.
     """
+    ledger = LedgerPlace.of(ledger) or ledger
     with _lock:
         instance = _instance_of(connection)
         if instance is None:
@@ -150,7 +153,7 @@ def install(
         session = instance.session
         if session is None:
             session = instance.session = _open_session(connection, ledger, instance)
-        elif ledger is not None and not session.uses(fspath(ledger)):
+        elif ledger is not None and not session.uses(ledger):
             raise LedgerError(
                 "L011",
                 f"this database already uses the ledger {show(session.ledger.location)}. "
@@ -285,7 +288,7 @@ def _open_session(
     from dpsql.engines.duckdb.session import Session
     from dpsql.ledger.ledger import Ledger
 
-    location = default_ledger(connection) if ledger is None else fspath(ledger)
+    location = default_ledger(connection) if ledger is None else ledger
     alias, mark = _mark_of_main(connection)
     if mark is not None and location is not None and not is_url(location) and not Path(location).exists():
         raise LedgerError(
@@ -296,7 +299,7 @@ def _open_session(
     opened = Ledger.open(location)
     try:
         if mark is not None:
-            refuse_other(alias, mark, opened.id)
+            refuse_other(alias, mark, opened)
     except BaseException:
         opened.close()
         raise
@@ -342,7 +345,7 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: Iterable[duckdb.Stat
 @cache
 def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement]]:
     """Return the statements that create the macros of an instance, and those of a connection; a process parses once."""
-    instance, connection = _macros_sql(f"MACRO {catalog}.main.", catalog), _macros_sql("TEMP MACRO ", catalog)
+    instance, connection = macros_sql(f"MACRO {catalog}.main.", catalog), macros_sql("TEMP MACRO ", catalog)
     # Parsed in an instance of its own, so that no setting of one caller bears on what all callers share.
     with duckdb.connect(config={"threads": 1}) as parser:
         return (
@@ -355,10 +358,12 @@ def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement
 atexit.register(_macros.cache_clear)
 
 
-def _macros_sql(scope: str, catalog: str) -> str:
+def macros_sql(scope: str, catalog: str) -> str:
+    """Return the SQL that creates every macro, with `scope` before its name."""
     sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in (*_EXACT, *_PRIVATE))
     sql = re.sub(
-        r"(?<![\w.])(?<!MACRO )(exact_double|exact_fixed_point|dpsql_lineage|dpsql_reads|dpsql_tables)\(",
+        r"(?<![\w.])(?<!MACRO )"
+        r"(exact_double|exact_fixed_point|dpsql_lineage|dpsql_typed|dpsql_reads|dpsql_tables|dpsql_texts)\(",
         rf"{catalog}.main.\1(",
         sql,
     )
@@ -386,4 +391,4 @@ def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: s
     """Raise when Python code passes an argument that the function does not have."""
     for name in arguments:
         if name not in known:
-            raise ParameterError("P016", f"{function} has no argument {show(name)}. It takes: {', '.join(known)}.")
+            raise ParameterError("P016", f"{function} has no argument {show(name)}. {meant_argument(name, known)}")

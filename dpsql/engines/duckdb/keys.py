@@ -47,15 +47,15 @@ def exact_text(column: str, zero: str) -> str:
     return f"(CASE WHEN {zero} = 0 THEN {value} ELSE {call('concat', value, value)} END) COLLATE C"
 
 
-def place(*parts: tuple[str, str] | str) -> str:
-    """Return a 128-bit hash under the session's key, of identities and of 16 bytes of contents.
+def place(ticket: str, *parts: tuple[str, str] | str) -> str:
+    """Return a 128-bit hash under the call's key, of identities and of 16 bytes of contents.
 
     The hashed bytes are unambiguous: each identity's number and the length of its bytes are followed by a colon.
     """
     if is_readable():
         names = [part if isinstance(part, str) else ", ".join(part) for part in parts]
         return f"keyed_hash({', '.join(names)})"
-    out = [f"(SELECT {call('dpsql_sampling_key')})"]
+    out = [f"(SELECT {call('dpsql_sampling_key', ticket)})"]
     for part in parts:
         if isinstance(part, str):
             out.append(part)
@@ -66,20 +66,20 @@ def place(*parts: tuple[str, str] | str) -> str:
     return call("md5_number", concatenated(*out))
 
 
-def short_place(*columns: str) -> str:
-    """Return a 64-bit hash under the session's key, of columns that identities were made of.
+def short_place(ticket: str, *columns: str) -> str:
+    """Return a 64-bit hash under the call's key, of columns that identities were made of.
 
     It is fast, and no more than that: other values may have the same place, so ties must fall to the columns
     themselves. The hash of several columns is hashed again, because it is a sum without carry of theirs.
     """
     if is_readable():
         return f"keyed_hash({', '.join(columns)})"
-    return call("hash", call("hash", f"(SELECT {call('dpsql_sampling_key')})", *columns))
+    return call("hash", call("hash", f"(SELECT {call('dpsql_sampling_key', ticket)})", *columns))
 
 
-def block_hash(*parts: tuple[str, str] | str) -> str:
+def block_hash(ticket: str, *parts: tuple[str, str] | str) -> str:
     """Return the 64 bits of a place that decide a block."""
-    return cast(call(">>", place(*parts), "64"), "UBIGINT")
+    return cast(call(">>", place(ticket, *parts), "64"), "UBIGINT")
 
 
 def first_rows(rows: str, most: int, *places: str, partition: str = "") -> str:

@@ -58,7 +58,8 @@ def _table_form(name: str) -> str:
     given = {argument: argument for argument in signature}
     charged = (
         f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
-        f"    {text(name)}, 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release) END, source,\n"
+        f"    {text(name)}, 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,\n"
+        f"    source,\n"
         f"{_struct(given, 4)}))"
     )
     head = f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE"
@@ -80,7 +81,7 @@ def _exact_form(name: str) -> str:
     return (
         f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), taken)}\n) AS TABLE\n"
         f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
-        f"    {text(name)}, 'table', NULL, source,\n{_struct(given, 4)}));"
+        f"    {text(name)}, 'table', dpsql_typed(source, condition), source,\n{_struct(given, 4)}));"
     )
 
 
@@ -118,10 +119,13 @@ def _moved(arguments: list[Argument], names: tuple[str, ...], after: str) -> lis
 
 def _parameters(first: Iterable[str], arguments: Iterable[Argument], *, stated: bool = False) -> str:
     """Return a macro's parameters; where `stated`, with the defaults themselves, else NULL stands for them."""
-    defaults = (
-        (one.name, str(one.default).lower() if stated and one.default is not None else "NULL") for one in arguments
-    )
-    return _filled([*first, *(f"{name} := {default}" for name, default in defaults)], 2)
+    return _filled([*first, *(f"{one.name} := {_default(one, stated=stated)}" for one in arguments)], 2)
+
+
+def _default(argument: Argument, *, stated: bool) -> str:
+    if argument.null_is_wrong:
+        return "false"
+    return str(argument.default).lower() if stated and argument.default is not None else "NULL"
 
 
 def _struct(given: Mapping[str, str], indent: int) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _digits = 16
 _schema = re.compile(r"dpsql_ledger_([0-9a-f]{16})_([0-9a-f]{16})")
 _marking = threading.Lock()
-ROWS = "SELECT database_name, schema_name FROM system.main.duckdb_schemas()"
+ROWS = "SELECT database_name, schema_name, database_oid FROM system.main.duckdb_schemas()"
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class Mark:
     ledger: str
     database: str
 
+    @classmethod
+    def of(cls, ledger_id: str, database: str) -> Mark:
+        """Return the mark that ties a database to a ledger."""
+        return cls(ledger_id[:_digits], database)
+
     @property
     def schema(self) -> str:
         """The name of the schema that is the mark."""
@@ -53,7 +58,7 @@ class Mark:
 
 def new_mark(ledger_id: str) -> Mark:
     """Return the mark of a database that has none yet."""
-    return Mark(ledger_id[:_digits], secrets.token_hex(_digits // 2))
+    return Mark.of(ledger_id, secrets.token_hex(_digits // 2))
 
 
 def parse(schema: str) -> Mark | None:
@@ -68,7 +73,7 @@ def marks(rows: Iterable[Sequence[str]]) -> dict[str, Mark]:
     Parameters
     ----------
     rows : iterable
-        Database and schema of `duckdb_schemas()`, as `ROWS` selects them.
+        Database and schema of `duckdb_schemas()`, as `ROWS` selects them, with the number of the attached object.
 
     Raises
     ------
@@ -89,15 +94,26 @@ def marks(rows: Iterable[Sequence[str]]) -> dict[str, Mark]:
     return found
 
 
-def refuse_other(alias: str, mark: Mark | None, ledger_id: str) -> None:
-    """Raise when a database is marked with another ledger.
+def refuse_other(alias: str, mark: Mark, ledger: Ledger) -> None:
+    """Raise when a database is marked with another ledger, or the ledger holds nothing about it any more.
 
     Raises
     ------
     LedgerError
-        L033.
+        L033, L054.
     """
-    if mark is not None and not mark.is_of(ledger_id):
+    _refuse_id(alias, mark, ledger.id)
+    if mark.database not in ledger.declarations().databases:
+        raise LedgerError(
+            "L054",
+            f"database {alias!r} keeps its budgets in this ledger, {mark.ledger}…, which holds nothing about it: its "
+            "entries were lost. Nothing was released. Restore a backup with dpsql ledger restore; or run dpsql ledger "
+            "adopt to go on without them, and dp_protect again.",
+        )
+
+
+def _refuse_id(alias: str, mark: Mark, ledger_id: str) -> None:
+    if not mark.is_of(ledger_id):
         raise LedgerError(
             "L033",
             f"database {alias!r} keeps its budgets in ledger {mark.ledger}…; the ledger opened is "
@@ -128,8 +144,9 @@ def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: 
     """
     with _marking, connection.cursor() as cursor:
         mark = marks(cursor.execute(f"{ROWS} WHERE database_name = ?", [database]).fetchall()).get(database)
-        refuse_other(database, mark, ledger_id)
-        if mark is None:
+        if mark is not None:
+            _refuse_id(database, mark, ledger_id)
+        else:
             if _is_read_only(cursor, database):
                 return None
             mark = new_mark(ledger_id)
@@ -159,8 +176,9 @@ def change_mark(
     """
     with _marking, connection.cursor() as cursor:
         before = marks(cursor.execute(f"{ROWS} WHERE database_name = ?", [database]).fetchall()).get(database)
-        after = new_mark(ledger_id) if before is None else Mark(ledger_id[:_digits], before.database)
-        if before == after:
+        after = new_mark(ledger_id) if before is None else Mark.of(ledger_id, before.database)
+        if before == after:  # the ledger may have forgotten it
+            record(before, after)
             return before, after
         cursor.begin()
         cursor.execute(f"CREATE SCHEMA {_quoted(database)}.{after.schema}")

@@ -10,6 +10,7 @@ import atexit
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -20,10 +21,20 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
+from dpsql.engines.duckdb.filtering import ONE
 from dpsql.engines.duckdb.running import Calls, Result, RunningCall
 from dpsql.engines.duckdb.statements import POSITION, part_sql, split_sql, types_sql
+from dpsql.engines.duckdb.typed_expression import (
+    ColumnTypes,
+    judged,
+    refuse_other_types,
+    types_query,
+)
+from dpsql.engines.duckdb.typed_expression import column_types as typed_columns
 from dpsql.engines.port import PART
+from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
+from dpsql.rendering import text
 
 if TYPE_CHECKING:
     from dpsql.engines.task import Task
@@ -39,8 +50,8 @@ class _Part(Calls):
     """The one call of a worker."""
 
     def __init__(self, task: Task) -> None:
-        self.sampling_key = task.key
-        self._running = RunningCall(task.call, task.function, 1, Collecting(task.zero.zero()), key=task.secret)
+        collecting = Collecting(task.zero.zero())
+        self._running = RunningCall(task.call, task.function, 1, collecting, key=task.secret, sampling_key=task.key)
         self._running.passed = task.number - 1
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
@@ -127,6 +138,8 @@ def fold_table(task: Task, rows: pa.Table) -> Collector:
     """Return the collector of a task with some rows in it."""
     from dpsql.udfs.release import complete
 
+    if with_judged(task.call.plan, rows.schema) != task.call.plan:
+        raise ParameterError("P083", "condition: a part of the rows has columns of other types. Cast them in a view.")
     part = _Part(task)
     numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number, task.blocks), rows)
     collector: Collector = complete(part.running(_TICKET), numbers.column(0)[0])
@@ -154,6 +167,32 @@ def hashes_of_rows(rows: pa.Table) -> int:
 
 def _of_part(task: Task) -> Plan:
     return replace(task.call.plan, source=ROWS, placement=None)
+
+
+def with_judged(plan: Plan, schema: pa.Schema) -> Plan:
+    """Return a plan with its condition judged for rows of these types.
+
+    Raises
+    ------
+    ParameterError
+        P080, P082, P084: it does not fit them. P083: their types are not known.
+    """
+    if plan.condition is None:
+        return plan
+    types = _types(plan.condition, schema)
+    found = None if types is None else judged(plan.condition, types, ONE)
+    plan = replace(plan, judged=found)
+    refuse_other_types(plan, None if found is None else found.types)
+    return plan
+
+
+@lru_cache(maxsize=64)  # every part of the rows asks
+def _types(condition: str, schema: pa.Schema) -> ColumnTypes | None:
+    """Return the types of the columns that a condition names, as a worker's DuckDB sees them."""
+    query = text(types_query(ROWS, condition))
+    statement = f"SELECT system.main.json_serialize_plan({query}, optimize := true)::VARCHAR AS plan"
+    found = _workers.run(None, statement, schema.empty_table())
+    return typed_columns(condition, found.column("plan")[0].as_py())
 
 
 def column_types(plan: Plan, schema: pa.Schema) -> tuple[pa.StructType, tuple[str, ...]]:

@@ -26,7 +26,7 @@ def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
     `types` are the SQL types of the keys of its groups.
     """
     shape = FUNCTIONS[plan.function].shape.name
-    released = call(f"dpsql_stored_{shape}", text(plan.to_json()), view_texts(plan))
+    released = call(f"dpsql_stored_{shape}", text(plan.to_json()), texts_sql(plan))
     return f"SELECT {released} AS release{_witnesses(types)}"
 
 
@@ -40,12 +40,41 @@ def _witnesses(types: Sequence[str]) -> str:
     return "".join(f", NULL::{kind} AS key{number}" for number, kind in enumerate(types))
 
 
-def view_texts(plan: Plan) -> str:
-    """Return the texts of all views, unless the source is known to be a table."""
+def texts_sql(plan: Plan) -> str:
+    """Return what the catalog says of the texts behind a source, see `closure.catalogued`; NULL for a table."""
     if plan.placement is None or plan.placement.direct:
         return "NULL"
-    rows = call("list", struct({"name": "view_name", "sql": "sql"}))
-    return f"(SELECT {rows} FROM {call('duckdb_views')} WHERE NOT internal)"
+    placement = plan.placement
+    unseen = placement.governed and not placement.seen
+    return catalogued_sql(made=placement.governed and not placement.read, tables=unseen or not placement.read)
+
+
+def catalogued_sql(*, made: bool, tables: bool) -> str:
+    """Return the texts of all views as a struct; on demand also macros and types that users made, and tables' paths.
+
+    To list macros takes DuckDB as long as the rest of a small call.
+    """
+    path = [
+        call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
+    ]
+    rows = {"views": ("duckdb_views", struct({"path": path[0], "sql": "sql"}), "")}
+    if tables:
+        rows["tables"] = ("duckdb_tables", path[2], "")
+    if made:
+        macro = {
+            "path": path[1],
+            "sort": "function_type",
+            "parameters": "parameters",
+            "types": "parameter_types",
+            "body": "macro_definition",
+        }
+        rows["macros"] = ("duckdb_functions", struct(macro), " AND macro_definition IS NOT NULL")
+        rows["types"] = ("duckdb_types", struct({"name": "type_name", "is": "logical_type"}), "")
+    lists = {
+        name: f"(SELECT {call('list', row)} FROM {call(function)} WHERE NOT internal{more})"
+        for name, (function, row, more) in rows.items()
+    }
+    return struct(lists)
 
 
 def rows_sql(plan: Plan, release: str) -> str:

@@ -21,6 +21,7 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.functions.registry import function_of
 from dpsql.ledger.ledger import Entry
+from dpsql.ledger.rows import Older
 
 # What was summed in SQL, or the collector of the last pass.
 Statistic: TypeAlias = NDArray[np.int64] | NDArray[np.object_] | Collector
@@ -42,8 +43,10 @@ class RunningCall:
     batches: int = 0
     passed: int = 0  # completed passes over the rows
     center: int | None = None  # the private mean of the target, once it is drawn
-    # Keys the sample of the features of a row; new in every call.
+    # Two keys, both new in every call: of the choice of a row's private names, and of the hash that samples rows and
+    # privacy units, and sorts them into blocks. All passes of the call agree on them.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    sampling_key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
     permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample what will be charged
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,15 +77,7 @@ class RunningCall:
 
 
 class Calls(ABC):
-    """The running calls, which SQL functions find by their tickets.
-
-    Attributes
-    ----------
-    sampling_key : bytes
-        Keys the hash that samples rows and privacy units, and sorts them into blocks; secret.
-    """
-
-    sampling_key: bytes
+    """The running calls, which SQL functions find by their tickets."""
 
     @abstractmethod
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
@@ -119,7 +114,7 @@ class Charged(Protection):
     lineage: Mapping[str, object] | None
     also: Sequence[str]
     traced: bool
-    older: str | None
+    older: Older | None
 
 
 def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[str]) -> Call:

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from dpsql.contract.call import Call
+from dpsql.contract.condition import checked
 from dpsql.contract.fold import Collector
+from dpsql.contract.json import Json
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import fold, show, text
@@ -28,15 +31,20 @@ from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.collecting import Collecting
+from dpsql.engines.duckdb.filtering import ONE
+from dpsql.engines.duckdb.lineage.aggregates import Around
+from dpsql.engines.duckdb.lineage.closure import Catalogued
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import Calls, Charged, Result, RunningCall, Statistic, protection, row_text
+from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.ledger import Entry, Ledger
-from dpsql.ledger.location import is_url
+from dpsql.ledger.location import LedgerPlace, is_url
+from dpsql.ledger.rows import Older
 from dpsql.progress import Progress, listen
 from dpsql.released.model import LinearModel
 
@@ -48,6 +56,10 @@ _DEAD_AFTER = 3600.0
 FAILED = (
     "failed after it read the table. A charge stands, and nothing was released. "
     "Report it with the versions that `dpsql doctor` shows."
+)
+FAILED_ON_ENGINE = (
+    "failed after it asked the engine for rows. A charge stands, and nothing was released. Check that all files of the "
+    "source are there, unchanged since it was opened, and of the same types; and report it if it stays."
 )
 
 
@@ -66,14 +78,14 @@ class Session(Calls):
         The ledger's location as it was given.
     """
 
-    def __init__(self, ledger: Ledger, sources: Sources, *, strict: bool, location: str | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, sources: Sources, *, strict: bool, location: str | PathLike[str] | None = None
+    ) -> None:
         self.ledger = ledger
         self.sources = sources
         self.past = PastReleases(ledger)
-        self._location = location
+        self._location = LedgerPlace.of(location)
         self.strict = strict
-        # Keys the hash that samples rows and privacy units, and sorts them into blocks; secret, new in every session.
-        self.sampling_key = secrets.token_bytes(16)
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
         self._released: OrderedDict[int, Entry] = OrderedDict()
         self._opened = 0
@@ -88,11 +100,11 @@ class Session(Calls):
         found = self._functions.get(name)
         return self._functions.setdefault(name, silent(bind(self))) if found is None else found
 
-    def uses(self, location: str) -> bool:
+    def uses(self, location: str | PathLike[str]) -> bool:
         """Whether a location names the ledger of this session."""
-        mine = self._location
-        if mine is None or location == ":memory:" or is_url(mine) or is_url(location):
-            return location == (mine or ":memory:")
+        mine, other = self._location, LedgerPlace.of(location)
+        if mine is None or other is None or is_url(mine) or is_url(other):
+            return mine == other
         return Path(location).resolve() == Path(mine).resolve()
 
     def attach(self, attached: Attached) -> None:
@@ -142,7 +154,8 @@ class Session(Calls):
             The source's name; ``''`` in the aggregate form.
         arguments : mapping
         seen : sequence of (query, plan), optional
-            The plans of what the source may read, see `Sources.spellings`; missing if nothing is protected.
+            The plans of what the source may read, see `Sources.spellings`; missing if nothing is protected. One more
+            shows the types of the condition's columns, see `type_queries`.
         aggregate : bool
 
         Returns
@@ -158,6 +171,8 @@ class Session(Calls):
             The source cannot be placed.
         """
         listen()
+        typed = next((plan for query, plan in seen or () if query.startswith(TYPES)), None)
+        seen = [one for one in seen or () if not one[0].startswith(TYPES)]
         if aggregate:
             name = source if isinstance(source, str) else ""
         else:
@@ -196,7 +211,23 @@ class Session(Calls):
         plan: Plan = kind.from_arguments(name, {**arguments, "dataset": dataset}, stated)
         if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
             plan = replace(plan, keys_table=self.sources.public_path(plan.keys_table))
+        if plan.condition is not None and typed is not None:
+            types = column_types(plan.condition, typed)
+            plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
         return plan if placement is None else replace(plan, placement=placement)
+
+    @staticmethod
+    def type_queries(source: object, condition: object) -> list[str]:
+        """Return the queries whose plans show the types of the columns that a condition names, if there is one.
+
+        What is wrong with either is said by `plan`.
+        """
+        try:
+            return (
+                [types_query(source, checked(condition))] if isinstance(source, str) and condition is not None else []
+            )
+        except ParameterError:
+            return []
 
     def _placement(
         self, function: str, source: str, arguments: Mapping[str, object], seen: Seen | None, *, governed: bool
@@ -239,18 +270,18 @@ class Session(Calls):
             )
         return stated
 
-    def gate(self, plan: Plan, texts: Mapping[str, str]) -> Plan:
-        """Check a call again when it is run; return its plan with the digest of the views that it reads."""
+    def gate(self, plan: Plan, texts: Catalogued) -> Plan:
+        """Check a call again when it is run; return its plan with the digest of the texts behind its source."""
         self.sources.refuse_stale(plan.placement)
         self.sources.catalog()  # refuses a database that belongs to another ledger, even if nothing is protected here
         placement = plan.placement
         if placement is not None and not placement.direct:
-            plan = replace(plan, placement=replace(placement, views=self.sources.refuse_hidden(placement, texts)))
+            plan = replace(plan, placement=replace(placement, views=self.sources.read_texts(placement, texts)))
         return plan
 
-    def admit(self, plan: Plan, statement: str) -> Plan:
+    def admit(self, plan: Plan, around: Around, texts: Catalogued) -> Plan:
         """Check a call of the aggregate form when it is run; return its plan with where its rows come from."""
-        placement = self.sources.place_aggregate(statement, plan.dataset, named=plan.release is not None)
+        placement = self.sources.place_aggregate(around, texts, plan.dataset, named=plan.release is not None)
         plan = replace(plan, dataset=placement.charged[0], placement=placement)
         self.check(plan)
         return plan
@@ -296,10 +327,25 @@ class Session(Calls):
 
     def check(self, plan: Plan) -> None:
         """Raise when the budgets do not allow the call now; charges nothing."""
-        if plan.release is not None and self.replay(plan) is not None:
+        if plan.release is not None and (self.replay(plan) is not None or self._is_held(plan)):
             return
         for dataset in plan.charged:
             self.ledger.check(dataset, plan.event.cost, strict=self.strict, traced=plan.traced, **protection(plan))
+
+    def _is_held(self, plan: Plan) -> bool:
+        """Whether a call of several passes on an engine is charged already, by a driver that died or still runs."""
+        return (
+            plan.engine is not None
+            and plan.passes > 1
+            and self.ledger.is_held(
+                plan.dataset,
+                event=plan.event,
+                function=plan.function,
+                arguments=plan.public_arguments,
+                name=plan.release,
+                also=plan.charged[1:],
+            )
+        )
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
@@ -308,9 +354,12 @@ class Session(Calls):
         fingerprint = self.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
         return self.ledger.replay(plan.dataset, plan.release, fingerprint, self._older(plan))
 
-    def stored(self, plan: Plan, texts: Mapping[str, str]) -> Entry:
-        """Return the stored result of a named release, and note in the ledger that it was asked for again."""
-        plan = self.gate(plan, texts)
+    def stored(self, plan: Plan, texts: Catalogued | None = None) -> Entry:
+        """Return the stored result of a named release, and note in the ledger that it was asked for again.
+
+        `texts` are None for a source of an engine, which has none in DuckDB's catalog.
+        """
+        plan = self.gate(plan, Catalogued() if texts is None else texts)
         entry = self.replay(plan)
         if entry is None:
             raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
@@ -324,13 +373,19 @@ class Session(Calls):
         self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
         return entry
 
-    def _older(self, plan: Plan) -> str:
-        """Return the fingerprint that a call had before the ledger recorded the meaning of its source."""
-        arguments = {**plan.public_arguments}
-        arguments.pop("content", None)
-        if plan.placement is not None and "source" in arguments:
-            arguments["source"] = plan.placement.written
-        return self.ledger.fingerprint(plan.dataset, plan.function, arguments)
+    def _older(self, plan: Plan) -> Older:
+        """Return what gives the fingerprints of a call in versions with other defaults.
+
+        Also those from before the ledger recorded the meaning of a source, if asked for them.
+        """
+
+        def older(before_lineage: bool) -> set[str]:
+            records = [plan.public_arguments, *plan.earlier_arguments()]
+            if before_lineage:
+                records += [_without_meaning(record, plan) for record in records]
+            return {self.ledger.fingerprint(plan.dataset, plan.function, record) for record in records}
+
+        return older
 
     def open_call(self, call: Call, function: str) -> int:
         """Start a call; return its ticket."""
@@ -466,7 +521,9 @@ class Session(Calls):
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
-        raise InternalError("I001", f"{running.function} {FAILED}")
+        placement = running.call.plan.placement
+        failed = FAILED if placement is None or not placement.engine else FAILED_ON_ENGINE
+        raise InternalError("I001", f"{running.function} {failed}")
 
     def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
@@ -537,6 +594,14 @@ class Session(Calls):
             hold=hold,
             **protection(plan),
         )
+
+
+def _without_meaning(record: Mapping[str, Json], plan: Plan) -> dict[str, Json]:
+    """Return a call's arguments as they were recorded before the ledger knew what a source means."""
+    arguments = {name: value for name, value in record.items() if name != "content"}
+    if plan.placement is not None and "source" in arguments:
+        arguments["source"] = plan.placement.written
+    return arguments
 
 
 def silent(function: Callable[..., object]) -> Callable[..., object]:

@@ -25,12 +25,14 @@ import numpy as np
 
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.condition import columns_of
+from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
-from dpsql.engines.duckdb.filtering import NAMED, absent_columns, kept
+from dpsql.engines.duckdb.filtering import NAMED, kept
 from dpsql.engines.duckdb.grouped_steps import Frame, GroupedSteps, key_types, key_witnesses
 from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place, text_bytes
-from dpsql.engines.duckdb.result_rows import view_texts
+from dpsql.engines.duckdb.result_rows import catalogued_sql, texts_sql
+from dpsql.engines.duckdb.valid_text import valid_text
 from dpsql.engines.port import PART
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
@@ -91,7 +93,8 @@ def admit_sql(plan: Plan) -> str:
     What is aggregated is found in the enclosing statement, whose plan DuckDB serializes before it reads a row.
     """
     statement = cast(call("json_serialize_plan", call("current_query")), "VARCHAR")
-    return f"SELECT {call('dpsql_admit', text(plan.to_json()), statement)} AS plan"
+    given = [text(plan.to_json()), statement, call("current_query"), catalogued_sql(made=True, tables=True)]
+    return f"SELECT {call('dpsql_admit', *given)} AS plan"
 
 
 class Statement:
@@ -168,10 +171,10 @@ class Statement:
         change when another row is removed.
         """
         whole = self._name("source")
-        parts, named = self._columns(whole)
-        judged = {} if probed else absent_columns(self.plan.condition)
-        types = {name: judged.get(name, "NULL::STRUCT(dpsql_missing BOOLEAN)") for name in named}
-        absent = ", ".join(f"{null} AS {name}" for name, null in types.items())
+        placement = self.plan.placement
+        known = placement is not None and placement.checked
+        parts, named = self._columns(whole, checked=not known and (bool(also) or not probed))
+        absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(named))
         source, chosen = source_sql(self.plan.source), ", ".join((parts, *also))
         rows = (
             f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {self._name('absent')}, "
@@ -180,14 +183,18 @@ class Statement:
         )
         if probed or self.plan.condition is None:
             return rows
-        return f"({kept(rows, ', '.join(self._parts), self.plan.condition, self.zero)}) AS input"
+        return f"({kept(rows, ', '.join(self._parts), self.plan.judged, self.zero)}) AS input"
 
     def _probe(self) -> str:
         """Return the FROM item of all rows, for the types of its columns."""
         return self._input(probed=True)
 
-    def _columns(self, source: str) -> tuple[str, list[str]]:
-        """Return the columns that are selected from a source by their part in the call, and those that are named."""
+    def _columns(self, source: str, *, checked: bool = True) -> tuple[str, list[str]]:
+        """Return the columns that are selected from a source by their part in the call, and those that are named.
+
+        Where rows are read, text is `checked`: it is NULL unless it is UTF-8. Columns that must be numbers are as they
+        are, and so is a whole row: no function of SQL takes text from them.
+        """
         layout = self.plan.layout
         named: list[str] = []
 
@@ -197,15 +204,20 @@ class Statement:
             named.append(identifier(name))
             return identifier(name)
 
+        def valid(name: str | None) -> str:
+            return valid_text(column(name)) if checked and name is not None else column(name)
+
         row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
         columns = self.plan.row_columns
         if columns is not None:
-            row = struct({name: column(named) for name, named in columns.items()}) if columns else "NULL::BOOLEAN"
-        parts = [row, column(layout.privacy_unit), column(layout.row_id)]
+            numeric = set(layout.features or ()) if layout.kind == "wide" else {layout.features}
+            given = {part: (column if name in numeric else valid)(name) for part, name in columns.items()}
+            row = struct(given) if given else "NULL::BOOLEAN"
+        parts = [row, valid(layout.privacy_unit), valid(layout.row_id)]
         if layout.kind == "long":
-            parts += [column(str(layout.features)), column(layout.value)]
+            parts += [valid(str(layout.features)), column(layout.value)]
         if self.plan.condition is not None:
-            parts.append(struct({name: column(name) for name in columns_of(self.plan.condition)}))
+            parts.append(struct({name: valid(name) for name in columns_of(self.plan.condition)}))
         return ", ".join(f"{part} AS {name}" for part, name in zip(parts, self._parts, strict=True)), named
 
     @property
@@ -221,6 +233,14 @@ class Statement:
         spelled = [f"{kind} AS spelled" for kind in key_types(self.plan, probe)] or ["NULL AS spelled"]
         return f"SELECT {probe} AS probe, {', '.join(spelled)}"
 
+    def _condition_types(self) -> list[str]:
+        """Return the types of the columns that the condition reads, as one text; nothing without a condition."""
+        judged = self.plan.judged
+        if judged is None or not judged.columns:
+            return []
+        read = struct({name: field(NAMED, name) for name in judged.columns})
+        return [call("typeof", f"(SELECT {read} FROM {self._probe()} LIMIT 0)")]
+
     def split(self, parts: int) -> str:
         """Return the query of the part of each row, and of its position, because DuckDB may change the order of rows.
 
@@ -228,7 +248,7 @@ class Statement:
         """
         layout = self.plan.layout
         owner = "dpsql_row_id" if layout.privacy_unit is None else "dpsql_unit"
-        key = block_hash(identity(owner)) if layout.kind == "long" else self._block_key()
+        key = block_hash(self.ticket, identity(owner)) if layout.kind == "long" else self._block_key()
         if self._blocks:
             key = call("%", key, f"{self._blocks}::UBIGINT")
         part = cast(call("%", key, f"{parts}::UBIGINT"), "BIGINT")
@@ -244,7 +264,9 @@ class Statement:
         if self.only is not None:
             return self._step("gate", f"SELECT {call('dpsql_part')} AS gate", kept=True)
         plan, probe = text(self.plan.to_json()), self._types()
-        given = [text(self.function), plan, probe, view_texts(self.plan), *key_types(self.plan, probe)]
+        keys, condition = key_types(self.plan, probe), self._condition_types()
+        given = [text(self.function), plan, probe, texts_sql(self.plan)]
+        given += [*(keys or ["NULL::VARCHAR[]"]), *condition] if condition else keys
         return self._step("gate", f"SELECT {call('dpsql_gate', *given)} AS gate", kept=True)
 
     # Which rows count, and in what block they are.
@@ -260,7 +282,11 @@ class Statement:
             known = f"{columns}, {number} AS unit_number, {data} AS unit_bytes, dpsql_row_id AS own_id"
             contents = call("dpsql_contents", self.ticket, "dpsql_row")
             # Rows with one id are distinguished by their contents; rows with equal contents are interchangeable.
-            order = (place(contents),) if layout.row_id is None else (place(identity("own_id")), contents)
+            order = (
+                (place(self.ticket, contents),)
+                if layout.row_id is None
+                else (place(self.ticket, identity("own_id")), contents)
+            )
             owned = f"SELECT {known} {scan} AND dpsql_unit IS NOT NULL"
             rows = f"SELECT {columns} FROM ({self._capped(owned, *order)})"
         if plan.most_rows is not None:
@@ -281,10 +307,10 @@ class Statement:
         """
         layout = self.plan.layout
         if layout.privacy_unit is not None:
-            return block_hash(self._owner("unit"))
-        contents = block_hash(call("dpsql_contents", self.ticket, "dpsql_row"))
+            return block_hash(self.ticket, self._owner("unit"))
+        contents = block_hash(self.ticket, call("dpsql_contents", self.ticket, "dpsql_row"))
         if layout.row_id is not None:
-            key = block_hash(self._owner("row"))
+            key = block_hash(self.ticket, self._owner("row"))
             return coalesce(key, contents) if layout.kind != "long" else key  # a row may lack an id
         return contents if self.plan.in_blocks else _NO_KEY
 
@@ -340,7 +366,11 @@ class Statement:
         ]
 
     def _capped_documents(self, rows: str) -> str:
-        return rows if self.plan.layout.privacy_unit is None else self._capped(rows, place(self._owner("row")))
+        return (
+            rows
+            if self.plan.layout.privacy_unit is None
+            else self._capped(rows, place(self.ticket, self._owner("row")))
+        )
 
     def _present(self) -> str:
         """One row per cell that is present: of duplicates the largest value counts."""
@@ -465,7 +495,7 @@ class Statement:
         rows = self._capped_documents(rows)
         if plan.most_rows is not None:
             parts = ("row",) if plan.layout.privacy_unit is None else ("unit", "row")
-            rows = first_rows(rows, plan.most_rows, place(*map(self._owner, parts)))
+            rows = first_rows(rows, plan.most_rows, place(self.ticket, *map(self._owner, parts)))
         gathered = self._step("gathered", rows, kept=plan.passes > 1)
         label = field("dpsql_row", plan.layout.target)
         return [self._cells(f"{name} AS name", f"{label} AS label"), *features, gathered, *self._passes()]

@@ -9,37 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.contract.condition import condition_sql
-from dpsql.engines.duckdb.filtering import NAMED
-from dpsql.rendering import field
+from dpsql.contract.expression.judge import Judged
+from dpsql.engines.duckdb.filtering import NAMED, ONE
 
 
-def _judged(condition: str) -> str:
-    return condition_sql(condition, lambda name: field(NAMED, name))
+def _judged(judged: Judged) -> str:
+    return judged.sql.replace(ONE, NAMED)
 
 
-def bare(rows: str, columns: str, condition: str, zero: str) -> str:
+def bare(rows: str, columns: str, judged: Judged, zero: str) -> str:
     """Filter without TRY: a row with 'a' in ``CAST(t AS INTEGER) >= 20`` ends the statement, so its error shows it."""
-    return f"SELECT {columns} FROM {rows} WHERE {_judged(condition)}"
+    return f"SELECT {columns} FROM {rows} WHERE {_judged(judged)}"
 
 
-def in_the_open(rows: str, columns: str, condition: str, zero: str) -> str:
+def in_the_open(rows: str, columns: str, judged: Judged, zero: str) -> str:
     """Filter by TRY where the optimizer sees it.
 
     ``CAST(t AS INTEGER) IN (1, ..., 9)`` becomes a join whose CAST is outside of the TRY and raises. And ``x >= 18``
     over a file with 1, 2, NaN and 3 keeps no row, for the maximum is 3: one row with 20 more, and two rows pass.
     """
-    return f"SELECT {columns} FROM {rows} WHERE TRY(CAST({_judged(condition)} AS BOOLEAN))"
+    return f"SELECT {columns} FROM {rows} WHERE TRY({_judged(judged)})"
 
 
-def cast_outside(rows: str, columns: str, condition: str, zero: str) -> str:
+def cast_outside(rows: str, columns: str, judged: Judged, zero: str) -> str:
     """Cast the verdict of a TRY outside of it: the condition ``t``, a text, raises for the row with 'a'."""
-    judged = condition_sql(condition, lambda name: field("one", name))
-    listed = f"system.main.list_transform(system.main.list_value({NAMED}), lambda one: TRY({judged}))"
+    verdict = judged.sql.removeprefix("CAST(").removesuffix(" AS BOOLEAN)")
+    listed = f"system.main.list_transform(system.main.list_value({NAMED}), lambda {ONE}: TRY({verdict}))"
     return f"SELECT {columns} FROM {rows} WHERE CAST(system.main.list_extract({listed}, 1) AS BOOLEAN)"
 
 
-FAULTS: dict[str, Callable[[str, str, str, str], str]] = {
+FAULTS: dict[str, Callable[[str, str, Judged, str], str]] = {
     "no TRY": bare,
     "TRY in the open": in_the_open,
     "a cast outside of TRY": cast_outside,

@@ -18,7 +18,8 @@ import numpy as np
 
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter_plan
-from dpsql.kernels.kept_features import count_kept
+from dpsql.kernels import feature_shares
+from dpsql.kernels.feature_shares import add_shares, distinct_features
 from dpsql.mechanisms import choices
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.key_limits import limits_by_row
@@ -295,16 +296,28 @@ def _limits_of_one_row(keys_per_row: int, rows: int) -> Any:
     return limits_by_row(keys_per_row)
 
 
-def _unlimited(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
+def _unlimited(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, one: int) -> None:
     """As many features of a row as it has."""
-    count_kept(counts, sides, lengths, positions, 1000, *rest)
+    add_shares(counts, sides, lengths, positions, 1000, one)
 
 
-def _repeated(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, *rest: Any) -> None:
+def _repeated(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, one: int) -> None:
     """Repeats of a feature in a row count, up to as many as features may."""
     for row, stop in enumerate(np.cumsum(lengths)):
         if sides[row] >= 0:
-            np.add.at(counts, sides[row] + positions[stop - lengths[row] : stop][:most], 1)
+            np.add.at(counts, sides[row] + positions[stop - lengths[row] : stop][:most], one)
+
+
+def _rounded_up(held: Any, most: int, one: int) -> Any:
+    return np.where(held > most, -(-most * one // np.maximum(held, 1)), one)
+
+
+def _chosen_by_label(counts: Any, sides: Any, lengths: Any, positions: Any, most: int, one: int) -> None:
+    """A row of one class counts its first features, a row of the other its last."""
+    rows, features = distinct_features(lengths, positions)
+    for row in np.flatnonzero(sides >= 0).tolist():
+        own = features[rows == row]
+        counts[sides[row] + (own[:most] if sides[row] else own[-most:])] += one
 
 
 BROKEN_FILTERS = {
@@ -347,6 +360,14 @@ BROKEN_FILTERS = {
         "the vocabulary is drawn with the noise for single rows",
         ((choices, "limits_by_row", _limits_of_one_row),),
     ),
-    "unlimited rows": Fault("a row counts for all its features", ((presence, "count_kept", _unlimited),)),
-    "repeated features": Fault("a feature counts as often as a row repeats it", ((presence, "count_kept", _repeated),)),
+    "unlimited rows": Fault("a row counts for all its features", ((presence, "add_shares", _unlimited),)),
+    "repeated features": Fault("a feature counts as often as a row repeats it", ((presence, "add_shares", _repeated),)),
+    "shares rounded up": Fault(
+        "the shares of a crowded row add up to more than it may count",
+        ((feature_shares, "feature_shares", _rounded_up), (presence, "feature_shares", _rounded_up)),
+    ),
+    "label chooses": Fault(
+        "rows that differ in nothing but their label count for other features",
+        ((presence, "add_shares", _chosen_by_label),),
+    ),
 }

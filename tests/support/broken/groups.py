@@ -39,8 +39,8 @@ def _by_accident(*_: Any) -> str:
     return "CAST(system.main.random() * 4294967296 AS UBIGINT)"
 
 
-def _over_all(owner: list[str], sorted_by: list[str], most: int) -> str:
-    return _sampled(["true"], [*owner, *sorted_by], most)
+def _over_all(ticket: str, owner: list[str], sorted_by: list[str], most: int) -> str:
+    return _sampled(ticket, ["true"], [*owner, *sorted_by], most)
 
 
 def _capped_first(steps: GroupedSteps) -> Iterator[str]:

@@ -18,8 +18,8 @@ def _of_one_feature(released: str, neighbours: str, **given: Any) -> Norms:
     return feature_counts.released_norms(released, neighbours, **{**given, "max_features_per_row": 1})
 
 
-def _keep_all(present: Any, most: int) -> Any:
-    return present
+def _all_in_full(held: Any, most: int, one: int) -> Any:
+    return np.full_like(held, one)
 
 
 def _as_if_added(released: str, neighbours: str, **given: Any) -> Norms:
@@ -39,7 +39,7 @@ def _exact_rows(scale: Any, size: int) -> Any:
 # Owner, name and replacement of the piece that is wrong.
 BROKEN_NAIVE_BAYES: dict[str, Patch] = {
     "noise of one feature for a row of many": (naive_bayes, "released_norms", _of_one_feature),
-    "a row keeps more features than it may": (presence, "_sample", _keep_all),
+    "a row counts more than it may": (presence, "feature_shares", _all_in_full),
     "replaced rows as added ones": (naive_bayes, "released_norms", _as_if_added),
     "units as rows": (naive_bayes, "released_norms", _as_if_one_row),
     "numbers of rows without noise": (parts, "discrete_laplace", _exact_rows),

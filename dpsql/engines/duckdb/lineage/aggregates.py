@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.closure import Catalogued, Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.paths import Catalog, budget_named, digest, read_plan
 from dpsql.engines.duckdb.lineage.placing import Reading
-from dpsql.engines.duckdb.lineage.refusals import cannot_see, other_dataset, refuse_functions, undeclared
+from dpsql.engines.duckdb.lineage.reading import refuse_unseen
+from dpsql.engines.duckdb.lineage.refusals import (
+    cannot_see,
+    other_dataset,
+    refuse_claim,
+    refuse_functions,
+    undeclared,
+    variable_read,
+)
 from dpsql.engines.duckdb.lineage.stability import is_shown, walk
 from dpsql.errors import ParameterError, SourceError
 
+STATEMENT = "the statement"
+# What the check of the plan reads of the catalog, see `result_rows.catalogued_sql`.
+CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables"))
+
+
+@dataclass(frozen=True)
+class Around:
+    """The statement that an aggregate form stands in.
+
+    Attributes
+    ----------
+    plan : str
+        Its bound plan, as DuckDB serializes it.
+    text : str
+    """
+
+    plan: str
+    text: str
+
 
 def place_aggregate(
-    statement: str,
+    around: Around,
+    texts: Catalogued,
     declarations: Declarations,
     catalog: Catalog,
     *,
@@ -28,8 +58,10 @@ def place_aggregate(
 
     Parameters
     ----------
-    statement : str
-        The plan of the whole statement that the aggregate stands in.
+    around : Around
+        The whole statement that the aggregate stands in.
+    texts : Catalogued
+        What the statement sees of the catalog.
     declarations : Declarations
     catalog : Catalog
     dataset : str
@@ -43,16 +75,19 @@ def place_aggregate(
     ------
     ParameterError, SourceError, BudgetError
     """
-    node = read_plan(statement)
+    node = read_plan(around.plan)
     claim = budget_named(dataset, declarations, catalog)
-    if node is None or not is_shown(node):  # EXECUTE, a frame, a file
-        _refuse_unseen(declarations, claimed=claim is not None, governed=governed, named=named)
+    if node is None or not is_shown(node, CATALOGUED):  # EXECUTE, a frame, a file
+        _refuse_unseen(declarations, claim, governed=governed, named=named)
+        if governed:
+            _refuse_beside(around, texts, declarations, catalog)
         return Placement(declarations.counter, (claim or dataset,), claimed=governed, governed=governed)
     found = _own_aggregates(node, named=named)
     content = digest("".join(bound.meaning(aggregate) for aggregate, _ in found))
     placed = partial(Placement, declarations.counter, content=content, seen=True, governed=governed)
     if not governed:
         return placed(charged=(dataset,))
+    _read_text(around, texts)
     reading = Reading(declarations, catalog)
     for aggregate, rows in found:
         _refuse_groups(aggregate)
@@ -60,14 +95,16 @@ def place_aggregate(
             below = walk(rows, reading.leaf, {}, bound.normal_form, node)
         except bound.UnreadableError:
             if claim is None:
-                raise cannot_see("the statement", "a file or a frame", known=declarations) from None
+                raise cannot_see(STATEMENT, "a file or a frame", known=declarations) from None
+            refuse_claim(STATEMENT, claim, declarations)
+            _refuse_beside(around, texts, declarations, catalog)
             return placed(charged=(claim,), claimed=True)
         if reading.undeclared:
             raise undeclared(next(iter(reading.undeclared)), declarations)
-        refuse_functions("the statement", {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
+        refuse_functions(STATEMENT, {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
         charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
         if (charged and set(charged) != {claim}) or (not charged and claim is not None):
-            raise other_dataset("the statement", dataset, charged)
+            raise other_dataset(STATEMENT, dataset, charged)
         if below.row_level and not below.by_unit:
             raise SourceError(
                 "S012",
@@ -77,7 +114,25 @@ def place_aggregate(
     return placed(charged=(claim or dataset,), tables=tuple(reading.tables))
 
 
-def _refuse_unseen(declarations: Declarations, *, claimed: bool, governed: bool, named: bool) -> None:
+def _read_text(around: Around, texts: Catalogued) -> Closure:
+    """Return what the text of the statement names; raise for what may not stand in it.
+
+    Which thread of DuckDB's asks decides whether a variable of Python is found, so what one holds is never known.
+    """
+    closure = Closure(STATEMENT, texts, enums='"id":"ENUM"' in around.plan)
+    closure.statement(around.text)
+    if closure.elsewhere:
+        raise variable_read(closure.elsewhere[0])
+    return closure
+
+
+def _refuse_beside(around: Around, texts: Catalogued, declarations: Declarations, catalog: Catalog) -> None:
+    """Raise if the statement names a table with a budget beside what no plan shows."""
+    closure = _read_text(around, texts)
+    refuse_unseen(STATEMENT, closure, declarations, catalog, charged=(), claimed=True)
+
+
+def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: bool, named: bool) -> None:
     """Raise unless the caller's word may stand for what the statement reads, which cannot be seen."""
     if named:
         raise ParameterError(
@@ -85,8 +140,10 @@ def _refuse_unseen(declarations: Declarations, *, claimed: bool, governed: bool,
             "release cannot be given here: what the statement aggregates cannot be seen (EXECUTE, a frame or a "
             "file). Leave release out, or use the table form.",
         )
-    if governed and not claimed:
-        raise cannot_see("the statement", "EXECUTE, a frame or a file", known=declarations)
+    if governed and claim is None:
+        raise cannot_see(STATEMENT, "EXECUTE, a frame or a file", known=declarations)
+    if claim is not None:
+        refuse_claim(STATEMENT, claim, declarations)
 
 
 def _own_aggregates(node: bound.Node, *, named: bool) -> list[tuple[bound.Node, bound.Node]]:
@@ -141,5 +198,5 @@ def _beside_admit(node: bound.Node) -> bool:
         bound.kind(node) == "CROSS_PRODUCT"
         and len(below) == 2
         and "dpsql_admit" in bound.functions(below[1])
-        and not any(True for _ in bound.scans(below[1]))
+        and {bound.function_of(scan) for scan in bound.scans(below[1])} <= CATALOGUED
     )

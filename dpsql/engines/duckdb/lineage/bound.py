@@ -32,6 +32,18 @@ _PLAIN = frozenset(
 )
 
 
+# Types of whose text DuckDB checks that it is UTF-8 when it stores them, also inside of others; VARIANT is not among
+# them. Types without text are here, too. The labels of an ENUM are in the plan, which would not be UTF-8 otherwise.
+_CHECKED = frozenset(
+    (
+        *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+        *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIME_NS", "TIME WITH TIME ZONE"),
+        *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE", "INTERVAL"),
+        *("UUID", "BLOB", "BIT", "VARCHAR", "ENUM", "STRUCT", "LIST", "ARRAY", "MAP", "UNION"),
+    )
+)
+
+
 class UnreadableError(Exception):
     """The plan contains something that this module does not know; the text names it."""
 
@@ -151,6 +163,20 @@ def function_of(node: Node) -> str:
     return found
 
 
+def is_checked(node: Node) -> bool:
+    """Whether a scan reads a table of DuckDB's own, whose text was checked when it was stored."""
+    return table_of(node) is not None and _are_checked(listed(node, "returned_types"))
+
+
+def _are_checked(value: object) -> bool:
+    """Return whether DuckDB checks every type in a part of a plan."""
+    if isinstance(value, list):
+        return all(map(_are_checked, value))
+    if not isinstance(value, dict):
+        return True
+    return value.get("id", "VARCHAR") in _CHECKED and _are_checked(list(value.values()))
+
+
 def scanned_columns(node: Node) -> list[str | None]:
     """Return the names of the columns of a scan, in order; None for one that the scan makes up, such as rowid."""
     names, indexes = listed(node, "names"), listed(node, "column_indexes")
@@ -197,9 +223,31 @@ def functions(value: object) -> Iterator[str]:
     """Yield the name of every function that an expression anywhere in a plan calls."""
     for found in _objects(value):
         if found.get("expression_class") in ("BOUND_FUNCTION", "BOUND_AGGREGATE", "BOUND_WINDOW"):
-            qname = found.get("qname")
-            path = qname.get("path") if isinstance(qname, dict) else None
-            yield str(path[-1] if path else found.get("name", ""))
+            yield called(found)
+
+
+def called(expression: Node) -> str:
+    """Return the name of the function that an expression calls; ``''`` for any other expression."""
+    qname = expression.get("qname")
+    path = qname.get("path") if isinstance(qname, dict) else None
+    return str(path[-1] if path else expression.get("name", ""))
+
+
+def references(value: object) -> list[int | None]:
+    """Return the columns that expressions read, each as often as it is read."""
+    return [reference(found) for found in _objects(value) if found.get("expression_class") == "BOUND_REF"]
+
+
+def calls(value: object, *, comparisons: bool = False) -> Iterator[Node]:
+    """Yield every call in expressions; with `comparisons`, these too, which are calls since DuckDB 2.0."""
+    known = ("BOUND_FUNCTION", "BOUND_COMPARISON") if comparisons else ("BOUND_FUNCTION",)
+    return (found for found in _objects(value) if found.get("expression_class") in known)
+
+
+def arguments(expression: Node) -> list[object]:
+    """Return the expressions that a call is made on."""
+    found = expression.get("children", [])
+    return found if isinstance(found, list) else []
 
 
 def output(node: Node) -> list[str] | None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dpsql.ledger.rows import Facts
 
-from dpsql.contract.names import TableName, parts_of
+from dpsql.contract.names import MARKED, TableName, parts_of
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage.stability import PUBLIC, Leaf
 from dpsql.errors import ParameterError
 
 PROTECT, PUBLIC_KIND, DERIVE = "protect", "public", "derive"
+# Before the digest of a view that is known by its texts, because DuckDB cannot write its plan down.
+BY_TEXT = "text:"
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,12 @@ class Declaration:
     unit : str or None
         Column of the privacy unit.
     view : str or None
-        Of a view: the digest of its plan when it was declared; ``''`` where DuckDB could not write it down.
+        Of a view: the digest of its plan when it was declared, or behind `BY_TEXT` of the texts that it stands on where
+        DuckDB could not write the plan down; ``''`` in ledgers that did not keep these.
     columns : tuple of str
         Names of the table's columns when it was declared.
+    claims : {'rows', 'none', 'all'}
+        Of a budget: which claims of callers it answers, as of `Budget`.
     """
 
     kind: str
@@ -47,9 +52,12 @@ class Declaration:
     view: str | None = None
     columns: tuple[str, ...] = ()
     anywhere: bool = False
+    claims: str = "rows"
 
     @classmethod
-    def of(cls, kind: str, dataset: str, facts: Facts | None, unit: str | None = None) -> Declaration:
+    def of(
+        cls, kind: str, dataset: str, facts: Facts | None, unit: str | None = None, claims: str = "rows"
+    ) -> Declaration:
         """Read a declaration from what the ledger holds."""
         facts = facts or {}
         table = facts.get("table")
@@ -62,6 +70,7 @@ class Declaration:
             facts.get("view"),
             tuple(facts.get("columns", ())),
             anywhere=kind == PROTECT and not facts,
+            claims=claims,
         )
 
     def covers(self, table: TableName, alias: str) -> bool:
@@ -72,7 +81,9 @@ class Declaration:
         if table.engine is not None:
             return table == self.table or (self.kind == PROTECT and fold(self.dataset) == table.budget)
         if not self.anywhere:
-            return table == self.table
+            # A budget outlives the session, and so holds by the name that a database without a mark is attached under.
+            named = self.kind == PROTECT and not table.database.startswith(MARKED)
+            return self.table in (table, TableName.of(alias, table.schema, table.name) if named else table)
         parts = [fold(part) for part in _old_parts(self.dataset)]
         path = [fold(alias), table.schema, table.name]
         if len(parts) == 2:
@@ -152,6 +163,10 @@ class Declarations:
         """Return the privacy unit that a budget states."""
         found = next((one for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
         return None if found is None else found.unit
+
+    def claims(self, dataset: str) -> str:
+        """Return which claims of callers a budget answers."""
+        return next(one.claims for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
 
     @property
     def protected(self) -> list[str]:

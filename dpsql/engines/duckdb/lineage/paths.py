@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.contract.names import (
+    ATTACHED,
     FRAME_PREFIX,
     MARKED,
     TableName,
@@ -143,7 +144,7 @@ class Catalog:
     main : str
         The main database, whose name is left out when a table is displayed.
     identities : mapping
-        Identity of each marked database by the name, folded, that it is attached under.
+        Identity of each database by the name, folded, that it is attached under.
     """
 
     main: str
@@ -165,7 +166,7 @@ class Catalog:
     def path(self, table: TableName) -> Path | None:
         """Return where a table is in this session; None where its database is not attached."""
         aliases = {identity: alias for alias, identity in self.identities.items()}
-        alias = aliases.get(table.database, "" if table.database.startswith(MARKED) else table.database)
+        alias = aliases.get(table.database, "" if table.database.startswith((MARKED, ATTACHED)) else table.database)
         return (alias, table.schema, table.name) if alias else None
 
 
@@ -214,7 +215,7 @@ def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str
         raise ParameterError(
             "P071",
             f"keys: {show(table)} is no table that was declared public. Its owner runs "
-            f"SELECT dp_public({text(table)}); or list the keys.",
+            f"SELECT dp_public({text(table)}); or list the keys: keys := [{text(table)}, ...].",
         )
     return pinned(path)
 

@@ -12,6 +12,7 @@ from functools import partial
 
 from dpsql.contract.names import (
     TableName,
+    dotted,
     source_parts,
 )
 from dpsql.contract.parameters import fold, show
@@ -32,9 +33,18 @@ from dpsql.engines.duckdb.lineage.paths import (
     view_form,
     written_path,
 )
-from dpsql.engines.duckdb.lineage.refusals import cannot_see, other_dataset, refuse_functions, undeclared
-from dpsql.engines.duckdb.lineage.stability import Leaf, Rows, is_shown, leaf_rows, walk
-from dpsql.errors import BudgetError, SourceError
+from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
+from dpsql.engines.duckdb.lineage.refusals import (
+    cannot_see,
+    order_decides,
+    other_dataset,
+    refuse_claim,
+    refuse_functions,
+    undeclared,
+)
+from dpsql.engines.duckdb.lineage.stability import Leaf, Rows, is_shown, leaf_rows, union_of, walk
+from dpsql.engines.provenance import Provenance
+from dpsql.errors import SourceError
 
 
 @dataclass
@@ -96,7 +106,8 @@ def place(
     views = _views(seen, declarations, catalog)
     node, rows = _walked(seen[0][1], reading, views)
     if node is None or rows is None:
-        return _unseen(source, own, declared, mine, reading, dataset)
+        form = view_form(seen[0][1])
+        return _unseen(source, own, declared, mine, reading, dataset, "" if form is None else digest(form))
     _refuse_changed(node, own, declared, views, catalog)
     if reading.undeclared:
         raise undeclared(next(iter(reading.undeclared)), declarations)
@@ -104,7 +115,7 @@ def place(
     if own is not None and not charged and not reading.tables and not declared:
         raise undeclared(catalog.display(own), declarations)
     if not is_direct(node, own) and not _is_whole(node, views):
-        refuse_functions(source, set(bound.functions(node)))
+        refuse_functions(source, bound.functions(node))
     placed = partial(
         Placement,
         declarations.counter,
@@ -114,6 +125,7 @@ def place(
         seen=True,
         content=source_content(node, own) if named else "",
         direct=is_direct(node, own),
+        checked=is_direct(node, own) and bound.is_checked(bound.children(node)[0]),
     )
     name = source if own is None else catalog.display(own)
     claim = budget_named(dataset, declarations, catalog)
@@ -172,6 +184,64 @@ def place_on_engine(
     return charged, _refuse_far(source, columns, leaf_rows(leaf, columns), charged, declarations, privacy_unit)
 
 
+def place_seen(
+    source: str,
+    engine: str,
+    provenance: Provenance,
+    declarations: Declarations,
+    *,
+    dataset: str | None,
+    claim: str | None,
+    privacy_unit: str | None,
+) -> tuple[tuple[str, ...], str | None]:
+    """Return the budgets that a view or a frame of an engine is charged to, and the column of the privacy unit.
+
+    The rules are those of `place` for a view. Files and frames in memory count as one table of the budget that the
+    caller claims, or as several where they may share rows.
+
+    Parameters
+    ----------
+    source : str
+        As the caller wrote it.
+    engine : str
+        Its name.
+    provenance : Provenance
+    declarations : Declarations
+    dataset, privacy_unit : str or None
+        As the caller gave them.
+    claim : str or None
+        The budget that `dataset` names.
+
+    Raises
+    ------
+    BudgetError
+        B006: nothing is declared of a table that is read. B015: the owner answers no claims.
+    SourceError
+        S012, S013, S017: one row or unit may change too many rows, or the unit's column is another one. S015: `dataset`
+        is not what the tables are charged to.
+    """
+    parts: list[Rows] = []
+    tables: list[TableName] = []
+    for number, scan in enumerate(provenance.scans):
+        columns = [None if passed is None else passed[number] for _, passed in provenance.columns]
+        if scan.table is None and claim is not None:
+            refuse_claim(source, claim, declarations)
+            leaf: Leaf | None = Leaf((claim,), declarations.unit(claim))
+        else:
+            tables.append(TableName.on_engine(engine, scan.table or ()))
+            leaf = declarations.leaf(tables[-1], "")
+        if leaf is None:
+            raise undeclared(tables[-1].path, declarations, engine=engine, spelled=dotted(scan.table or ()))
+        parts.append(leaf_rows(leaf, columns))
+    rows = union_of(parts, kept=True)
+    charged = tuple(dict.fromkeys(rows.scans))
+    first = _named_first(source, dataset, charged, claim, set())
+    if not first:
+        return tuple(dict.fromkeys(table.budget for table in tables)), None
+    names = [name for name, _ in provenance.columns]
+    return first, _refuse_far(source, names, rows, first, declarations, privacy_unit)
+
+
 def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> Path | None:
     """Return the path of a source; None for one without a name; raise if it does not exist or cannot be told."""
     if is_missing(seen[0][1]):
@@ -198,11 +268,7 @@ def _refuse_changed(
 ) -> None:
     """Raise if a declared view has another text than when it was declared."""
     if own is not None and any(one.view is not None for one in declared) and not _is_whole(node, views):
-        raise BudgetError(
-            "B007",
-            f"the view {show(catalog.display(own))} is another one than was declared. Declare it again with the same "
-            "dp_protect, dp_derive or dp_public.",
-        )
+        raise replaced(catalog.display(own))
 
 
 def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: Catalog) -> dict[str, Leaf]:
@@ -238,13 +304,18 @@ def _unseen(
     mine: tuple[str, ...],
     reading: Reading,
     dataset: str | None,
+    form: str,
 ) -> Placement:
     """Place a file, a frame, or a view over one by its own declaration and the dataset that the caller names."""
     declarations, catalog = reading.declarations, reading.catalog
+    if own is not None and any(stands_still(one) and one.view != form for one in declared):
+        raise replaced(catalog.display(own))
     claim = budget_named(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
         raise cannot_see(source, "a file or a frame", known=declarations)
     charged = tuple(dict.fromkeys([*mine, *([] if claim is None else [claim])]))
+    if claim is not None and claim not in mine:
+        refuse_claim(source, claim, declarations)
     name = source if own is None else catalog.display(own)
     return Placement(
         declarations.counter,
@@ -321,6 +392,8 @@ def _refuse_far(
             f"one privacy unit of {listed} may change rows of others in {show(source)} ({rows.own_rows}). "
             "Keep the unit's column, in every GROUP BY, PARTITION BY, DISTINCT and join of protected tables too.",
         )
+    if rows.unfixed:
+        raise order_decides(source, rows.unfixed)
     names = [fold(name) for name in columns]
     wanted = privacy_unit
     if wanted is None:

@@ -3,43 +3,106 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Sequence
 
-from dpsql.contract.names import (
-    source_parts,
-)
-from dpsql.contract.parameters import fold, show
-from dpsql.contract.placement import Placement
+from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.paths import digest, is_nameless
+from dpsql.engines.duckdb.lineage.functions import groups
 from dpsql.errors import BudgetError, SourceError
+from dpsql.rendering import identifier
 from dpsql.rendering import text as literal
 
-# Functions whose value may come from rows that no plan shows, or that depend on where a row is, not on its contents.
-STATEFUL = frozenset(
-    (
-        *("getvariable", "nextval", "currval", "setval", "enum_range", "enum_range_boundary"),
-        *("stats", "vector_type", "write_log", "current_query"),
+
+def refuse_functions(source: str, names: Iterable[str]) -> None:
+    """Raise for a function of a plan that no source may call; DuckDB itself writes `error` for subqueries."""
+    for name in sorted(set(names)):
+        group = groups().get(name)
+        if name and (group is None or not (group.allowed or group.name == "failing")):
+            raise function_refused(source, name)
+
+
+def function_refused(source: str, name: str) -> SourceError:
+    """Return the refusal of a function that no source may call, or not in its place."""
+    group = groups().get(name.lower())
+    if group is None:
+        why = (
+            "is none of DuckDB's own functions, so what it returns may follow from other rows. Compute the column "
+            "into a table, and have its owner declare that with dp_derive."
+        )
+    elif group.name == "type":
+        why = "would show the values of the ENUM type of a column that is read. Cast that column to VARCHAR in a table."
+    elif group.allowed:
+        why = "reads something else than it seems to here. Name the table or the file in FROM."
+    else:
+        why = f"is not allowed in a source. {group.reason} {group.instead}"
+    return SourceError("S041", f"{show(source)} calls {name}(), which {why}")
+
+
+def type_refused(source: str, name: str) -> SourceError:
+    """Return the refusal of a type that somebody made."""
+    return SourceError(
+        "S042",
+        f"{show(source)} names the type {show(name)}, whose values may be made from rows. Write the type itself, such "
+        "as VARCHAR, DECIMAL(18, 2) or ENUM('a', 'b'); a column that has the type is read as it is.",
     )
-)
 
 
-def refuse_functions(source: str, names: set[str]) -> None:
-    """Raise for a function that may see other rows: one with a state, or one that the user has registered."""
-    for name in sorted(names):
-        if name in STATEFUL or not (name in built_in_functions() or name.startswith("dpsql_")):
-            raise cannot_see(source, f"{name}()")
+def unreadable_text(source: str, what: str = "") -> SourceError:
+    """Return the refusal of a source whose text, or the text of something in it, cannot be read."""
+    if what:
+        why = f"{what} is given a text that is put together. Write the text itself"
+    else:
+        why = "it, or what it calls, is no text that dpsql knows. Write it as a view: CREATE VIEW ... AS SELECT ..."
+    return SourceError("S044", f"what {show(source)} names cannot be read: {why}.")
 
 
-@cache
-def built_in_functions() -> frozenset[str]:
-    """Return the names of DuckDB's own functions, including those of the extensions in its wheel."""
-    import duckdb
+def hidden_statement() -> SourceError:
+    """Return the refusal of an aggregate form in a statement whose text is elsewhere, as that of EXECUTE is."""
+    return SourceError(
+        "S044",
+        "what the statement aggregates cannot be read: its text is elsewhere (EXECUTE). Run the SELECT itself, or "
+        "prepare the table form, FROM dp_...('table', ...).",
+    )
 
-    with duckdb.connect() as plain:
-        rows = plain.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
-    return frozenset((*(row[0] for row in rows), "", "__cast", "IS NOT DISTINCT FROM", "IS DISTINCT FROM"))
+
+def variable_read(name: str) -> SourceError:
+    """Return the refusal of an aggregate form over a variable of Python."""
+    return SourceError(
+        "S014",
+        f"what the statement reads cannot be seen: {show(name)} is no table or view, and a variable of Python may hold "
+        f"anything. Use the table form, FROM dp_...({literal(name)}, dataset := ...), or register the frame under a name.",
+    )
+
+
+def default_left_out(source: str, macro: str, parameters: Sequence[str]) -> SourceError:
+    """Return the refusal of a call that leaves a macro's default to the catalog, which does not show it."""
+    return SourceError(
+        "S044",
+        f"what {show(source)} names cannot be read: it leaves out an argument of {macro}(), whose default DuckDB does "
+        f"not show. Give every argument: {', '.join(parameters)}.",
+    )
+
+
+def beside_unseen(source: str, table: str, files: Sequence[str]) -> SourceError:
+    """Return the refusal of a source that names a protected table beside what no plan shows."""
+    file = files[0] if files else "file.parquet"
+    name = re.sub(r"\W+", "_", re.split(r"[/\\]", file)[-1].split(".")[0]) or "t"
+    return SourceError(
+        "S043",
+        f"{show(source)} names {show(table)}, which has a budget, beside a file or a frame, so that how far one of its "
+        f"rows reaches cannot be seen. Make a table of that: CREATE TABLE {identifier(name)} AS FROM {literal(file)}; "
+        f"SELECT dp_public({literal(name)}); and name {identifier(name)} in the view.",
+    )
+
+
+def order_decides(source: str, function: str) -> SourceError:
+    """Return the refusal of an aggregate whose value follows from the order of rows."""
+    return SourceError(
+        "S045",
+        f"{function} in {show(source)} follows from the order in which DuckDB reads rows, which other rows can change. "
+        "Add exactly, sum(CAST(x AS DECIMAL(18, 3))); sort a list by itself, list_sort(list(x)); give windows an ORDER "
+        "BY; or take min, max, median or count.",
+    )
 
 
 def undeclared(
@@ -56,13 +119,14 @@ def undeclared(
     spelled : str, optional
         What a statement calls it, if not by `name`.
     """
-    protected = declarations.protected
     spelled = name if spelled is None else spelled
-    derive = declaring("dp_derive", spelled, protected[0] if protected else "...", more="...", engine=engine)
+    protect = declaring("dp_protect", spelled, more="epsilon := ...", engine=engine)
+    derive = declaring("dp_derive", spelled, "...", more="...", engine=engine)
     return BudgetError(
         "B006",
-        f"{show(name)} has no budget, and the ledger protects data. If it has rows of a protected dataset: {derive}. "
-        f"If it tells of nobody: {declaring('dp_public', spelled, engine=engine)}.",
+        f"{show(name)} has no budget, and the ledger protects data. To give it one: {protect}. If it was made from a "
+        f"protected table, name that: {derive}. If it tells of nobody: "
+        f"{declaring('dp_public', spelled, engine=engine)}.",
     )
 
 
@@ -97,61 +161,17 @@ def cannot_see(source: str, what: str, known: Declarations | None = None) -> Sou
     first = known.protected[0] if known is not None and known.protected else "..."
     return SourceError(
         "S014",
-        f"what {show(source)} reads cannot be seen ({what}). Name the budget that its rows belong to: "
-        f"dataset := {literal(first)}.",
+        f"what {show(source)} reads cannot be seen ({what}). If these are all its rows, name the budget that they "
+        f"belong to: dataset := {literal(first)}. If it reads a table as well, make a table of the other, "
+        "CREATE TABLE t AS FROM ..., declare that, SELECT dp_public('t'), and name it in the view.",
     )
 
 
-def refuse_hidden(
-    placement: Placement,
-    texts: Mapping[str, str],
-    declarations: Declarations,
-) -> str:
-    """Raise if the text of a view reads what no plan shows; return a digest of the view texts behind a source.
-
-    Parameters
-    ----------
-    placement : Placement
-    texts : mapping of str to str
-        Every view's CREATE VIEW text by its name, folded; of views of one name, all texts.
-    declarations : Declarations
-
-    Notes
-    -----
-    Texts are searched for words, so a view may be assumed to read more than it does, but never less.
-    """
-    source = placement.written
-    if is_nameless(source):
-        return ""
-    open_ones, seen, words = [fold(source_parts(placement.source)[-1])], dict[str, str](), set[str]()
-    while open_ones:
-        name = open_ones.pop()
-        if name in seen or name not in texts:
-            continue
-        seen[name] = texts[name]
-        found = words_of(texts[name])
-        words |= found
-        open_ones += sorted(found)
-    stateful = sorted(STATEFUL & words)
-    if stateful and placement.governed:
-        raise cannot_see(source, f"{stateful[0]}()")
-    if not placement.seen and placement.governed:
-        charged = {fold(name) for name in placement.charged}
-        for one in declarations.listed:
-            name = fold(one.dataset) if one.table is None else one.table.name
-            roots = {fold(root) for root in declarations.roots([one])}
-            if name in words and roots and not roots <= charged:
-                raise SourceError(
-                    "S014",
-                    f"what {show(source)} reads cannot be seen, and the text of a view that it stands on names "
-                    f"{show(one.dataset)}. Read that table in a view of its own.",
-                )
-    return digest("\n".join(f"{name}\n{text}" for name, text in sorted(seen.items())))
-
-
-def words_of(text: str) -> set[str]:
-    """Return the identifiers of a SQL text, folded."""
-    return {
-        fold(quoted.replace('""', '"') if quoted else plain)
-        for quoted, plain in re.findall(r'"((?:[^"]|"")+)"|([A-Za-z_\u0080-\uffff][\w$]*)', text)
-    }
+def refuse_claim(source: str, claim: str, declarations: Declarations) -> None:
+    """Raise if a budget's owner lets nobody claim that what no plan shows holds its rows."""
+    if declarations.claims(claim) == "none":
+        raise BudgetError(
+            "B015",
+            f"whose rows {show(source)} reads rests on the caller's word alone, and the owner of {show(claim)} answers "
+            "no such claim. Read a table or a view that is declared.",
+        )

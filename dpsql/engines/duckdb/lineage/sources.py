@@ -6,15 +6,16 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from dpsql.contract.names import MARKED, TableName, is_file
+from dpsql.contract.names import ATTACHED, MARKED, TableName, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.aggregates import place_aggregate
+from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
+from dpsql.engines.duckdb.lineage.closure import Catalogued
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.paths import (
     Catalog,
@@ -31,21 +32,31 @@ from dpsql.engines.duckdb.lineage.paths import (
     view_form,
 )
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
-from dpsql.engines.duckdb.lineage.refusals import declaring, refuse_hidden, words_of
-from dpsql.errors import BudgetError, ParameterError, SourceError
+from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
+from dpsql.engines.duckdb.lineage.refusals import declaring
+from dpsql.engines.duckdb.lineage.stability import is_shown
+from dpsql.engines.duckdb.lineage.texts import read_by
+from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 
 if TYPE_CHECKING:
     import duckdb
 
+    from dpsql.engines.duckdb.mark import Mark
     from dpsql.functions.grouped import GroupedPlan
     from dpsql.ledger.ledger import Ledger
     from dpsql.ledger.rows import Facts, RecordedDeclaration
 
 Seen = Sequence[tuple[str, str]]
+_MOST_READ = 4096
 # File readers that infer column types from the rows unless types are given.
 _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
 )
+
+_TYPED = re.compile(r"\b(columns|types|dtypes)\b", re.I)
+
+
+_UNCHECKED = "; its text is not checked: a file with text that is not UTF-8 ends a call, a table is checked when filled"
 
 
 def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
@@ -53,10 +64,10 @@ def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
     return row.kind != PROTECT, -row.sequence
 
 
-def _refuse_sniffed(dataset: str, texts: Iterable[str]) -> None:
+def _refuse_sniffed(dataset: str, table: Owned) -> None:
     """Raise if a view's text reads a file whose types follow from its rows."""
-    for sql in texts:
-        if _SNIFFED.search(sql) and not words_of(sql) & {"columns", "types", "dtypes"}:
+    for view in table.texts.views:
+        if view.path == table.path and _SNIFFED.search(view.sql) and not _TYPED.search(view.sql):
             raise SourceError(
                 "S020",
                 f"the types of {show(dataset)} follow from the rows of a CSV or JSON file, so an error would "
@@ -80,6 +91,8 @@ class Owned:
         What DuckDB says that it reads; empty for a table of an engine.
     node : bound.Node or None
         Its plan; None if DuckDB cannot serialise it, and for a table of an engine.
+    texts : Catalogued
+        The texts of views and macros.
     """
 
     path: Path
@@ -87,11 +100,19 @@ class Owned:
     columns: tuple[str, ...] = ()
     seen: Seen = ()
     node: bound.Node | None = None
+    texts: Catalogued = field(default_factory=Catalogued)
 
     @property
     def engine(self) -> str | None:
         """The engine that holds the table; None for DuckDB."""
         return None if self.path[0] else self.path[1]
+
+    @property
+    def checked(self) -> bool:
+        """Whether it reads tables alone, whose text DuckDB checked when it stored them; engines check their own."""
+        if self.engine is not None:
+            return True
+        return self.node is not None and all(bound.table_of(scan) is not None for scan in bound.scans(self.node))
 
     @property
     def shown(self) -> bool:
@@ -135,6 +156,7 @@ class Sources:
         self._cursor = cursor
         # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
         # same name elsewhere must not inherit them. With them, how often they changed.
+        self._mine: set[Mark] = set()  # of databases that the ledger knows
         self._here: dict[TableName, Declaration] = {}
         self._changes = 0
         self._lock = threading.Lock()
@@ -144,6 +166,7 @@ class Sources:
         # statement runs. `threading.local` would not do: on a thread that Python did not start, such as one that serves
         # a remote client, it lasts for one call of a function.
         self._bound: dict[int, tuple[Declarations, Catalog]] = {}
+        self._read: set[tuple[str, str]] = set()  # the sources, and their plans, whose texts were read
 
     @property
     def governed(self) -> bool:
@@ -166,11 +189,12 @@ class Sources:
             for dataset, kinds in found.latest.items():
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
+                claims = "rows" if policy is None else policy.claims
                 standing: dict[TableName | None, Declaration] = {}
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
                     for each in (facts or {}, *(facts or {}).get("others", ())):
-                        one = Declaration.of(row.kind, dataset, each, unit)
+                        one = Declaration.of(row.kind, dataset, each, unit, claims)
                         standing.setdefault(one.table, one)
                 listed += standing.values()
             # Neither number falls, so their sum is another one after every declaration.
@@ -190,7 +214,7 @@ class Sources:
         Raises
         ------
         LedgerError
-            L033: an attached database keeps its budgets in another ledger.
+            L033: an attached database keeps its budgets in another ledger. L054: the ledger has forgotten it.
         """
         from dpsql.engines.duckdb import mark
 
@@ -198,10 +222,19 @@ class Sources:
         if cursor is None:
             return Catalog(self._main)
         with cursor:
-            found = mark.marks(cursor.execute(mark.ROWS).fetchall())
+            rows = cursor.execute(mark.ROWS).fetchall()
+        found = mark.marks(rows)
         for alias, one in found.items():
-            mark.refuse_other(alias, one, self._ledger.id)
-        return Catalog(self._main, {fold(alias): f"#{one.database}" for alias, one in found.items()})
+            if one not in self._mine:
+                mark.refuse_other(alias, one, self._ledger)
+                self._mine.add(one)  # entries of a ledger stay
+        # The temporary database is each connection's own, so its number here is not that of the caller's.
+        identities = {
+            fold(alias): f"{ATTACHED}{number}" for alias, _, number in rows if alias not in ("temp", "system")
+        }
+        return Catalog(
+            self._main, identities | {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
+        )
 
     def spellings(self, source: str, search_path: str, database: str, *, always: bool = True) -> list[str] | None:
         """Return the queries whose plans say where a source's rows come from, see `paths.spellings`.
@@ -230,7 +263,7 @@ class Sources:
     ) -> Placement:
         """Decide whose budgets a source is charged to, see `placing.place`."""
         declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
-        return place(
+        found = place(
             source,
             seen,
             declarations,
@@ -239,6 +272,11 @@ class Sources:
             privacy_unit=privacy_unit,
             named=named,
         )
+        if found.direct:
+            return found
+        plan = digest(seen[0][1]) if found.seen else ""
+        enums = '"id":"ENUM"' in seen[0][1]
+        return replace(found, plan=plan, enums=enums, read=(found.source, plan) in self._read)
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must not mean another."""
@@ -260,10 +298,13 @@ class Sources:
             governed=False,
         )
 
-    def place_aggregate(self, statement: str, dataset: str, *, named: bool) -> Placement:
+    def place_aggregate(self, around: Around, texts: Catalogued, dataset: str, *, named: bool) -> Placement:
         """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
         found = self.declarations()
-        return place_aggregate(statement, found, self.catalog(), dataset=dataset, governed=found.governed, named=named)
+        with read_by(self._cursor):
+            return place_aggregate(
+                around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
+            )
 
     def refuse_stale(self, placement: Placement | None) -> None:
         """Raise when something was declared since a statement was planned."""
@@ -279,9 +320,25 @@ class Sources:
                 "B008", "the owners of the data declared something since the statement was prepared. Prepare it again."
             )
 
-    def refuse_hidden(self, placement: Placement, texts: Mapping[str, str]) -> str:
-        """Raise if views read what no plan shows, see `refusals.refuse_hidden`."""
-        return refuse_hidden(placement, texts, self.declarations())
+    def read_texts(self, placement: Placement, texts: Catalogued) -> str:
+        """Raise if the texts behind a source name what no plan shows; return their digest.
+
+        A plan whose texts were read once is not read again: it says all that the call computes. Where there is no plan,
+        the texts are read at each call; but macros and types are asked for only if the texts name any.
+        """
+        try:
+            with read_by(self._cursor):
+                found, calls = read_texts(placement, texts, self.declarations(), self.catalog())
+        except InternalError:
+            with self._lock:
+                self._read.discard((placement.source, placement.plan))
+            raise
+        if placement.governed and texts.macros is not None and (placement.seen or not calls):
+            with self._lock:
+                if len(self._read) >= _MOST_READ:
+                    self._read.clear()
+                self._read.add((placement.source, placement.plan))
+        return found
 
     # What owners declare.
 
@@ -292,7 +349,6 @@ class Sources:
         table: Owned | None,
         *,
         public: Sequence[Owned] = (),
-        texts: Iterable[str] = (),
         replace: bool = False,
         mark: bool = True,
     ) -> str:
@@ -308,8 +364,6 @@ class Sources:
             The table or view that it names.
         public : sequence of Owned
             Public tables; all declarations are recorded together, or none.
-        texts : iterable of str
-            CREATE VIEW texts of views of this name.
         replace : bool
             Allow it to replace a different budget.
         mark : bool
@@ -325,7 +379,7 @@ class Sources:
         name = dataset
         if table is not None:
             if table.engine is None:
-                _refuse_sniffed(dataset, texts)
+                _refuse_sniffed(dataset, table)
             standing = [one for one in self._standing(table) if one.kind == PROTECT]
             name = standing[0].dataset if standing else self.catalog().display(table.path)
         policy = self._ledger.policy(name)
@@ -336,13 +390,17 @@ class Sources:
                 raise SourceError("S002", f"there is no column {show(unit)} in {show(dataset)}. Check its name.")
             if policy is not None and policy != budget and not replace:
                 self._ledger.protect(name, budget)  # which refuses, before anything is marked
-            facts = self._facts(table, mark=mark)
+            facts = self._facts(table, kept=True)
         stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
-        tables = [self._public(each, stands=stands) for each in public]
+        for each in public:
+            self._refuse_public(each, stands=stands)
+        if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
+            self._mark(table)
+            facts = self._facts(table, kept=True)
         facts = self._with_namesakes(PROTECT, name, facts)
         self._ledger.protect(name, budget, replace=replace, lineage=facts)
-        for each, about in zip(public, tables, strict=True):
-            self._declare(PUBLIC_KIND, each, about)
+        for each in public:
+            self._declare(PUBLIC_KIND, each)
         spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
         left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
         nothing = "; nothing remains: what was spent counts" if not any(left) else ""
@@ -350,11 +408,13 @@ class Sources:
             nothing += "; shared with the tables of this name in other databases of the ledger"
         shown = [self.catalog().display(each.path) for each in public]
         listed = f"; public {', '.join(shown)}" if shown else ""
-        return f"{name}: {budget.policy_text}{nothing}{listed}"
+        unchecked = "" if table is None or table.checked else _UNCHECKED
+        return f"{name}: {budget.policy_text}{nothing}{listed}{unchecked}"
 
     def public(self, table: Owned, *, force: bool = False) -> str:
         """Record that a table is public."""
-        self._declare(PUBLIC_KIND, table, self._public(table, force=force))
+        self._refuse_public(table, force=force)
+        self._declare(PUBLIC_KIND, table)
         return self.catalog().display(table.path)
 
     def budget_named(self, dataset: str) -> str | None:
@@ -381,8 +441,8 @@ class Sources:
         declarations = self.declarations() if declarations is None else declarations
         return declarations.about(self.catalog().table(table.path), table.path[0])
 
-    def _public(self, table: Owned, *, force: bool = False, stands: Declaration | None = None) -> Facts:
-        """Return the facts of a table that may be declared public, given what is about to be declared."""
+    def _refuse_public(self, table: Owned, *, force: bool = False, stands: Declaration | None = None) -> None:
+        """Raise if a table may not be declared public, given what is about to be declared."""
         catalog, declarations = self.catalog(), self.declarations()
         if stands is not None:
             declarations = Declarations(declarations.counter, (*declarations.listed, stands))
@@ -391,7 +451,6 @@ class Sources:
             raise BudgetError(
                 "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
             )
-        facts = self._facts(table)
         if table.node is not None and table.shown:
             read = {bound.table_of(scan) for scan in bound.scans(table.node)} - {None}
             protected = [
@@ -404,7 +463,6 @@ class Sources:
                 )
         if not force:
             _refuse_alike(name, table, declarations)
-        return facts
 
     def derive(
         self,
@@ -425,16 +483,15 @@ class Sources:
             )
         if any(one.kind == PROTECT for one in self._standing(table)):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
-        facts: Facts = {**self._facts(table), "base": parent.dataset, "unit": None}
+        unit = None
         if parent.unit is not None:
             unit = parent.unit if privacy_unit is None else privacy_unit
-            if facts["columns"] and fold(unit) not in map(fold, facts["columns"]):
+            if table.columns and fold(unit) not in map(fold, table.columns):
                 raise SourceError(
                     "S017",
                     f"{show(name)} has no column {show(unit)}, the privacy unit of {show(parent.dataset)}. Keep it in "
                     "the table, or give privacy_unit := its name there.",
                 )
-            facts["unit"] = unit
             if not own_rows_only and not (table.shown and self._keeps(name, table.seen, unit)):
                 raise ParameterError(
                     "P061",
@@ -447,7 +504,7 @@ class Sources:
                 f"one_row_each := true is missing: say that one row of {show(parent.dataset)} gives at most one row "
                 "here, made of it alone.",
             )
-        self._declare(DERIVE, table, facts)
+        self._declare(DERIVE, table, {"base": parent.dataset, "unit": unit})
         return name
 
     def unplaced(self, tables: Iterable[tuple[Path, str]]) -> list[dict[str, str]]:
@@ -486,7 +543,7 @@ class Sources:
             return False
         return found.seen and (unit is None or found.unit is not None)
 
-    def owned(self, function: str, table: str, seen: Seen, known: Sequence[str]) -> Owned:
+    def owned(self, function: str, table: str, seen: Seen, known: Sequence[str], texts: Catalogued) -> Owned:
         """Return a table or view of DuckDB that its owner names.
 
         Parameters
@@ -499,6 +556,7 @@ class Sources:
             What DuckDB says that it reads, see `spellings`.
         known : sequence of str
             The tables that there are, for a hint.
+        texts : Catalogued
 
         Raises
         ------
@@ -529,31 +587,43 @@ class Sources:
         except (bound.MissingError, bound.UnreadableError):
             node = None
         columns = [] if node is None else bound.output(node) or []
-        return Owned(own, table, tuple(columns), seen, node)
+        return Owned(own, table, tuple(columns), seen, node, texts)
 
-    def _facts(self, table: Owned, *, mark: bool = True) -> Facts:
-        """Return the facts about a table that are recorded with its declaration."""
+    def _facts(self, table: Owned, *, kept: bool = False) -> Facts:
+        """Return the facts about a table that are recorded with its declaration.
+
+        What is `kept` outlives the session, and so names a database without a mark by its alias; what else is declared
+        there holds for the object that is attached now.
+        """
         view = None
         if table.engine is None:
-            if mark:
-                self._mark(table.path[0])
             form = view_form(table.seen[0][1])
-            if table.node is None or table.shown:
+            if table.node is None or not is_shown(table.node):
+                with read_by(self._cursor):
+                    view = text_digest(table.path, table.texts)
+            elif table.shown:
                 view = "" if form is None else digest(form)
-        return {"table": list(self.catalog().table(table.path)), "view": view, "columns": list(table.columns)}
+        own = self.catalog().table(table.path)
+        if kept and own.database.startswith(ATTACHED):
+            own = TableName.of(*table.path)
+        return {"table": list(own), "view": view, "columns": list(table.columns)}
 
-    def _mark(self, database: str) -> None:
-        from dpsql.engines.duckdb.mark import write_mark
+    def _mark(self, table: Owned) -> None:
+        """Mark a table's database with the ledger."""
+        from dpsql.engines.duckdb.mark import Mark, write_mark
 
-        cursor = None if self._ledger.in_memory else self._cursor()
+        cursor = None if self._ledger.in_memory or table.engine is not None else self._cursor()
         if cursor is None:
             return
+        database = table.path[0]
         with cursor:
             found = cursor.execute(
                 "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
             ).fetchone()
             if found is not None and found[0] is not None:  # only for files: a database in memory ends with the process
-                write_mark(cursor, database, self._ledger.id)
+                marked = write_mark(cursor, database, self._ledger.id)
+                if marked is not None:  # the declaration follows
+                    self._mine.add(Mark.of(self._ledger.id, marked))
 
     def _with_namesakes(self, kind: str, name: str, facts: Facts) -> Facts:
         """Return the facts recorded under a name: of its table, and of tables of that name in other databases."""
@@ -568,7 +638,10 @@ class Sources:
         head, *others = kept.values()
         return {**head, "others": others} if others else head
 
-    def _declare(self, kind: str, table: Owned, facts: Facts) -> None:
+    def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
+        """Record a declaration that was checked; `more` are facts of its own kind."""
+        self._mark(table)
+        facts: Facts = {**self._facts(table), **(more or {})}
         name, own = self.catalog().display(table.path), self.catalog().table(table.path)
         if table.engine is None and (own.database.startswith(MARKED) or self._ledger.in_memory):
             self._ledger.declare(kind, name, self._with_namesakes(kind, name, facts), f"dp_{kind}")

@@ -8,21 +8,28 @@ Two properties of an operator's rows are derived from the leaves of a plan upwar
   known column. So adding or removing a unit changes only rows that carry that unit, and the cap on rows per unit
   bounds their number.
 
+An aggregate of a unit's rows keeps the second only if their order does not decide it: DuckDB reads rows in morsels, and
+which rows fall into one follows from all rows. So doubles are not added (the last bit would follow from the order), and
+lists are sorted by what they hold. What breaks this is noted as `unfixed`.
+
 Both follow by induction from a rule for each operator. An operator without a rule keeps neither, and the error names
 it. If not even the inputs of an operator are known, it is an `UnreadableError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage.bound import (
     Node,
     UnreadableError,
+    arguments,
     as_list,
     as_node,
+    called,
+    calls,
     children,
     function_of,
     kind,
@@ -30,11 +37,13 @@ from dpsql.engines.duckdb.lineage.bound import (
     number,
     output,
     reference,
+    references,
     scanned_columns,
     scans,
     table_of,
     whole,
 )
+from dpsql.engines.duckdb.lineage.functions import groups
 
 # Table functions whose rows depend only on their arguments.
 GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
@@ -44,12 +53,27 @@ _VIEW_KINDS = frozenset(("PROJECTION", "DISTINCT", "ORDER_BY", "LIMIT", "UNION",
 _BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
 _INTEGERS = frozenset(f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
 _LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
+_CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
+# NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
+_EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
+# Types that add exactly.
+_EXACT = _INTEGERS | frozenset(("BOOLEAN", "HUGEINT", "UHUGEINT", "DECIMAL", "BIGNUM", "INTERVAL"))
+_LISTS = frozenset(("list", "array_agg", "string_agg", "group_concat", "listagg"))
+_NUMBERING = frozenset(
+    f"WINDOW_{name}"
+    for name in ("ROW_NUMBER", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", "LEAD", "LAG", "NTILE", "FILL")
+)
+_SORTS = frozenset(("list_sort", "array_sort", "list_reverse_sort", "array_reverse_sort"))
 _PROJECTION_MAP = "a projection map"
 
 
-def is_shown(node: Node) -> bool:
-    """Whether a plan shows everything that it reads; DuckDB 1.5 also serializes files and frames, by address."""
-    return all(table_of(scan) is not None or function_of(scan) in GENERATORS for scan in scans(node))
+def is_shown(node: Node, beside: Collection[str] = ()) -> bool:
+    """Whether a plan shows everything that it reads; DuckDB 1.5 also serializes files and frames, by address.
+
+    `beside` are table functions that are read, and whose rows are no part of the source.
+    """
+    known = {*GENERATORS, *beside}
+    return all(table_of(scan) is not None or function_of(scan) in known for scan in scans(node))
 
 
 @dataclass(frozen=True)
@@ -87,6 +111,8 @@ class Rows:
         Every protected table that was read states a privacy unit.
     row_level, own_rows : str
         Empty if the property holds, otherwise the operator that broke it.
+    unfixed : str
+        The aggregate of protected rows that follows from their order; empty if there is none.
     alone : bool
         There is at most one row.
     keys : frozenset of int
@@ -101,6 +127,7 @@ class Rows:
     own_rows: str = ""
     alone: bool = False
     keys: frozenset[int] = frozenset()
+    unfixed: str = ""
 
     @property
     def public(self) -> bool:
@@ -138,6 +165,8 @@ class _Walk:
     defined: dict[int, Rows] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)  # the scans met so far, by their address
     covered: int = 0  # how many declared views enclose the present operator
+    unneeded: set[int] = field(default_factory=set)  # scans of no column, which show rowid instead, by their address
+    sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
 
     def rows(self, node: Node) -> Rows:
         name = kind(node)
@@ -230,7 +259,7 @@ def _get(walking: _Walk, node: Node) -> Rows:
         if children(node):
             raise UnreadableError("GET")
         rows = leaf_rows(walking.leaf(table, walking.covered > 0) or PUBLIC, names)
-        return rows.broken("rowid") if None in names else rows
+        return rows.broken("rowid") if None in names and id(node) not in walking.unneeded else rows
     if function_of(node) not in GENERATORS:
         raise UnreadableError(function_of(node))
     below = walking.all_of(node)  # unnest(column) has the rows that it unnests below it
@@ -247,6 +276,7 @@ def _together(parts: Sequence[Rows], width: int) -> Rows:
         all(part.by_unit for part in parts),
         next((part.row_level for part in parts if part.row_level), ""),
         next((part.own_rows for part in parts if part.own_rows), ""),
+        unfixed=next((part.unfixed for part in parts if part.unfixed), ""),
     )
 
 
@@ -258,12 +288,72 @@ def _only(walking: _Walk, node: Node) -> Rows:
 
 
 def _projection(walking: _Walk, node: Node) -> Rows:
+    """Compute columns.
+
+    A scan that needs no column shows rowid. Where nothing above the scan reads a column, nothing reads that one: each
+    row is the same constant, however many rows there are.
+    """
+    expressions = listed(node, "expressions")
+    for child in children(node):
+        if kind(child) == "GET" and not references(expressions) and scanned_columns(child) == [None]:
+            walking.unneeded.add(id(child))
+        walking.sorted[id(child)] = _sorted_lists(expressions)
     return _only(walking, node).columns([reference(expression) for expression in listed(node, "expressions")])
+
+
+def _sorted_lists(expressions: Sequence[object]) -> frozenset[int]:
+    """Return the columns that are read as lists to be sorted and in no other way: then the order of a list is lost."""
+    read, within = references(expressions), list[int | None]()
+    for call in calls(expressions):
+        if called(call) in _SORTS:
+            within += [reference(argument) for argument in arguments(call)[:1]]
+            within += references(call.get("function_data"))  # where DuckDB notes what it sorts by
+    return frozenset(one for one in within if one is not None and read.count(one) == within.count(one))
+
+
+def _order_decides(expression: object, *, is_sorted: bool = False) -> str:
+    """Return the name of an aggregate whose value follows from the order of its rows; ``''`` if it does not.
+
+    Sums and averages of integers and decimals are exact, so that no order changes them. A list holds the rows' values
+    in their order: sorted by itself, its elements that tie are equal.
+    """
+    node = as_node(expression)
+    name = called(node)
+    group = groups().get(name)
+    if group is None or (group.name == "ordered" and not is_sorted and not _sorted_by_itself(node)):
+        return f"{name}()"
+    exact = all(_type(argument) in _EXACT for argument in arguments(node))
+    return f"{name}() of a {_type(arguments(node)[0])}" if group.name == "addition" and not exact else ""
+
+
+def _window_order_decides(node: Node) -> str:
+    """Return the name of a window function whose value follows from the order of its rows; ``''`` if it does not.
+
+    Without ORDER BY a number, or the first value, is that of whichever row came first. Where rows tie, it is, too, but
+    ORDER BY may name a key, which a plan does not show: that is the author's to know (docs/privacy.md).
+    """
+    kind_of = str(node.get("type"))
+    if kind_of == "WINDOW_AGGREGATE":
+        return _order_decides(node)
+    return (
+        f"{kind_of.removeprefix('WINDOW_').lower()}()" if kind_of in _NUMBERING and not listed(node, "orders") else ""
+    )
+
+
+def _sorted_by_itself(node: Node) -> bool:
+    """Whether a list is made in the order of its own elements."""
+    orders = node.get("order_bys")
+    listed_orders = orders.get("orders") if isinstance(orders, dict) else None
+    given = arguments(node)
+    first = listed_orders[0] if isinstance(listed_orders, list) and listed_orders else None
+    by = reference(first.get("expression")) if isinstance(first, dict) else None
+    return called(node) in _LISTS and by is not None and bool(given) and reference(given[0]) == by
 
 
 def _same(walking: _Walk, node: Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
     rows = _only(walking, node)
+    rows = _numbered_once(node, rows)
     kept = listed(node, "projection_map")
     return rows.columns([whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
 
@@ -300,6 +390,11 @@ def _aggregate(walking: _Walk, node: Node) -> Rows:
         [frozenset(as_list(one)) for one in found] if found else [frozenset(range(len(groups)))]
     )
     in_all = frozenset.intersection(*sets)
+    in_order = walking.sorted.get(id(node), frozenset())
+    aggregates = enumerate(listed(node, "expressions"), start=len(groups))
+    unfixed = [_order_decides(one, is_sorted=place in in_order) for place, one in aggregates]
+    if not rows.public:
+        rows = replace(rows, unfixed=rows.unfixed or next(filter(None, unfixed), ""))
     unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
     one_set = len(sets) == 1
     out = replace(
@@ -312,12 +407,38 @@ def _aggregate(walking: _Walk, node: Node) -> Rows:
     return out if unit else out.broken("AGGREGATE")
 
 
+def _numbered_once(node: Node, rows: Rows) -> Rows:
+    """Return public rows with the key of a window that numbers them, where a filter keeps one number.
+
+    Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
+    """
+    below = children(node)
+    if kind(node) != "FILTER" or kind(below[0]) != "WINDOW" or not rows.public:
+        return rows
+    windows = listed(below[0], "expressions")
+    for found in calls(listed(node, "expressions"), comparisons=True):
+        if found.get("type") != "COMPARE_EQUAL":
+            continue
+        sides = arguments(found) or [found.get("left"), found.get("right")]
+        columns = [reference(side) for side in sides]
+        constant = any(isinstance(side, dict) and not references(side) for side in sides)
+        for place, window in enumerate(windows, start=rows.width - len(windows)):
+            if constant and place in columns and as_node(window).get("type") == "WINDOW_ROW_NUMBER":
+                keys = [reference(part) for part in listed(as_node(window), "partitions")]
+                if keys and None not in keys:
+                    return replace(rows, keys=frozenset(key for key in keys if key is not None))
+    return rows
+
+
 def _window(walking: _Walk, node: Node) -> Rows:
     rows, expressions = _only(walking, node), listed(node, "expressions")
     by_unit = all(
         any(reference(part) in rows.unit for part in listed(as_node(expression), "partitions"))
         for expression in expressions
     )
+    added = [_window_order_decides(as_node(one)) for one in expressions]
+    if not rows.public:
+        rows = replace(rows, unfixed=rows.unfixed or next(filter(None, added), ""))
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(expressions))
     return out if by_unit else out.broken("WINDOW")
 
@@ -328,15 +449,21 @@ def _unnest(walking: _Walk, node: Node) -> Rows:
 
 
 def _union(walking: _Walk, node: Node) -> Rows:
-    found = walking.all_of(node)
+    return union_of(walking.all_of(node), kept=bool(node.get("setop_all")))
+
+
+def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
+    """Return the rows of all parts, where equal rows are `kept` as they are; of one part, that part."""
+    if len(found) == 1:
+        return found[0]
     rows = _together(found, max((part.width for part in found), default=0))
     if rows.public:
         return rows
     # If a part is public or reads the same table again, one row of a table can give a second row here.
     apart = not any(part.public for part in found) and len(set(rows.scans)) == len(rows.scans)
-    if not (node.get("setop_all") and apart):
+    if not (kept and apart):
         rows = rows.mixed("UNION")
-    unit = frozenset.intersection(*(part.unit for part in found)) if node.get("setop_all") else frozenset()
+    unit = frozenset.intersection(*(part.unit for part in found)) if kept else frozenset()
     return replace(rows, unit=unit) if unit or not rows.by_unit else rows.broken("UNION")
 
 
@@ -411,6 +538,10 @@ def _join(walking: _Walk, node: Node) -> Rows:
     elif rows.by_unit and name in ("INNER", "LEFT") and _same_unit(left, right, conditions):
         unit = left.unit | (frozenset(left.width + place for place in right.unit) if name == "INNER" else frozenset())
         rows = replace(rows.mixed(f"{name} JOIN"), unit=unit)
+    elif rows.by_unit and name in _CHOOSING and len(conditions) == 1 and _same_unit(left, right, conditions):
+        # Whether a row of a unit is kept, or what its mark is, follows from the other side's rows of that unit and from
+        # rows of nobody: with one condition, no other NULL can make a mark unknown.
+        rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit)
     else:
         rows = rows.broken(f"{name} JOIN")
     return _projected(rows, node, left.width, right.width)
@@ -443,7 +574,7 @@ def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
     equal = {
         _key(condition.get(side))
         for condition in conditions
-        if isinstance(condition, dict) and condition.get("comparison") == "COMPARE_EQUAL"
+        if isinstance(condition, dict) and condition.get("comparison") in _EQUAL
     }
     return bool(rows.keys) and rows.keys <= equal
 
@@ -465,7 +596,7 @@ def _type(expression: object) -> str:
 def _same_unit(left: Rows, right: Rows, conditions: Sequence[object]) -> bool:
     return any(
         isinstance(condition, dict)
-        and condition.get("comparison") == "COMPARE_EQUAL"
+        and condition.get("comparison") in _EQUAL
         and reference(condition.get("left")) in left.unit
         and reference(condition.get("right")) in right.unit
         for condition in conditions

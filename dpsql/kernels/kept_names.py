@@ -1,51 +1,70 @@
-"""Features that count, in NumPy: used for small inputs, and to check the compiled kernel."""
+"""Which of a row's private names count: each once, and at most so many, chosen by a keyed hash of the row and the name.
+
+A row's choice is a function of its own names, its seed and the key, whatever other rows there are and in whatever order
+its names come. That, and the limit, is all that privacy needs of the hash; that it mixes well keeps every name as
+likely as another. Why names are chosen where features have shares: see `dpsql.statistics.presence.NameCounts`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
+
+from dpsql.kernels.feature_shares import distinct_features
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def count_kept(
     counts: NDArray[np.int64],
-    sides: NDArray[np.int64],
     lengths: NDArray[np.int64],
     positions: NDArray[np.int64],
     most: int,
-    seeds: NDArray[np.uint64],
-    lanes: NDArray[np.uint64],
-    words: NDArray[np.uint64] | None,
+    seeds: NDArray[np.uint64] | None,
+    key: bytes,
+    words: NDArray[np.uint64],
 ) -> None:
-    """Count the features of rows that count; see `kept_features.count_kept`."""
-    rows, kept = _keep_features(lengths, positions, most, seeds, lanes, words)
-    side = sides[rows]
-    np.add.at(counts, (side + kept)[side >= 0], 1)
+    """Count the names of rows that count.
 
+    Parameters
+    ----------
+    counts : ndarray of int64
+        For every name of a row that counts, the place of its position is raised by 1.
+    lengths : ndarray of int64, shape (rows,)
+        Number of names of each row, repeats included.
+    positions : ndarray of int64, shape (sum of lengths,)
+        Positions of these names, >= 0; a row may repeat one.
+    most : int
+        Largest number of names that count per row, >= 1.
+    seeds : ndarray of uint64, shape (rows,), or None
+        Keyed hash of each row's identity; needed if a row has more than `most`.
+    key : bytes
+        Secret, new for every call.
+    words : ndarray of uint64, shape (names, 2)
+        Keyed hash of the name at each position, different for different names.
 
-def _keep_features(
-    lengths: NDArray[np.int64],
-    positions: NDArray[np.int64],
-    most: int,
-    seeds: NDArray[np.uint64],
-    lanes: NDArray[np.uint64],
-    words: NDArray[np.uint64] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row and the position of each feature that counts."""
-    rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    width = int(positions.max(initial=0)) + 1
-    cells = np.sort(rows * width + positions)
-    cells = cells[np.diff(cells, prepend=-1) > 0]  # np.unique hashes, which takes longer
-    rows, kept = cells // width, cells % width
+    Notes
+    -----
+    A row's names are ordered by ``mixed(words[position, 0] ^ mixed(seed ^ lanes[0]))``, of equal ones by the same of
+    the second word and lane, and at last by both words. This order is total, so the first `most` different names are
+    the same ones in whatever order they come and however they are repeated.
+
+    **Sensitivity**: a row raises at most `most` places, each by 1, and they follow from the row alone.
+    """
+    if seeds is None:
+        if (lengths > most).any():
+            raise ValueError("long rows carry a hash of their identity")
+        seeds = np.zeros(len(lengths), dtype=np.uint64)
+    lanes = np.frombuffer(hashlib.blake2b(b"dpsql items", digest_size=16, key=key).digest(), dtype=np.uint64).copy()
+    rows, names = distinct_features(lengths, positions)
     overfull = np.bincount(rows, minlength=len(lengths))[rows] > most
     if overfull.any():
-        items = kept[overfull]
-        known = np.stack([items, items], axis=1).astype(np.uint64) if words is None else words[items]
-        first = ~overfull
-        first[overfull] = first_by_key(rows[overfull], known, seeds, lanes, most)
-        rows, kept = rows[first], kept[first]
-    return rows, kept
+        kept = ~overfull
+        kept[overfull] = first_by_key(rows[overfull], words[names[overfull]], seeds, lanes, most)
+        names = names[kept]
+    np.add.at(counts, names, 1)
 
 
 def first_by_key(

@@ -1,0 +1,344 @@
+"""The functions and operators that an expression may call: one table.
+
+An entry says by its kinds what each argument may be once DuckDB has typed the call, and by `Literal` which arguments
+must be literals, and of which list. The reason stands beside it: why its arguments alone decide it, and why a row can
+raise nothing that DuckDB's TRY does not catch. TRY does not catch what DuckDB calls "not implemented": a date part
+that a type lacks, or ``%Z`` in `strptime`; so parts and formats are literals from a list for each type.
+
+Forms that are not here are refused. The tables are tried on extreme values on every version of DuckDB
+(`tests/conformance/test_expressions.py`): a new entry is tried without a new test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dpsql.contract.expression.kinds import (
+    FLOATS,
+    NUMBERS,
+    SIGNED,
+    TEXT,
+    TIMES,
+    TIMESTAMPS,
+    UNSIGNED,
+    ZONED_TIME,
+    Type,
+)
+
+Kinds = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Literal:
+    """An argument that must be a literal text.
+
+    Attributes
+    ----------
+    what : str
+        What it is, in a message.
+    words : mapping of str to frozenset of str
+        What it may be, in lower case, by the kind of the argument that it is about.
+    pattern : str
+        Or the regular expression that the whole of it must match.
+    examples : tuple of str
+        Some that are allowed where there is a pattern, for tests.
+    """
+
+    what: str
+    words: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    pattern: str = ""
+    examples: tuple[str, ...] = ()
+
+    def takes(self, given: object, others: Sequence[Type]) -> bool:
+        """Whether a literal is one of these; `others` are the types of the arguments after it or before it."""
+        if not isinstance(given, str):
+            return False
+        if self.pattern:
+            return re.fullmatch(self.pattern, given, re.S) is not None
+        return any(given.lower() in self.words.get(other.kind, ()) for other in others)
+
+    def listed(self, others: Sequence[Type]) -> list[str]:
+        """Return what it may be beside arguments of these types."""
+        return sorted({word for other in others for word in self.words.get(other.kind, ())})
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Functions that take the same arguments for the same reason.
+
+    Attributes
+    ----------
+    names : tuple of str
+    takes : tuple of frozenset of str or Literal
+        The kinds that each argument may have.
+    because : str
+        Why it is pure, total and local.
+    alike : bool
+        Whether all arguments but literals have one type.
+    more : bool
+        Whether the last argument may come any number of times.
+    written : str
+        The SQL that is written, if a setting of DuckDB would decide something otherwise: ``{call}`` is the call,
+        ``{0}`` its first argument, ``{type0}`` the type of that.
+    newer : str
+        The same from DuckDB 2.0 on, where it differs; ``''`` where it does not.
+    """
+
+    names: tuple[str, ...]
+    takes: tuple[Kinds | Literal, ...]
+    because: str
+    alike: bool = False
+    more: bool = False
+    written: str = "{call}"
+    newer: str = ""
+
+    def fits(self, given: Sequence[Type]) -> bool:
+        """Whether arguments of these types are taken; literals are not looked at."""
+        takes = self.takes
+        if self.more and len(given) > len(takes):
+            takes = (*takes, *takes[-1:] * (len(given) - len(takes)))
+        if len(takes) != len(given) or not all(one.known for one in given):
+            return False
+        pairs = list(zip(takes, given, strict=True))
+        values = {(one.kind, one.fields) for taken, one in pairs if not isinstance(taken, Literal)}
+        return all(one.kind in (TEXT if isinstance(taken, Literal) else taken) for taken, one in pairs) and (
+            not self.alike or len(values) <= 1
+        )
+
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(" ".join(lines).split())
+
+
+_INTEGER, _DOUBLE, _LARGE = frozenset(("INTEGER",)), frozenset(("DOUBLE",)), frozenset(("BIGINT",))
+_DATES = frozenset(("DATE", "TIMESTAMP"))
+_INTERVAL = frozenset(("INTERVAL",))
+_LISTS = frozenset(("LIST",))
+_ANY = frozenset((*NUMBERS, *TEXT, *TIMES, *TIMESTAMPS, "BOOLEAN", "BLOB", "BIT", "UUID", "DATE", "INTERVAL"))
+
+# Parts of dates by what they are taken from. TRY catches nothing of a part that a type lacks.
+_CLOCK = _words(
+    "hour hours hr hrs h minute minutes min mins m second seconds sec secs s millisecond milliseconds ms msec msecs",
+    "msecond mseconds microsecond microseconds us usec usecs usecond useconds epoch",
+)
+_CALENDAR = _words(
+    "year years yr yrs y month months mon mons day days d dayofmonth decade decades dec decs century centuries cent c",
+    "millennium millennia mil mils quarter quarters",
+)
+_WEEKS = _words("week weeks w weekofyear dow dayofweek weekday isodow doy dayofyear isoyear yearweek")
+_OF_DATE = _CLOCK | _CALENDAR | _WEEKS | {"julian"}
+_PART = Literal(
+    "date part",
+    {
+        **dict.fromkeys(("DATE", "TIMESTAMP"), _OF_DATE | {"era"}),
+        **dict.fromkeys(sorted(TIMES), _CLOCK),
+        "INTERVAL": _CLOCK | _CALENDAR,
+    },
+)
+_UNIT = Literal("date part", {**dict.fromkeys(("DATE", "TIMESTAMP", "INTERVAL"), _OF_DATE), "TIME": _CLOCK})
+_FORMATTED = ("%Y-%m-%d", "%d.%m.%y %H:%M:%S.%f", "%-d/%-m/%Y %-I:%M %p", "%a %A %b %B %j %U %W %u %V %G %%")
+_FORMAT = Literal("format", pattern=r"(?:[^%]|%-?[aAwdbBmyYHIpMSfgnjUWcxXzGVu]|%%)*", examples=_FORMATTED)
+_PARSED = Literal("format", pattern=_FORMAT.pattern, examples=_FORMATTED[:3])
+_PATTERN = Literal("regular expression", pattern=r".*", examples=("^[a-c]+", "(a|b)*c?", r"\d{2}:\d{2}", ""))
+_OPTIONS = Literal("option of a regular expression", pattern="[cilmnps]*", examples=("i", "s", ""))
+
+_DIGITS = "Arithmetic of one value; out of range is an error that TRY catches."
+_SUM = "Arithmetic of two values; an overflow is an error that TRY catches."
+_CALENDRICAL = "Computed from the Gregorian calendar alone; infinities give NULL."
+_UNICODE = "By DuckDB's own tables of Unicode, which follow no locale."
+_BYTES = "Compares or counts bytes and characters; no collation has a part in it."
+_SEARCH = "RE2 takes time and memory in proportion to the text, and has no locale; a literal is compiled once."
+_DOMAIN = (
+    "Outside of its domain it is NaN or infinite, or an error that TRY catches: by DuckDB's version, not by a setting."
+)
+
+
+# With `ieee_floating_point_ops` off, DuckDB divides by zero, and takes roots and logarithms of what has none, in other
+# ways; from 2.0 on, `error_on_division_by_zero` is a setting, too. What is written does as DuckDB does by default.
+def _divided(value: str, by: str, kind: str) -> str:
+    """Return the quotient of doubles by IEEE 754, also by zero; the product with 1 or infinity is exact."""
+    infinite = f"CASE WHEN system.main.signbit({by}) THEN '-inf'::{kind} ELSE 'inf'::{kind} END"
+    return (
+        f'system.main."*"(system.main."/"({value}, CASE WHEN {by} = 0 THEN 1::{kind} ELSE {by} END), '
+        f"CASE WHEN {by} = 0 THEN {infinite} ELSE 1::{kind} END)"
+    )
+
+
+def _logarithm(value: str) -> str:
+    return (
+        f"(CASE WHEN {value} > 0 THEN system.main.ln({value}) WHEN {value} = 0 THEN '-inf'::DOUBLE "
+        f"WHEN {value} < 0 THEN 'nan'::DOUBLE END)"
+    )
+
+
+_NULL_BY_ZERO = "CASE WHEN {1} <> 0 THEN {call} END"
+_ERROR_BY_ZERO = (
+    "CASE WHEN {1} <> 0 THEN {call} WHEN {1} = 0 AND {0} IS NOT NULL THEN CAST('division by zero' AS {type0}) END"
+)
+_NAN_BY_ZERO = """CASE WHEN {1} <> 0 THEN {call} ELSE system.main."*"(system.main."*"({0}, {1}), 'nan'::{type1}) END"""
+
+FUNCTIONS: tuple[Allowed, ...] = (
+    # Dates and times.
+    Allowed(
+        ("century", "day", "dayofmonth", "decade", "millennium", "month", "quarter", "year"),
+        (_DATES | _INTERVAL,),
+        _CALENDRICAL,
+    ),
+    Allowed(
+        (
+            *(
+                "dayname",
+                "dayofweek",
+                "dayofyear",
+                "era",
+                "isodow",
+                "isoyear",
+                "julian",
+                "last_day",
+                "monthname",
+                "week",
+            ),
+            *("weekday", "weekofyear", "yearweek"),
+        ),
+        (_DATES,),
+        f"{_CALENDRICAL} Names are English. An INTERVAL has no such part, which TRY would not catch.",
+    ),
+    Allowed(
+        ("epoch", "epoch_ms", "hour", "microsecond", "millisecond", "minute", "second"),
+        (_DATES | TIMES | _INTERVAL,),
+        _CALENDRICAL,
+    ),
+    Allowed(("epoch_ms",), (_LARGE,), _CALENDRICAL),
+    Allowed(("date_part",), (_PART, _DATES | TIMES | _INTERVAL), f"{_CALENDRICAL} The part is one that its type has."),
+    Allowed(("date_trunc",), (_UNIT, _DATES | _INTERVAL), f"{_CALENDRICAL} The part is one that its type has."),
+    Allowed(
+        ("date_diff", "date_sub"),
+        (_UNIT, _DATES | {"TIME"}, _DATES | {"TIME"}),
+        f"{_CALENDRICAL} The part is one that its type has.",
+        alike=True,
+    ),
+    Allowed(
+        ("strftime",),
+        (_DATES | {"TIMESTAMP_NS"}, _FORMAT),
+        "Names are English, and no format asks for a zone's name.",
+    ),
+    Allowed(
+        ("strftime",),
+        (_FORMAT, _DATES | {"TIMESTAMP_NS"}),
+        "Names are English, and no format asks for a zone's name.",
+    ),
+    Allowed(
+        ("strptime", "try_strptime"),
+        (TEXT, _PARSED),
+        "Text of another form is an error that TRY catches; of a zone's name (%Z) it would not be.",
+    ),
+    Allowed(("make_date",), (_LARGE,) * 3, _CALENDRICAL, alike=True),
+    Allowed(("make_date",), (_INTEGER,), _CALENDRICAL),
+    Allowed(("make_timestamp",), (_LARGE,), _CALENDRICAL),
+    Allowed(("make_timestamp",), (*(_LARGE,) * 5, _DOUBLE), _CALENDRICAL),
+    # Numbers.
+    Allowed(("abs", "sign"), (NUMBERS,), _DIGITS),
+    Allowed(("-",), (NUMBERS | _INTERVAL,), _DIGITS),
+    Allowed(("cbrt", "exp"), (_DOUBLE,), _DIGITS),
+    Allowed(("ceil", "ceiling", "floor"), (FLOATS | {"DECIMAL"},), _DIGITS),
+    Allowed(("round", "trunc"), (SIGNED | UNSIGNED | FLOATS | {"DECIMAL"},), _DIGITS),
+    Allowed(("round", "trunc"), (SIGNED | UNSIGNED | FLOATS | {"DECIMAL"}, _INTEGER), _DIGITS),
+    Allowed(
+        ("sqrt",),
+        (_DOUBLE,),
+        _DOMAIN,
+        newer="CASE WHEN {0} >= 0 THEN {call} WHEN {0} < 0 THEN 'nan'::DOUBLE END",
+    ),
+    Allowed(
+        ("ln", "log", "log10", "log2"),
+        (_DOUBLE,),
+        _DOMAIN,
+        newer="CASE WHEN {0} > 0 THEN {call} ELSE " + _logarithm("{0}") + " END",
+    ),
+    Allowed(
+        ("log",),
+        (_DOUBLE, _DOUBLE),
+        _DOMAIN,
+        newer="CASE WHEN {0} > 0 AND {0} <> 1 AND {1} > 0 THEN {call} ELSE "
+        + _divided(_logarithm("{1}"), _logarithm("{0}"), "DOUBLE")
+        + " END",
+    ),
+    Allowed(
+        ("pow", "power"),
+        (_DOUBLE, _DOUBLE),
+        _DOMAIN,
+        newer="CASE WHEN {0} = 0 AND {1} < 0 THEN "
+        + _divided("1::DOUBLE", 'system.main.pow({0}, system.main."-"({1}))', "DOUBLE")
+        + " ELSE {call} END",
+    ),
+    Allowed(("isfinite", "isinf"), (FLOATS | _DATES,), "Asks for one value."),
+    Allowed(("isnan",), (FLOATS,), "Asks for one value."),
+    Allowed(("+", "-", "*"), (NUMBERS, NUMBERS), _SUM),
+    Allowed(
+        ("/",),
+        (FLOATS, FLOATS),
+        f"{_SUM} Division by zero gives an infinity or NaN under every setting.",
+        alike=True,
+        written=_divided("{0}", "{1}", "{type1}"),
+    ),
+    Allowed(
+        ("/",),
+        (_INTERVAL, _DOUBLE),
+        f"{_SUM} Division by zero is NULL or an error: by DuckDB's version, not by a setting.",
+        written=_NULL_BY_ZERO,
+        newer=_ERROR_BY_ZERO,
+    ),
+    Allowed(
+        ("%",),
+        (FLOATS, FLOATS),
+        f"{_SUM} Division by zero is NaN under every setting.",
+        written=_NAN_BY_ZERO,
+    ),
+    Allowed(
+        ("//", "%"),
+        (NUMBERS, NUMBERS),
+        f"{_SUM} Division by zero is NULL or an error: by DuckDB's version, not by a setting.",
+        written=_NULL_BY_ZERO,
+        newer=_ERROR_BY_ZERO,
+    ),
+    Allowed(("+",), (frozenset(("DATE",)), _INTEGER | _INTERVAL | {"TIME"}), _SUM),
+    Allowed(("+",), (_INTEGER | _INTERVAL | {"TIME"}, frozenset(("DATE",))), _SUM),
+    Allowed(("+",), (frozenset(("TIMESTAMP", "TIME", ZONED_TIME, "INTERVAL")), _INTERVAL), _SUM),
+    Allowed(("+",), (_INTERVAL, frozenset(("TIMESTAMP", "TIME", ZONED_TIME))), _SUM),
+    Allowed(("-",), (frozenset(("DATE",)), _INTEGER | _INTERVAL | {"DATE"}), _SUM),
+    Allowed(("-",), (frozenset(("TIMESTAMP", "TIME", ZONED_TIME, "INTERVAL")), _INTERVAL), _SUM),
+    Allowed(("-",), (frozenset(("TIMESTAMP",)), frozenset(("TIMESTAMP",))), _SUM),
+    Allowed(("*",), (_INTERVAL, _LARGE | _DOUBLE), _SUM),
+    Allowed(("*",), (_LARGE | _DOUBLE, _INTERVAL), _SUM),
+    Allowed(
+        ("greatest", "least"), (_ANY,), "Picks one of its values by bytes, numbers or dates.", alike=True, more=True
+    ),
+    # Text, bytes and bits.
+    Allowed(("lower", "upper"), (TEXT,), _UNICODE),
+    Allowed(("strip_accents", "nfc_normalize"), (TEXT,), f"{_UNICODE} DuckDB calls it for a collation of a column."),
+    Allowed(("ascii", "strlen", "ltrim", "rtrim", "trim"), (TEXT,), _BYTES),
+    Allowed(("ltrim", "rtrim", "trim"), (TEXT, TEXT), _BYTES),
+    Allowed(("len", "length"), (TEXT | _LISTS | {"BIT"},), _BYTES),
+    Allowed(("left", "right", "substr", "substring"), (TEXT, _LARGE), _BYTES),
+    Allowed(("substr", "substring"), (TEXT, _LARGE, _LARGE), _BYTES),
+    Allowed(("contains", "ends_with", "instr", "prefix", "starts_with", "strpos", "suffix"), (TEXT, TEXT), _BYTES),
+    Allowed(("~~", "~~*"), (TEXT, TEXT), "LIKE knows % and _ and no escapes, so every text is a pattern."),
+    Allowed(("regexp_full_match", "regexp_matches"), (TEXT, _PATTERN), _SEARCH),
+    Allowed(("regexp_full_match", "regexp_matches"), (TEXT, _PATTERN, _OPTIONS), _SEARCH),
+    Allowed(("||",), (TEXT | {"BLOB", "BIT", "LIST"},) * 2, "As long as its parts together.", alike=True),
+    Allowed(("contains", "list_contains"), (_LISTS, _ANY), "Compares elements by their bytes or values."),
+)
+_NAMED: dict[str, list[Allowed]] = {}
+for _one in FUNCTIONS:
+    for _name in _one.names:
+        _NAMED.setdefault(_name, []).append(_one)
+
+# Functions that an expression may name; operators have signs of their own, and two are called for collations alone.
+KNOWN = frozenset(name for name in _NAMED if name.isidentifier()) - {"strip_accents", "nfc_normalize"}
+
+
+def function_of(name: str, given: Sequence[Type]) -> Allowed | None:
+    """Return the entry of a function for arguments of these types; None if it does not take them."""
+    return next((one for one in _NAMED.get(name, ()) if one.fits(given)), None)

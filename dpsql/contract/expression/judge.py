@@ -1,0 +1,351 @@
+"""Which expressions over one row are run, judged by their types: the one place that decides, and that writes what runs.
+
+DuckDB has typed the expression (`dpsql.engines.duckdb.typed_expression`), so every overload, every cast that it adds by
+itself and every operator is a node here. A node is judged by the tables of `functions` and `kinds`, and its SQL is
+written from what was judged, with every cast spelled out. So the statement that runs binds to what was judged,
+whatever settings the session has.
+
+What settings could change is written so that they do not:
+
+- Text is compared with ``COLLATE C``, where a column's type names no collation (`default_collation`). Where it names
+  one, DuckDB has put its functions around the text, and they are judged like any others.
+- A timestamp with time zone is read as a timestamp in UTC (`TimeZone`, `Calendar`).
+- Division by zero and roots of negative numbers are what `Allowed.written` says (`ieee_floating_point_ops`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dpsql.contract.expression.functions import Literal, function_of
+from dpsql.contract.expression.kinds import (
+    INTEGERS,
+    NOTHING,
+    RANGED,
+    RANGES,
+    TIMESTAMPS,
+    ZONED_TIMESTAMP,
+    Type,
+    may_cast,
+)
+from dpsql.contract.json import Json
+from dpsql.contract.parameters import show
+from dpsql.errors import ParameterError
+from dpsql.rendering import call, cast, coalesce, text
+
+# Operators whose result, for decimals, is wider than their operands.
+_WIDENING = ("+", "-", "*")
+# The type of a constant that DuckDB has computed while it typed an expression, from literals alone.
+UNREADABLE = Type("unknown")
+# Longest SQL that is written for an expression: a value may be written several times.
+_MOST_WRITTEN = 200_000
+# A timestamp's time, and behind it an offset or a zone: as a TIMESTAMP, DuckDB drops it without a word.
+_ZONED = re.compile(r":\d{2}[.\d]*\s*(?:[+-]\s*\d|(?!\(BC\))[A-Za-z])")
+_LISTED = "docs/calls.md lists what a condition may call."
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A node of an expression that DuckDB has typed.
+
+    Attributes
+    ----------
+    what : str
+        column, constant, cast, function, compare, in, and, or, not, null (IS NULL), present (IS NOT NULL), coalesce, or
+        case, whose children are pairs of WHEN and THEN, and ELSE.
+    type : Type
+    children : tuple of Bound
+    name : str
+        Of a function, a column, or the sign of a comparison.
+    value : str or None
+        SQL of a constant, or the text of a constant text.
+    tries : bool
+        Whether a cast is a TRY_CAST; whether IN is negated.
+    """
+
+    what: str
+    type: Type
+    children: tuple[Bound, ...] = ()
+    name: str = ""
+    value: str | None = None
+    tries: bool = False
+
+    @property
+    def columns(self) -> Iterator[Bound]:
+        """The columns in it, from left to right."""
+        if self.what == "column":
+            yield self
+        for child in self.children:
+            yield from child.columns
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A condition that was judged.
+
+    Attributes
+    ----------
+    sql : str
+        What runs in its place.
+    columns : tuple of str
+        The columns whose values it reads.
+    types : str
+        The type of a struct of these columns, as `typeof` spells it.
+    """
+
+    sql: str
+    columns: tuple[str, ...]
+    types: str
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as JSON values."""
+        return {**vars(self), "columns": list(self.columns)}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, object]) -> Judged:
+        """Return what `to_json` wrote."""
+        columns = record["columns"]
+        return cls(str(record["sql"]), tuple(columns if isinstance(columns, list) else ()), str(record["types"]))
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Writes the SQL of an expression, or refuses it.
+
+    Attributes
+    ----------
+    types : mapping of str to Type
+        The types of the columns in their source.
+    column : callable
+        Returns the SQL of a column from its name.
+    newer : bool
+        Whether DuckDB computes by IEEE 754 by default, as from 2.0 on.
+    """
+
+    types: Mapping[str, Type]
+    column: Callable[[str], str]
+    newer: bool
+
+    def write(self, node: Bound) -> str:
+        """Return the SQL of a node.
+
+        Raises
+        ------
+        ParameterError
+            P080: a function, operator or cast does not take these types. P082: an argument must be another literal.
+            P084: nothing can be done with values of this type.
+        """
+        sql = getattr(self, f"_{node.what}")(node)
+        if len(sql) > _MOST_WRITTEN:
+            raise ParameterError("P070", "condition is too long once it is written out. Compute parts of it in a view.")
+        return str(sql)
+
+    def _value(self, node: Bound) -> str:
+        """Return the SQL of a node whose value something is done with."""
+        if node.type == UNREADABLE:
+            raise ParameterError(
+                "P082", "condition casts a literal that it computes. Write it out, such as DATE '2026-01-31'."
+            )
+        source = self._source(node)
+        if not (node.type.known and (source is None or source.known or source.kind == ZONED_TIMESTAMP)):
+            raise unknown(described(node), source or node.type)
+        return self.write(node)
+
+    def _values(self, node: Bound) -> list[str]:
+        return [self._value(child) for child in node.children]
+
+    def _source(self, node: Bound) -> Type | None:
+        """Return the type of a column, or a field of one, in its source; None for any other node."""
+        if node.what == "column":
+            return self.types[node.name]
+        if node.what == "function" and node.name == "struct_extract":
+            whole = self._source(node.children[0])
+            return None if whole is None else whole.field(str(node.children[1].value))
+        return None
+
+    def _in_utc(self, node: Bound, sql: str) -> str:
+        """Return a timestamp with time zone as a timestamp in UTC, without the session's zone."""
+        source = self._source(node)
+        if source is None or source.kind != ZONED_TIMESTAMP:
+            return sql
+        ends = " ".join(
+            f"WHEN {sql} = CAST('{end}' AS TIMESTAMPTZ) THEN CAST('{end}' AS TIMESTAMP)"
+            for end in ("infinity", "-infinity")
+        )
+        return f"(CASE {ends} ELSE {call('make_timestamp', call('epoch_us', sql))} END)"
+
+    # Values.
+
+    def _column(self, node: Bound) -> str:
+        return self._in_utc(node, self.column(node.name))
+
+    def _constant(self, node: Bound) -> str:
+        if node.value is None:
+            return "NULL" if node.type.kind == NOTHING else cast("NULL", node.type.sql)
+        if node.type.kind == "VARCHAR":
+            return text(node.value)
+        return node.value if node.type.kind in ("BOOLEAN", "INTEGER") else cast(node.value, node.type.sql)
+
+    def _cast(self, node: Bound) -> str:
+        [given] = node.children
+        if given.type == node.type:
+            return self._value(given)
+        written = self._value(given)
+        if not may_cast(given.type, node.type) or _unreadable(given, node.type):
+            of = f"{_article(given.type.shown)}, which is not allowed: {described(given) or 'a literal'}"
+            raise ParameterError(
+                "P080",
+                f"condition makes {_article(node.type.shown)} of {of}. "
+                f"Compare values of one kind, or cast the column in a view. {_LISTED}",
+            )
+        if given.value is not None and node.type.kind in TIMESTAMPS and _ZONED.search(given.value):
+            raise ParameterError(
+                "P082",
+                f"condition holds the timestamp {show(given.value)}, whose offset DuckDB would drop. Write the time in "
+                "UTC, without an offset.",
+            )
+        if given.value is None and node.type.kind in RANGED and given.type.kind in RANGES:
+            written = _in_range(written, given.type.kind)
+        word = "TRY_CAST" if node.tries else "CAST"
+        return f"{word}({written} AS {node.type.sql})"
+
+    def _narrow(self, node: Bound) -> str:
+        """Return an operand of decimals without the width that DuckDB adds for the result: it would add it again."""
+        [given] = node.children if node.what == "cast" and not node.tries else [node]
+        if given is node or given.type.kind not in INTEGERS | {"DECIMAL"}:
+            return self._value(node)
+        written = self._value(given)
+        if given.type.kind in INTEGERS or given.type.sizes[1] == node.type.sizes[1]:
+            return written
+        (width, scale), (_, wanted) = given.type.sizes, node.type.sizes
+        return cast(written, f"DECIMAL({min(38, width - scale + wanted)}, {wanted})")
+
+    def _case(self, node: Bound) -> str:
+        parts = self._chosen(node)
+        whens = "".join(f" WHEN {when} THEN {then}" for when, then in zip(parts[:-1:2], parts[1::2], strict=True))
+        return f"(CASE{whens} ELSE {parts[-1]} END)"
+
+    def _coalesce(self, node: Bound) -> str:
+        return coalesce(*self._chosen(node))
+
+    def _chosen(self, node: Bound) -> list[str]:
+        """Return the values that a node chooses among.
+
+        DuckDB 2.0 has no CASE of arrays, which TRY does not catch.
+        """
+        if "ARRAY" in node.type.kinds:
+            raise _unfit(node.what.upper(), node)
+        return self._values(node)
+
+    # Truth.
+
+    def _and(self, node: Bound) -> str:
+        return f"({' AND '.join(map(self.write, node.children))})"
+
+    def _or(self, node: Bound) -> str:
+        return f"({' OR '.join(map(self.write, node.children))})"
+
+    def _not(self, node: Bound) -> str:
+        return f"(NOT {self.write(node.children[0])})"
+
+    def _null(self, node: Bound) -> str:
+        return f"({self.write(node.children[0])} IS NULL)"
+
+    def _present(self, node: Bound) -> str:
+        return f"({self.write(node.children[0])} IS NOT NULL)"
+
+    def _compared(self, node: Bound, sign: str) -> list[str]:
+        """Return the values that a node compares."""
+        values = self._values(node)
+        if len({(child.type.kind, child.type.fields) for child in node.children}) > 1 or not all(
+            child.type.comparable for child in node.children
+        ):
+            raise _unfit(sign, node)
+        return [
+            f"({value} COLLATE C)" if child.type.kind == "VARCHAR" else value
+            for value, child in zip(values, node.children, strict=True)
+        ]
+
+    def _compare(self, node: Bound) -> str:
+        return f"({f' {node.name} '.join(self._compared(node, node.name))})"
+
+    def _in(self, node: Bound) -> str:
+        first, *rest = self._compared(node, "IN")
+        return f"({first} {'NOT ' if node.tries else ''}IN ({', '.join(rest)}))"
+
+    # Functions.
+
+    def _function(self, node: Bound) -> str:
+        if node.name == "struct_extract" and self._source(node) is not None:
+            return self._in_utc(node, call(node.name, self.write(node.children[0]), text(str(node.children[1].value))))
+        given, types = self._values(node), [child.type for child in node.children]
+        found = function_of(node.name, types)
+        if found is None:
+            raise _unfit(node.name, node)
+        for number, taken in enumerate(found.takes):
+            if isinstance(taken, Literal):
+                _check_literal(node, number, taken)
+        kinds = {f"type{number}": one.sql for number, one in enumerate(types)}
+        if node.type.kind == "DECIMAL" and node.name in _WIDENING:
+            given = [self._narrow(child) for child in node.children]
+        written = found.newer if self.newer and found.newer else found.written
+        return f"({written.format(*given, call=call(node.name, *given), **kinds)})"
+
+
+def _in_range(value: str, kind: str) -> str:
+    """Return a time or timestamp, or NULL if no text stands for it."""
+    lowest, highest, *infinite = (f"CAST('{end}' AS {kind})" for end in RANGES[kind])
+    more = "".join(f" OR {value} = {end}" for end in infinite)
+    return f"(CASE WHEN {value} BETWEEN {lowest} AND {highest}{more} THEN {value} END)"
+
+
+def _check_literal(node: Bound, number: int, taken: Literal) -> None:
+    """Raise unless an argument is one of the literals that a function takes."""
+    given = node.children[number]
+    others = [child.type for place, child in enumerate(node.children) if place != number]
+    if given.what == "constant" and taken.takes(given.value, others):
+        return
+    of = f" of {_article(others[0].shown)}" if taken.words and others else ""
+    listed = f": {', '.join(taken.listed(others))}" if taken.words else ""
+    shown = f"; got {show(given.value)}" if given.value is not None else ""
+    raise ParameterError(
+        "P082",
+        f"condition: {node.name} takes a literal as its {taken.what}{of}{listed}{shown}. "
+        f"Write it out, or compute it in a view.",
+    )
+
+
+def _unreadable(given: Bound, wanted: Type) -> bool:
+    """Whether a constant NULL becomes a value of a type that expressions do not know."""
+    return given.type.kind == NOTHING and not wanted.known
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[:1] in 'AEIOU' else 'a'} {kind}"
+
+
+def _unfit(sign: str, node: Bound) -> ParameterError:
+    """Return the refusal of a function or operator that does not take these types."""
+    given = ", ".join(child.type.shown for child in node.children)
+    columns = described(node)
+    return ParameterError(
+        "P080",
+        f"condition: {sign} does not take ({given}) there{f': {columns}' if columns else ''}. "
+        f"Cast a value to a type that it takes, or compute it in a view. {_LISTED}",
+    )
+
+
+def described(node: Bound) -> str:
+    """Return the columns in a node with their types, in words."""
+    return ", ".join(sorted({f"column {show(one.name)} is {_article(one.type.shown)}" for one in node.columns}))
+
+
+def unknown(columns: str, kind: Type) -> ParameterError:
+    """Return the refusal of a value of a type that expressions do not know, from its columns in words."""
+    may = "ask whether it is NULL, and read its fields" if kind.kind == "STRUCT" else "only ask whether it is NULL"
+    return ParameterError(
+        "P084",
+        f"condition computes with {_article(kind.shown)}: {columns}. It can {may}. Cast it to another type in a view.",
+    )

@@ -1,0 +1,175 @@
+"""What the texts behind a source are judged by when a call runs, and how a declared view over files is known again.
+
+The plan of a source is judged when a statement is bound (`placing`). The texts of views and macros are known only when
+it runs: then everything that they name must be known, and what no plan shows must stand beside nothing with a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpsql.contract.names import is_file, parts_of
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.placement import Placement
+from dpsql.engines.duckdb.lineage.closure import Catalogued, Closure
+from dpsql.engines.duckdb.lineage.declarations import BY_TEXT, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.paths import Catalog, Path, digest, is_nameless
+from dpsql.engines.duckdb.lineage.refusals import beside_unseen, undeclared, unreadable_text
+from dpsql.engines.duckdb.lineage.texts import relations
+from dpsql.errors import BudgetError, InternalError
+
+
+def read_texts(
+    placement: Placement, texts: Catalogued, declarations: Declarations, catalog: Catalog
+) -> tuple[str, bool]:
+    """Raise if the texts behind a source name what no plan shows; return their digest, and whether they call anything.
+
+    Parameters
+    ----------
+    placement : Placement
+        Of a source that is no table.
+    texts : Catalogued
+    declarations : Declarations
+    catalog : Catalog
+
+    Raises
+    ------
+    SourceError
+        S041, S042, S044: a function, a type or a text is none that may stand in a source. S043: a table with a budget
+        stands beside a file or a frame.
+    BudgetError
+        B006, B007: a table is not declared, or a declared view is another one.
+    InternalError
+        I006: the texts call something by now, and macros were not asked for.
+    """
+    if is_nameless(placement.written):
+        return "", False
+    own = _path(placement.source)
+    if not placement.governed or (placement.seen and placement.read):
+        return _digest(behind(own[2], texts)), True
+    closure = Closure(placement.written, texts, enums=placement.enums)
+    closure.source_of_rows(own[2])
+    if not placement.seen:
+        _refuse_replaced(placement.written, own, closure, texts, declarations, catalog)
+    if texts.macros is None and closure.calls:
+        raise InternalError("I006", "what the source calls was not asked for. Run the statement again.")
+    _refuse_unwritten(placement, own, texts)
+    if not placement.seen:
+        refuse_unseen(
+            placement.written,
+            closure,
+            declarations,
+            catalog,
+            charged=() if placement.claimed else placement.charged,
+            claimed=placement.claimed,
+        )
+    return _digest(behind(own[2], texts)), closure.calls
+
+
+def behind(name: str, texts: Catalogued) -> dict[str, str]:
+    """Return the texts of the views of a name, and of those that they name; of views of one name, all texts.
+
+    Named releases hold a digest of these, so their form stays.
+    """
+    found: dict[str, str] = {}
+    names, seen = [fold(name)], set[str]()
+    while names:
+        name = names.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for view in texts.views:
+            if fold(view.path[2]) == name and view.sql:
+                found[name] = "\n".join(sorted((*filter(None, [found.get(name)]), view.sql)))
+                names += map(fold, relations(view.sql))
+    return found
+
+
+def _digest(texts: Mapping[str, str]) -> str:
+    return digest("\n".join(f"{name}\n{text}" for name, text in sorted(texts.items())))
+
+
+def _path(source: str) -> Path:
+    database, schema, name = parts_of(source)
+    return database, schema, name
+
+
+def _refuse_unwritten(placement: Placement, own: Path, texts: Catalogued) -> None:
+    """Raise if DuckDB shows a plan of the source and no text: a relation that Python holds."""
+    folded = tuple(map(fold, own))
+    written = [view.sql for view in texts.views if tuple(map(fold, view.path)) == folded]
+    if placement.seen and not any(written) and folded not in {tuple(map(fold, path)) for path in texts.tables}:
+        raise unreadable_text(placement.written)
+
+
+def refuse_unseen(
+    source: str,
+    closure: Closure,
+    declarations: Declarations,
+    catalog: Catalog,
+    *,
+    charged: tuple[str, ...],
+    claimed: bool,
+) -> None:
+    """Raise if what no plan shows stands beside a table that has a budget, or beside one that nothing is declared of.
+
+    Parameters
+    ----------
+    source : str
+    closure : Closure
+        What the texts name.
+    declarations : Declarations
+    catalog : Catalog
+    charged : tuple of str
+        The budgets that the source's own declaration leads to; what is claimed is none of them.
+    claimed : bool
+        Whether the caller's word stands for the source.
+    """
+    files = [*closure.files, *(name for name in closure.named.values() if is_file(name))]
+    mine = {fold(name) for name in charged}
+    said: set[str] = set()
+    for one in declarations.listed:
+        name = fold(one.dataset) if one.table is None else one.table.name
+        said.add(name)
+        roots = {fold(root) for root in declarations.roots([one])}
+        if name in closure.named and roots and not roots <= mine:
+            raise beside_unseen(source, one.dataset, files)
+    for path in closure.catalogued.tables:
+        if claimed and fold(path[2]) in closure.named and fold(path[2]) not in said:
+            raise undeclared(catalog.display(path), declarations)
+
+
+def text_digest(own: Path, texts: Catalogued) -> str:
+    """Return how a view that DuckDB cannot serialize is known again: by the texts that it stands on."""
+    closure = Closure(own[2], texts)
+    for view in texts.views:
+        if tuple(map(fold, view.path)) == tuple(map(fold, own)):
+            closure.view(view)
+    return BY_TEXT + _digest(closure.texts)
+
+
+def _refuse_replaced(
+    source: str, own: Path, closure: Closure, texts: Catalogued, declarations: Declarations, catalog: Catalog
+) -> None:
+    """Raise if a declared view that is read has another text than when it was declared."""
+    for one in declarations.views():
+        path = None if one.table is None else catalog.path(one.table)
+        if path is None or one.view is None or not one.view.startswith(BY_TEXT):
+            continue
+        read = tuple(map(fold, path)) == tuple(map(fold, own)) or fold(path[2]) in closure.named
+        if read and text_digest(path, texts) != one.view:
+            raise replaced(catalog.display(path))
+
+
+def replaced(view: str) -> BudgetError:
+    """Return the refusal of a declared view that is another one by now."""
+    return BudgetError(
+        "B007",
+        f"the view {show(view)} is another one than was declared. Declare it again with the same dp_protect, dp_derive "
+        "or dp_public.",
+    )
+
+
+def stands_still(one: Declaration) -> bool:
+    """Whether a view was declared by its plan, so that a view which no plan shows is another one."""
+    return bool(one.view) and not str(one.view).startswith(BY_TEXT)

@@ -1,0 +1,371 @@
+"""What a plan of Spark shows of where its rows come from: of a client of Spark Connect, or of the driver's JVM.
+
+A client has its own plan, as it sends it, but not those of the server's views and of queries in SQL: these are not
+seen. The JVM shows its analysed plan, with views and queries in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dpsql.contract.condition import columns_of
+from dpsql.contract.names import parts_of
+from dpsql.contract.parameters import fold
+from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, scan_of_files
+from dpsql.errors import ParameterError
+
+# Functions whose value in a row follows from their arguments in that row, as a client calls them.
+_FUNCTIONS = frozenset(
+    (
+        *("+", "-", "*", "/", "%", "=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "!", "in"),
+        *(
+            "abs",
+            "between",
+            "ceil",
+            "char_length",
+            "coalesce",
+            "concat",
+            "contains",
+            "date_add",
+            "date_sub",
+            "datediff",
+        ),
+        *("day", "dayofmonth", "dayofweek", "dayofyear", "endswith", "exp", "floor", "greatest", "hour", "ifnull"),
+        *("ilike", "isnan", "isnotnull", "isnull", "least", "length", "like", "ln", "log", "log10", "log2", "lower"),
+        *(
+            "ltrim",
+            "minute",
+            "month",
+            "nanvl",
+            "negative",
+            "nullif",
+            "nvl",
+            "pow",
+            "power",
+            "quarter",
+            "rlike",
+            "round",
+        ),
+        *("rtrim", "second", "sign", "signum", "sqrt", "startswith", "substr", "substring", "trim", "upper", "when"),
+        *("year",),
+    )
+)
+# The same for the JVM, by the classes of expressions and in Spark's own package.
+_PACKAGE = "org.apache.spark.sql.catalyst.expressions."
+_CLASSES = frozenset(
+    (
+        *("Abs", "Add", "Alias", "And", "AttributeReference", "Between", "CaseWhen", "Cast", "Ceil", "Coalesce"),
+        *("CommonExpressionDef", "CommonExpressionRef", "Concat", "Contains", "DateAdd", "DateDiff", "DateSub"),
+        *("DayOfMonth", "DayOfWeek", "DayOfYear", "Divide", "EndsWith", "EqualNullSafe", "EqualTo", "Exp", "Floor"),
+        *("GreaterThan", "GreaterThanOrEqual", "Greatest", "Hour", "If", "In", "InSet", "IsNaN", "IsNotNull"),
+        *("IsNull", "Least", "Length", "LessThan", "LessThanOrEqual", "Like", "Literal", "Log", "Log10", "Log2"),
+        *("Logarithm", "Lower", "Minute", "Month", "Multiply", "NaNvl", "Not", "Or", "Pow", "Quarter", "RLike"),
+        *("Remainder", "Round", "Second", "Signum", "Sqrt", "StartsWith", "StringTrim", "StringTrimLeft"),
+        *("StringTrimRight", "Substring", "Subtract", "UnaryMinus", "Upper", "With", "Year"),
+    )
+)
+# Kinds of files, each of whose rows is read once.
+_FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet"))
+# Words of a condition that may stand before a bracket.
+_BEFORE_BRACKETS = frozenset(("and", "or", "not", "in", "between", "like", "ilike", "when", "then", "else", "case"))
+_PATTERN = re.compile(r"[*?\[\]{}]")
+Names: TypeAlias = Callable[[Any], Sequence[str]]
+Table: TypeAlias = Callable[[str], "tuple[str, ...] | None"]
+
+
+def files_of(paths: Iterable[str]) -> Scan:
+    """Return a scan of paths.
+
+    Raises
+    ------
+    UnseenError
+        A pattern stands beside other paths, and may name the same files.
+    SourceError
+        S052: a file is named twice.
+    """
+    plain = [re.sub(r"(?<!:)/+", "/", re.sub("^file:/+", "/", path)).rstrip("/") for path in paths]
+    if len(plain) > 1 and any(map(_PATTERN.search, plain)):
+        raise UnseenError("a pattern of file names beside another path")
+    if not plain:
+        raise UnseenError("a read without files")
+    return scan_of_files(plain)
+
+
+@dataclass(frozen=True)
+class ConnectReader:
+    """A reader of the plans of a client of Spark Connect.
+
+    Parameters
+    ----------
+    table : callable
+        Returns the full name of a table of the catalog; None for a view.
+    names : callable
+        Returns the names of the columns of a relation of a plan.
+    """
+
+    table: Table
+    names: Names
+
+    def rows(self, relation: Any) -> Provenance:
+        """Return what the rows of a relation come from; no row is read.
+
+        Raises
+        ------
+        UnseenError
+            It has an operator or a function that is not on the list.
+        SourceError
+            S052: a file is read twice.
+        """
+        kind = relation.WhichOneof("rel_type")
+        rule = getattr(self, f"_{kind}", None)
+        if kind is None or rule is None:
+            raise UnseenError(str(kind))
+        found: Provenance = rule(getattr(relation, kind), relation)
+        return found
+
+    def _read(self, read: Any, relation: Any) -> Provenance:
+        if read.is_streaming:
+            raise UnseenError("a stream")
+        if read.WhichOneof("read_type") == "named_table":
+            found = self.table(read.named_table.unparsed_identifier)
+            if found is None:
+                raise UnseenError("a view by its name")
+            return Provenance.of(Scan(found), self.names(relation))
+        source = read.data_source
+        if source.format not in _FORMATS or source.predicates:
+            raise UnseenError(f"a read of format {source.format}")
+        return Provenance.of(files_of(source.paths), self.names(relation))
+
+    def _local_relation(self, _: Any, relation: Any) -> Provenance:
+        return Provenance.of(Scan(), self.names(relation))
+
+    _cached_local_relation = _chunked_cached_local_relation = _range = _local_relation
+
+    def _filter(self, filtered: Any, _: Any) -> Provenance:
+        below = self.rows(filtered.input)
+        if filtered.condition.WhichOneof("expr_type") == "expression_string":
+            _refuse_text(filtered.condition.expression_string.expression, below)
+        else:
+            self._refuse(filtered.condition, below)
+        return below
+
+    def _project(self, projected: Any, _: Any) -> Provenance:
+        below = self.rows(projected.input)
+        columns: list[Passed] = []
+        for expression in projected.expressions:
+            if expression.WhichOneof("expr_type") == "unresolved_star":
+                if expression.unresolved_star.unparsed_target:
+                    raise UnseenError("a star of another relation")
+                columns += below.columns
+            else:
+                columns.append(self._passed(expression, below))
+        return below.select(columns)
+
+    def _with_columns(self, changed: Any, _: Any) -> Provenance:
+        below = self.rows(changed.input)
+        made = [self._aliased(alias, below) for alias in changed.aliases]
+        return below.select(_replaced(below.columns, made))
+
+    def _with_columns_renamed(self, changed: Any, _: Any) -> Provenance:
+        below = self.rows(changed.input)
+        pairs = [(one.col_name, one.new_col_name) for one in changed.renames]
+        names = {fold(old): new for old, new in [*changed.rename_columns_map.items(), *pairs]}
+        if len(names) < len(pairs) or {*map(fold, names.values())} & names.keys():
+            raise UnseenError("a chain of new names")
+        return below.select((names.get(fold(name), name), passed) for name, passed in below.columns)
+
+    def _to_df(self, named: Any, _: Any) -> Provenance:
+        below = self.rows(named.input)
+        if len(named.column_names) != len(below.columns):
+            raise UnseenError("other numbers of names")
+        return below.select((name, one[1]) for name, one in zip(named.column_names, below.columns, strict=True))
+
+    def _drop(self, dropped: Any, _: Any) -> Provenance:
+        below = self.rows(dropped.input)
+        gone = {fold(name) for name in dropped.column_names}
+        for column in dropped.columns:
+            gone.add(fold(self._passed(column, below)[0]))
+        return below.select(one for one in below.columns if fold(one[0]) not in gone)
+
+    def _same_rows(self, same: Any, _: Any) -> Provenance:
+        return self.rows(same.input)
+
+    _subquery_alias = _repartition = _sort = _same_rows
+
+    def _set_op(self, union: Any, _: Any) -> Provenance:
+        plain = union.is_all and not union.by_name and not union.allow_missing_columns
+        if not plain or union.set_op_type != type(union).SET_OP_TYPE_UNION:
+            raise UnseenError("a set operation other than the union of all rows")
+        return self.rows(union.left_input).together(self.rows(union.right_input))
+
+    def _aliased(self, alias: Any, below: Provenance) -> Passed:
+        if len(alias.name) != 1:
+            raise UnseenError("an expression of several columns")
+        return alias.name[0], self._passed(alias.expr, below)[1]
+
+    def _passed(self, expression: Any, below: Provenance) -> Passed:
+        """Return the name of an expression, and the column that it is."""
+        kind = expression.WhichOneof("expr_type")
+        if kind == "alias":
+            return self._aliased(expression.alias, below)
+        if kind in ("unresolved_attribute", "expression_string"):
+            name = _column(expression, kind, below)
+            found = next((one for one in below.columns if fold(one[0]) == fold(name[-1])), None)
+            whole = found is not None and len(name) == 1
+            return (found[0] if found and whole else name[-1]), below.column(name[0]) if whole else None
+        self._refuse(expression, below)
+        return "", None
+
+    def _refuse(self, expression: Any, below: Provenance) -> None:
+        """Raise unless an expression's value in a row follows from that row."""
+        kind = expression.WhichOneof("expr_type")
+        if kind in ("unresolved_attribute", "expression_string"):
+            _column(expression, kind, below)
+        elif kind == "unresolved_function":
+            function = expression.unresolved_function
+            if function.function_name.lower() not in _FUNCTIONS or function.is_distinct:
+                raise UnseenError(f"{function.function_name}()")
+            for one in function.arguments:
+                self._refuse(one, below)
+        elif kind == "alias":
+            self._refuse(expression.alias.expr, below)
+        elif kind == "cast":
+            self._refuse(expression.cast.expr, below)
+        elif kind != "literal":
+            raise UnseenError(str(kind))
+
+
+def _refuse_text(text: str, below: Provenance) -> None:
+    """Raise unless a text is a condition as calls take it, of columns of a relation and functions on the list.
+
+    Spark reads a backslash in a text as an escape, so the grammar of conditions might end the text elsewhere.
+    """
+    try:
+        columns = columns_of(text)
+    except ParameterError:
+        raise UnseenError("an expression in SQL") from None
+    called = re.findall(r"(\w+)\s*\(", re.sub("'[^']*'", "''", text))
+    unknown = [name for name in called if fold(name) not in _FUNCTIONS | _BEFORE_BRACKETS]
+    if unknown or "\\" in text or not all(map(below.has, columns)):
+        raise UnseenError(f"{unknown[0]}()" if unknown else "an expression in SQL")
+
+
+def _column(expression: Any, kind: str, below: Provenance) -> list[str]:
+    """Return the parts of the name of a column that a relation has: of the column, then of fields in it.
+
+    A name that no column has may be a function without brackets, or the place of a row in a file.
+    """
+    text = (
+        expression.expression_string.expression
+        if kind == "expression_string"
+        else expression.unresolved_attribute.unparsed_identifier
+    )
+    if kind == "unresolved_attribute" and expression.unresolved_attribute.is_metadata_column:
+        raise UnseenError(text)
+    if kind == "expression_string" and re.fullmatch(r"[A-Za-z_]\w*|`[^`]+`", text) is None:
+        raise UnseenError("an expression in SQL")
+    try:
+        parts = parts_of(text.replace("`", '"'), most=None)
+    except ParameterError:
+        raise UnseenError("a name of a column") from None
+    if len(parts) > 1 and not below.has(parts[0]):  # the first part is the relation's own name
+        parts = parts[1:]
+    if not below.has(parts[0]):
+        raise UnseenError(f"column {parts[0]}, which the relation does not list")
+    return parts
+
+
+def _replaced(columns: Iterable[Passed], made: Sequence[Passed]) -> list[Passed]:
+    """Return columns with new ones, in the place of those of the same names or behind them."""
+    new = {fold(name): (name, passed) for name, passed in made}
+    kept = [new.pop(fold(one[0]), one) for one in columns]
+    return [*kept, *new.values()]
+
+
+@dataclass(frozen=True)
+class JvmReader:
+    """A reader of the analysed plans of Spark in the driver's own JVM; the parameter is as of `ConnectReader`."""
+
+    table: Table
+
+    def rows(self, node: Any) -> Provenance:
+        """Return what the rows of a plan come from, and raise as `ConnectReader.rows` does."""
+        passed = self._known(node)
+        columns = [(str(one.name()), passed[1].get(_number(one))) for one in _items(node.output())]
+        return Provenance(passed[0], tuple(columns))
+
+    def _known(self, node: Any) -> tuple[tuple[Scan, ...], dict[int, tuple[str, ...] | None]]:
+        """Return the scans of a plan, and of which columns its attributes are, by the numbers of the attributes."""
+        kind = str(node.getClass().getSimpleName())
+        below = _items(node.children())
+        if not below:
+            found = Provenance.of(self._scan(kind, node), [str(one.name()) for one in _items(node.output())])
+            pairs = zip(_items(node.output()), found.columns, strict=True)
+            return found.scans, {_number(one): passed for one, (_, passed) in pairs}
+        if kind == "Union":
+            first, *others = [self.rows(one) for one in below]
+            for other in others:
+                first = first.together(other)
+            output = zip(_items(node.output()), first.columns, strict=True)
+            return first.scans, {_number(one): passed for one, (_, passed) in output}
+        if len(below) != 1 or kind not in ("Project", "Filter", "SubqueryAlias", "View", "Repartition", "Sort"):
+            raise UnseenError(kind)
+        scans, known = self._known(below[0])
+        if kind == "Filter":
+            _refuse_class(node.condition())
+        elif kind == "Project":
+            known = {_number(one): self._of(one, known) for one in _items(node.projectList())}
+        return scans, known
+
+    def _of(self, expression: Any, known: dict[int, tuple[str, ...] | None]) -> tuple[str, ...] | None:
+        while str(expression.getClass().getSimpleName()) == "Alias" or _changes_nothing(expression):
+            expression = expression.child()
+        if str(expression.getClass().getSimpleName()) == "AttributeReference":
+            return known.get(_number(expression))
+        _refuse_class(expression)
+        return None
+
+    def _scan(self, kind: str, node: Any) -> Scan:
+        if kind in ("LocalRelation", "Range", "LogicalRDD"):
+            return Scan()
+        if kind == "LogicalRelation":
+            if node.catalogTable().isDefined():
+                return Scan(self._named(str(node.catalogTable().get().qualifiedName())))
+            relation = node.relation()
+            if str(relation.getClass().getSimpleName()) == "HadoopFsRelation":
+                return files_of(str(path.toString()) for path in _items(relation.location().rootPaths()))
+        if kind == "HiveTableRelation":
+            return Scan(self._named(str(node.tableMeta().qualifiedName())))
+        raise UnseenError(kind)
+
+    def _named(self, name: str) -> tuple[str, ...]:
+        found = self.table(name)
+        if found is None:
+            raise UnseenError("a table outside of the catalog")
+        return found
+
+
+def _changes_nothing(expression: Any) -> bool:
+    """Whether an expression casts to the type that there is, as a view does to every column."""
+    is_cast = str(expression.getClass().getSimpleName()) == "Cast"
+    return is_cast and bool(expression.dataType().equals(expression.child().dataType()))
+
+
+def _number(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(int(sequence.size()))]
+
+
+def _refuse_class(expression: Any) -> None:
+    """Raise unless an expression of the JVM is of a class on the list."""
+    kind = expression.getClass()
+    if str(kind.getName()) != _PACKAGE + str(kind.getSimpleName()) or str(kind.getSimpleName()) not in _CLASSES:
+        raise UnseenError(str(kind.getSimpleName()))
+    for below in _items(expression.children()):
+        _refuse_class(below)

@@ -1,0 +1,124 @@
+"""What data owners stated, to be read back: budgets with their bounds, keys and limits, public and derived tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpsql.ledger.budget import BOUND_NAMES, NO_UNIT, Budget
+from dpsql.ledger.rows import RecordedDeclaration
+from dpsql.rendering import text
+
+# What a call is bound by, of its recorded arguments.
+_IN_FORCE = (
+    *("neighbours", "max_rows_per_unit", "groups", "rows_per_group", "lower", "upper", "bounds", "target_bounds"),
+    *("target_levels", "keys", "keys_table"),
+)
+_DECLARES = ("protect", "public", "derive")
+
+
+@dataclass(frozen=True)
+class PolicyRow:
+    """One thing that an owner stated, in `dp_policy`.
+
+    Attributes
+    ----------
+    dataset : str
+        The budget, or the table that is public or derived.
+    declaration : str
+        ``'dp_protect'``, ``'dp_public'`` or ``'dp_derive'``.
+    argument : str
+        The argument of the declaration; ``'public'`` of a public table.
+    column_name : str or None
+        The column that it is stated for, if it is stated by column.
+    value : str or None
+        As SQL; None where nothing is stated, so that every call may choose.
+    entry : int or None
+        The entry of the ledger that holds it; None for what holds for this session alone.
+    recorded_at : str or None
+        When, in UTC.
+    """
+
+    dataset: str
+    declaration: str
+    argument: str
+    column_name: str | None
+    value: str | None
+    entry: int | None
+    recorded_at: str | None
+
+
+def policy_rows(
+    budgets: Mapping[str, Budget], latest: Mapping[str, Mapping[str, RecordedDeclaration]]
+) -> Iterator[PolicyRow]:
+    """Yield what stands: of every dataset its budget, or else what was declared of it last."""
+    for dataset, kinds in sorted(latest.items()):
+        declared = [kinds[kind] for kind in _DECLARES if kind in kinds]
+        if not declared:
+            continue
+        one = kinds["protect"] if "protect" in kinds else max(declared, key=lambda row: row.sequence)
+        for argument, column, value in _stated(one, budgets.get(dataset)):
+            yield PolicyRow(dataset, one.function, argument, column, value, one.sequence, one.recorded_at)
+
+
+def _stated(one: RecordedDeclaration, budget: Budget | None) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield argument, column and value of a declaration."""
+    if one.kind == "protect" and budget is not None:
+        yield from _limits(budget)
+    elif one.kind == "derive":
+        yield "base", None, _sql(one.facts.get("base"))
+        if one.facts.get("unit") is not None:
+            yield "privacy_unit", None, _sql(one.facts.get("unit"))
+    elif one.kind == "public":
+        yield "public", None, "true"
+
+
+def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
+    for name in ("epsilon", "delta", "rho"):
+        amount = getattr(budget, name)
+        if amount is not None and (amount or name != "delta"):
+            yield name, None, f"{float(amount):.12g}"
+    yield "accountant", None, _sql("zcdp" if budget.rho is not None else budget.accountant)
+    yield "neighbours", None, _sql(budget.neighbours)
+    yield "privacy_unit", None, _sql(budget.privacy_unit or NO_UNIT)
+    if budget.max_rows_per_unit is not None:
+        yield "max_rows_per_unit", None, _sql(budget.max_rows_per_unit)
+    for name, value in (budget.bounds or {}).items():
+        if isinstance(value, Mapping) and name in (*BOUND_NAMES, "keys"):
+            for column, each in value.items():
+                yield name, column, _sql(each)
+        else:
+            yield name, None, _sql(value)
+
+
+def _sql(value: object) -> str | None:
+    """Return a JSON value as SQL; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_sql(one) or 'NULL' for one in value)}]"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what bound a call: the unit, its limits, and the bounds, levels and keys that were used.
+
+    Parameters
+    ----------
+    arguments : mapping
+        What the ledger recorded of the call. It holds what the owner stated, where the call left it out.
+    """
+    unit = (arguments.get("layout") or {}).get("privacy_unit") or NO_UNIT
+    used = {name: arguments[name] for name in _IN_FORCE if arguments.get(name) not in (None, [])}
+    return {"privacy_unit": unit, **used}
+
+
+def of_session(dataset: str, kind: str, base: str | None) -> PolicyRow:
+    """Return the row of a declaration that holds for a session alone."""
+    argument, value = ("base", _sql(base)) if kind == "derive" else (kind, "true")
+    return PolicyRow(dataset, f"dp_{kind}", argument, None, value, None, None)

@@ -1,0 +1,342 @@
+"""What a statement that was refused was meant to say: the next step, from its text and from public names.
+
+DuckDB refuses most slips before a function of dpsql runs, in words of its own. The shell, the commands and
+`dpsql.Context` add the step. A plain DuckDB connection raises DuckDB's error as it is: nothing can change it there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dpsql.contract.parameters import fold
+from dpsql.contract.spelling import did_you_mean, meant_argument
+from dpsql.errors import DpsqlError, original
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.manual.catalogue import MANUAL, arguments_of, nearest, signature_of, signatures
+
+_TOKEN = re.compile(r"""'(?:[^']|'')*'?|"(?:[^"]|"")*"?|--[^\n]*|:=|=>|::|\w+|\S""")
+_NO_FUNCTION = re.compile(r'(?:Function|Table) with name "?(?P<name>\w+)"? does not exist')
+_OTHER_KIND = re.compile(r'[Ff]unction "?(?P<name>\w+)"? is a (?:table|scalar|aggregate) function')
+_NO_SUCH_FORM = re.compile(r"Macro (?P<name>\w+)\(\) does not support the supplied arguments")
+_NO_COLUMN = re.compile(r"column '(?P<name>(?:[^']|'')+)'|'(?P<named>(?:[^']|'')+)' is not a column of the source")
+_SUGGESTION = re.compile(
+    r'\s*Did you mean "[^\n]*|\s*Candidate (?:macros|functions|bindings):.*?(?=\n\nLINE |\Z)', re.DOTALL
+)
+# A number, a list, a struct, or a call is no name.
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_CONSTANTS = frozenset(("null", "true", "false"))
+
+# Columns of a source that a message lists, and characters of a call that it shows with all arguments.
+_MOST_LISTED = 12
+_LONGEST_FORM = 80
+_QUERY = re.compile(r"'\s*\(?\s*(SELECT|FROM|WITH)\b", re.IGNORECASE)
+_KEYS = (
+    "keys is a list, such as keys := ['A', 'B'], or the name of a table that was declared public: "
+    "SELECT dp_public('wards'), then keys := 'wards'."
+)
+
+Columns = Callable[[str], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """One argument of a call: its name and the sign behind it, if it has one, and the tokens of its value."""
+
+    name: str
+    sign: str
+    value: tuple[str, ...]
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the value begins with a name that nobody quoted, and that is not called."""
+        first = self.value[0] if self.value else ""
+        return bool(_NAME.match(first)) and fold(first) not in _CONSTANTS and self.value[1:2] != ("(",)
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A call in a statement; `is_table` if it stands in FROM, `is_closed` if its bracket is."""
+
+    function: str
+    given: tuple[_Given, ...]
+    is_table: bool
+    is_closed: bool
+
+    def value(self, name: str) -> _Given | None:
+        """Return the argument of a name."""
+        return next((one for one in self.given if one.name == name and one.sign in (":=", "=>")), None)
+
+
+def mended(error: Exception, statement: str, columns: Columns | None = None) -> Exception:
+    """Return what to raise for an error of a statement: dpsql's own unwrapped, with the next step where one is known.
+
+    Parameters
+    ----------
+    error : Exception
+        From DuckDB, or one of dpsql's.
+    statement : str
+        What was run.
+    columns : callable, optional
+        Takes a source, and returns the names of its columns.
+    """
+    ours = error if isinstance(error, DpsqlError) else original(error)
+    if ours is not None:
+        return _with_column(ours, statement, columns)
+    step = next_step(str(error), statement)
+    if step is None:
+        return error
+    text = str(error)
+    if _NO_SUCH_FORM.search(text) or _NO_FUNCTION.search(text):
+        text = _SUGGESTION.sub("", text)  # names that are spelled alike, or all arguments
+    return type(error)(f"{text.rstrip()}\n\n{step}")
+
+
+def next_step(message: str, statement: str) -> str | None:
+    """Return the sentence that says how to mend a statement; None where it is not known."""
+    calls = tuple(_calls(statement))
+    return next((step for look in _LOOKS if (step := look(message, calls, statement)) is not None), None)
+
+
+def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> DpsqlError:
+    """Return an error with what the statement's calls show to be wrong, or the column that a misspelt one may mean."""
+    calls = tuple(_calls(statement))
+    step = next((step for look in _LOOKS_AT_CALLS if (step := look(str(error), calls, statement)) is not None), None)
+    if step is not None:
+        return error.saying(f"{error.message} {step}")
+    sources = [one.given[0].value for one in calls if one.given and not one.given[0].name and one.given[0].value]
+    if columns is None or len(sources) != 1 or len(sources[0]) != 1:
+        return error
+    return with_column(error, lambda: columns(sources[0][0].strip("'")))
+
+
+def with_column(error: DpsqlError, columns: Callable[[], Iterable[str]]) -> DpsqlError:
+    """Return an error about a column that there is not, with the names that it may mean."""
+    found = _NO_COLUMN.search(error.message)
+    if error.code != "DPSQL-S002" or found is None or "Did you mean" in error.message:
+        return error
+    word = (found["name"] or found["named"]).replace("''", "'")
+    known = list(columns())
+    if not known:
+        return error
+    listed = f"It has: {', '.join(known)}." if len(known) <= _MOST_LISTED else "Check the name."
+    if error.message.startswith("condition's"):
+        listed += " A text in a condition has quotes of its own: condition := 'ward = ''A'''."
+    step = did_you_mean(word, known, listed)
+    return error.saying(f"{error.message.removesuffix('Check the name.').rstrip()} {step}")
+
+
+def no_method(on: str, name: str, known: Collection[str]) -> str:
+    """Return what to say of a method that there is not: those that may be meant.
+
+    Parameters
+    ----------
+    on : str
+        What has the methods, as ``'ctx'``.
+    name : str
+        As it was written, with or without ``dp_``.
+    known : collection of str
+        The functions that are methods.
+    """
+    meant = [function for function in nearest(name) if function in known]
+    shown = [f"{on}.{one if on == 'ctx' else one.removeprefix('dp_')}" for one in meant]
+    return f"{on} has no {name}. " + (
+        f"Did you mean {' or '.join(shown)}?" if shown else "help(dpsql.Context) lists what there is."
+    )
+
+
+def _calls(statement: str) -> Iterator[_Called]:
+    """Yield the calls of functions of the manual in a statement, in its order."""
+    tokens = [token for token in _TOKEN.findall(statement) if not token.startswith("--")]
+    for place, token in enumerate(tokens):
+        if tokens[place + 1 : place + 2] == ["("] and fold(token).startswith(("dp_", "exact_")):
+            parts, is_closed = _split(tokens[place + 2 :])
+            is_table = place > 0 and fold(tokens[place - 1]) in ("from", "join", ",")
+            yield _Called(fold(token), tuple(map(_given, parts)), is_table, is_closed)
+
+
+def _split(tokens: Sequence[str]) -> tuple[list[list[str]], bool]:
+    """Return the tokens of each argument up to the end of a call, and whether the call has one."""
+    parts: list[list[str]] = [[]]
+    depth = 0
+    for sign in tokens:
+        if sign == ")" and depth == 0:
+            return [part for part in parts if part], True
+        depth += (sign in ("(", "[", "{")) - (sign in (")", "]", "}"))
+        if sign == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(sign)
+    return [part for part in parts if part], False
+
+
+def _given(part: list[str]) -> _Given:
+    if len(part) > 1 and (part[1] in (":=", "=>", "=", ":")) and _NAME.match(part[0].strip('"')):
+        return _Given(fold(part[0].strip('"')), part[1], tuple(part[2:]))
+    return _Given("", "", tuple(part))
+
+
+def _unknown_function(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    found = _NO_FUNCTION.search(message) or _OTHER_KIND.search(message)
+    if found is None or not fold(found["name"]).startswith(("dp_", "exact_")):
+        return None
+    name = fold(found["name"])
+    if name in MANUAL:
+        return f"{name} is called as {_form(name)}."
+    close = nearest(name)
+    if not close:
+        return "FROM dp_functions() lists the functions."
+    return f"Did you mean {' or '.join(close)}? FROM dp_help('{close[0]}') explains it."
+
+
+def _form(name: str) -> str:
+    """Return the first way to call a function, with what it must be given."""
+    call = signatures(name)[0]
+    if len(call) <= _LONGEST_FORM:
+        return call
+    head, _, rest = call.partition("(")
+    needed = [part for part in rest.rstrip(")").split(", ") if ":=" not in part or part.endswith("…")]
+    return f"{head}({', '.join([*needed, '...'])})"
+
+
+def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    refused = _NO_SUCH_FORM.search(message)
+    reserved = re.search(r'syntax error at or near "(\w+)"', message)
+    for call in calls:
+        if call.function not in MANUAL or (refused is not None and call.function != fold(refused["name"])):
+            continue
+        known = list(arguments_of(call.function))
+        for given in call.given:
+            is_meant = refused is not None or (reserved is not None and fold(reserved[1]) == given.name)
+            if is_meant and given.name and given.sign != "=" and given.name not in known:
+                return f"{call.function} has no argument {given.name}. {meant_argument(given.name, known)}"
+    if refused is None or fold(refused["name"]) not in MANUAL:
+        return None
+    return f"{fold(refused['name'])} is called as {_form(fold(refused['name']))}."
+
+
+def _equals(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    for call in calls:
+        known = signature_of(call.function) if call.function in MANUAL else ()
+        for given in call.given:
+            if given.sign in ("=", ":") and given.value and (given.name in known or not known):
+                return f"An argument is given with := as in {given.name} := {_written(given.value)}."
+    return None
+
+
+def _positional(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    for call in calls:
+        if call.is_table and call.function in FUNCTIONS and len(call.given) > 1 and not call.given[1].name:
+            return "Every argument but the source is given by name, as in epsilon := 0.5."
+    return None
+
+
+def _written(value: Sequence[str]) -> str:
+    """Return a value as it was written, if it is short."""
+    joined = "".join(value)
+    return joined if len(value) <= 3 and len(joined) <= 40 else "..."
+
+
+def _no_sign(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    """Find an argument without its sign, or without the comma before it."""
+    if "syntax error" not in message:
+        return None
+    for call in calls:
+        known = signature_of(call.function) if call.function in MANUAL else ()
+        for given in call.given:
+            first, *rest = given.value or ("",)
+            if not given.name and rest and fold(first) in known and rest[0] not in "([.+-*/<>":
+                return f"An argument is given with := as in {first} := {_written(rest)}."
+            later = [place for place, token in enumerate(given.value) if token in (":=", "=>") and place > 1]
+            if later and fold(given.value[later[0] - 1]) in known:
+                return f"A comma is missing before {given.value[later[0] - 1]}."
+            if call.is_closed is False and any("'" in token and not _closed(token) for token in given.value):
+                return "A text is not closed: it begins and ends with a single quote, as in 'patients'."
+    if any(not call.is_closed for call in calls):
+        return "A bracket is not closed. A call ends with ), and a list with ]."
+    return None
+
+
+def _closed(token: str) -> bool:
+    return len(token) > 1 and token.endswith("'") and token.count("'") % 2 == 0
+
+
+def _unterminated(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    if "unterminated quoted" not in message and "unterminated string" not in message:
+        return None
+    return "A text is not closed: it begins and ends with a single quote, as in 'patients'."
+
+
+def _keys_of_a_query(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    for call in calls:
+        keys = call.value("keys")
+        if keys is not None and _QUERY.match("".join(keys.value[:1])):
+            return _KEYS
+    return None
+
+
+def _subquery(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    for call in calls:
+        for place, given in enumerate(call.given):
+            words = [fold(token) for token in given.value[:2]]
+            if words[:1] == ["select"] or words == ["(", "select"] or words == ["(", "from"]:
+                if given.name == "keys":
+                    return _KEYS
+                if place == 0 and not given.name:
+                    return (
+                        f"A source is the name of a table or view. Make a view: CREATE TEMP VIEW chosen AS SELECT ..., "
+                        f"then {call.function}('chosen', ...); or choose rows with condition := 'age > 40'."
+                    )
+                return f"{given.name or 'An argument'} is a constant, not a subquery."
+    return None
+
+
+def _unquoted(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    for call in calls:
+        condition = call.value("condition")
+        if condition is not None and condition.is_bare:
+            return "A condition is a text in single quotes, as in condition := 'age > 40'."
+        first = call.given[0] if call.given else None
+        if first is None or first.name or not first.is_bare or call.function not in MANUAL:
+            continue
+        if len(first.value) == 1 and f'"{first.value[0]}"' in message:
+            return f"A name is a text in single quotes: {call.function}('{first.value[0]}', ...)."
+    return None
+
+
+def _result_column(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    if "not found in FROM clause" not in message or not calls or calls[0].function not in MANUAL:
+        return None
+    name = calls[0].function
+    known = arguments_of(name)
+    returned = f"{name} returns {', '.join(one for one in MANUAL[name].columns if ' ' not in one)}"
+    if "details" in known:
+        return f"{returned}, some of them with details := true alone."
+    if "condition" not in known:
+        return f"{returned}."
+    return (
+        f"{returned}, and the columns of by. WHERE chooses rows of that result; condition := '...' chooses rows of the "
+        "source."
+    )
+
+
+def _bare_word(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    word = statement.strip().rstrip(";").strip()
+    if "syntax error" not in message or not _NAME.match(word) or f"dp_{fold(word)}" not in MANUAL:
+        return None
+    return f"dp_{fold(word)} is called as {_form(f'dp_{fold(word)}')}."
+
+
+_LOOKS_AT_CALLS = (_equals, _positional, _keys_of_a_query)
+_LOOKS = (
+    _unknown_function,
+    _equals,
+    _unknown_argument,
+    _subquery,
+    _unquoted,
+    _unterminated,
+    _no_sign,
+    _result_column,
+    _bare_word,
+)

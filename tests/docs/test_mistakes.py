@@ -1,0 +1,175 @@
+"""Mistakes that people make: each message names the fix, in the words of the interface, and costs nothing."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import dpsql
+import dpsql.polars
+from dpsql.cli.commands import main
+from dpsql.cli.runner import Runner
+from dpsql.cli.shell import Shell
+from dpsql.contract.spelling import MEANT, in_python, on_frames
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.manual.catalogue import MANUAL, nearest, search
+from dpsql.manual.demonstration import BUDGETS, STATEMENTS
+from dpsql.manual.synonyms import SYNONYMS
+
+MISTAKES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text("utf-8"))
+_SQL_SIGN = re.compile(r"\w :=|\b(FROM|SELECT) dp_")
+
+
+@dataclass(frozen=True)
+class Interfaces:
+    """One database, as the shell and Python see it."""
+
+    runner: Runner
+    names: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interfaces]:
+    path = tmp_path_factory.mktemp("mistakes") / "patients.duckdb"
+    owner = dpsql.polars.use()
+    with Runner(str(path)) as runner:
+        for statement in (*STATEMENTS, *BUDGETS, "CREATE TABLE wards AS SELECT 'A' AS ward"):
+            runner.execute(statement)
+        frame = pl.DataFrame(runner.context.sql("FROM patients"))
+        mine = frame.dp.of("patients")  # type: ignore[attr-defined]
+        mine.dp.protect(epsilon=100)
+        with dpsql.Context(strict=True) as strict:
+            names = {"ctx": runner.context, "frame": frame, "rows": frame, "mine": mine, "strict": strict, "pl": pl}
+            yield Interfaces(runner, names)
+    owner.close()
+
+
+def _spent(there: Interfaces) -> list[Any]:
+    contexts = there.runner.context, dpsql.frames._context()
+    return [context.sql("SELECT dataset, releases, epsilon_spent FROM dp_budget()").to_pylist() for context in contexts]
+
+
+def test_there_are_enough_mistakes() -> None:
+    assert sum(len(kind) for name, kind in MISTAKES.items() if name != "grade_1") >= 100
+    assert len(MISTAKES["grade_1"]) <= 3
+    assert all(MISTAKES["grade_1"].values())
+
+
+@pytest.mark.parametrize("statement", MISTAKES["sql"])
+def test_a_statement(there: Interfaces, capsys: pytest.CaptureFixture[str], statement: str) -> None:
+    """In the shell, and in Python."""
+    before = _spent(there)
+    assert not Shell(there.runner).run_text(statement)
+    said = " ".join(capsys.readouterr().err.split())
+    with pytest.raises((duckdb.Error, dpsql.errors.DpsqlError)) as caught:
+        there.runner.context.sql(statement)
+    for word in MISTAKES["sql"][statement]:
+        assert word in said
+        assert word in str(caught.value)
+    assert _spent(there) == before
+
+
+@pytest.mark.parametrize("call", [*MISTAKES["python"], *MISTAKES["frames"]])
+def test_a_call(there: Interfaces, call: str) -> None:
+    before = _spent(there)
+    with pytest.raises((AttributeError, dpsql.errors.DpsqlError)) as caught:
+        eval(call, dict(there.names))
+    for word in {**MISTAKES["python"], **MISTAKES["frames"]}[call]:
+        assert word in str(caught.value)
+    assert not _SQL_SIGN.search(str(caught.value))
+    assert _spent(there) == before
+
+
+@pytest.mark.parametrize("line", MISTAKES["commands"])
+def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    dpsql.connect("patients.duckdb").close()
+    done = CliRunner().invoke(main, line.split())
+    assert done.exit_code
+    for word in MISTAKES["commands"][line]:
+        assert word in done.output
+
+
+@pytest.mark.parametrize("line", MISTAKES["shell"])
+def test_a_line_of_the_shell(there: Interfaces, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert not Shell(there.runner).run_dot(line)
+    said = capsys.readouterr().err
+    assert all(word in said for word in MISTAKES["shell"][line])
+
+
+@pytest.mark.parametrize("call", MISTAKES["grade_1"])
+def test_what_is_still_of_grade_1_fails(there: Interfaces, call: str) -> None:
+    with pytest.raises((TypeError, dpsql.errors.DpsqlError)):
+        eval(call, dict(there.names))
+
+
+@pytest.mark.parametrize(
+    ("word", "function"),
+    [
+        ("median", "dp_quantile"),
+        ("mean", "dp_avg"),
+        ("average", "dp_avg"),
+        ("averages", "dp_avg"),
+        ("percentile", "dp_quantile"),
+        ("regression", "dp_linear_regression"),
+        ("classification", "dp_logistic_regression"),
+        ("significance", "dp_linear_regression"),
+        ("top", "dp_sis"),
+        ("correlation", "dp_correlation"),
+        ("share", "dp_avg"),
+        ("percentage", "dp_avg"),
+        ("histogram", "dp_histogram"),
+        ("unique", "dp_count"),
+        ("forecast", "dp_linear_regression"),
+        ("medain", "dp_quantile"),
+    ],
+)
+def test_a_word_leads_to_its_function(there: Interfaces, word: str, function: str) -> None:
+    assert nearest(word)[0] == function
+    if word != "medain":
+        assert function in search(word)
+        assert "dp_roc" not in search(word)
+        helped = there.runner.context.sql(f"FROM dp_help('{word}')").column("help").to_pylist()
+        assert any(function in line for line in helped)
+
+
+def test_synonyms_are_of_functions_and_no_names_themselves() -> None:
+    assert set(SYNONYMS) <= set(MANUAL)
+    assert {name for name, known in FUNCTIONS.items() if known.spends} <= set(SYNONYMS)
+    for words in SYNONYMS.values():
+        assert len(set(words)) == len(words)
+        assert all(word == word.lower() and f"dp_{word}" not in words for word in words)
+
+
+def test_words_for_arguments_lead_to_arguments() -> None:
+    known = {name for function in FUNCTIONS.values() for name in function.plan.arguments} | {"source"}
+    assert {name for names in MEANT.values() for name in names} <= known
+
+
+@pytest.mark.parametrize(
+    ("sql", "python", "frame"),
+    [
+        ("Give epsilon := 1.0.", "Give epsilon=1.0.", "Give epsilon=1.0."),
+        ("Give lower := and upper := from x.", "Give lower=... and upper=... from x.", "Give lower=... and upper=... from x."),
+        ("FROM dp_count('t', a := true)", "ctx.dp_count('t', a=True)", "frame.dp.count(a=True)"),
+        ("SELECT * FROM dp_models() lists", "ctx.dp_models() lists", "ctx.dp_models() lists"),
+        ("got 'a := b', the owner's", "got 'a := b', the owner's", "got 'a := b', the owner's"),
+        ("SELECT dp_protect('t', epsilon := 1)", "ctx.dp_protect('t', epsilon=1)", "frame.dp.of('t').dp.protect(epsilon=1)"),
+        ("dataset := 'patients'", "dataset='patients'", "frame.dp.of('patients')"),
+        ("features := release('r')", "features=ctx.release('r')", "features=ctx.release('r')"),
+    ],
+)  # fmt: skip
+def test_a_message_is_spelled_for_its_interface(sql: str, python: str, frame: str) -> None:
+    assert in_python(sql) == python
+    assert in_python(python) == python
+    assert on_frames(sql) == frame
+    assert on_frames(python) == frame

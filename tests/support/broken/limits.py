@@ -1,0 +1,78 @@
+"""Broken limits of groups: faults that are small enough to look right, for the integers of neighbouring tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from dpsql.contract.contribution import Contribution
+from dpsql.engines.duckdb.grouped_steps import GroupedSteps
+from dpsql.mechanisms import aggregates, prefix_sums
+from dpsql.mechanisms.aggregates import Lattice
+from dpsql.mechanisms.parts import CumulativeCounts
+from dpsql.statistics.aggregates import DirectSum, GroupCount, ValueBlock
+from dpsql.statistics.marginals import MarginalCounts
+from support.broken.planting import Fault
+
+_kept, _lattice = GroupedSteps._kept, aggregates.laplace_lattice
+_limits: Any = vars(ValueBlock)["limits"]
+_direct_limits: Any = vars(DirectSum)["limits"]
+
+
+def _one_more(*limits: str) -> Callable[..., str]:
+    """Return what lets a unit have one more than its plan says."""
+
+    def kept(steps: GroupedSteps, *given: Any) -> str:
+        more: dict[str, Any] = {name: getattr(steps.plan, name) + 1 for name in (*limits, "max_rows_per_unit")}
+        return _kept(GroupedSteps(replace(steps.plan, **more), steps.frame), *given)
+
+    return kept
+
+
+def _twice(block: ValueBlock) -> tuple[int, int]:
+    low, high = _limits.fget(block)
+    return 2 * low, 2 * high
+
+
+def _twice_direct(block: DirectSum) -> tuple[int, int]:
+    low, high = _direct_limits.fget(block)
+    return 2 * low, 2 * high
+
+
+def _narrow(*given: Any) -> Lattice:
+    law = _lattice(*given)
+    return replace(law, spread=law.spread * Fraction(7, 10))
+
+
+def _of_cells(block: MarginalCounts, contribution: Contribution) -> int:
+    return len(block.measured) * GroupCount.squared_norm(block, contribution)
+
+
+def _of_rows(part: CumulativeCounts, strategy: prefix_sums.PrefixStrategy) -> Fraction:
+    return prefix_sums.laplace_scale(strategy, part.epsilon, part.neighbours, 1)
+
+
+ONE_ROW_MORE = Fault(
+    "A unit counts with one row more than its limit.", ((GroupedSteps, "_kept", _one_more("rows_per_group")),)
+)
+ONE_GROUP_MORE = Fault(
+    "A unit counts in one group more than its limit.", ((GroupedSteps, "_kept", _one_more("groups")),)
+)
+TWICE_THE_BOUND = Fault(
+    "Values beyond their bounds count as twice the bound.",
+    ((ValueBlock, "limits", property(_twice)), (DirectSum, "limits", property(_twice_direct))),
+)
+NARROW_NOISE = Fault("Noise is 0.7 times as wide as stated.", ((aggregates, "laplace_lattice", _narrow),))
+POOLED_MARGINS = Fault(
+    "Margins are taken for cells, of which no two rows of a unit are added up: 8 where the squares are 12.",
+    ((MarginalCounts, "squared_norm", _of_cells),),
+)
+CURVE_OF_ROWS = Fault(
+    "The noise of a curve is for one row, and a unit has several.", ((CumulativeCounts, "laplace_scale", _of_rows),)
+)
+SQUARES_OF_ROWS = Fault(
+    "Squares are taken for single rows: r rows of a unit in one group move it by r, and its square by r squared.",
+    ((Contribution, "squared_rows", property(lambda contribution: contribution.rows)),),
+)
