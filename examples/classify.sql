@@ -28,7 +28,7 @@ SELECT * FROM dp_logistic_regression('training', target := 'kind', target_levels
 -- 3. Predict messages that the models have not seen, for nothing.
 CREATE VIEW judged AS
   SELECT
-    message, any_value(kind) AS kind, dp_predict('bayes', list(token)) AS bayes,
+    message, min(kind) AS kind, dp_predict('bayes', list(token)) AS bayes,
     dp_predict('logistic', list(token)) AS logistic, dp_predict_class('logistic', list(token)) AS class
   FROM held_out GROUP BY message;
 

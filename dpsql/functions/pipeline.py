@@ -237,7 +237,7 @@ class PipelinePlan(Plan):
     def keeps_rows(self) -> str:
         """What to ask for on an engine; fits are folds."""
         keeps = self.selection is not None and self.selection.keeps_rows
-        return "Give selector := 'sis', lower := and upper :=." if keeps else ""
+        return "Give selector := 'sis', and lower and upper with it." if keeps else ""
 
     @property
     def passes(self) -> int:

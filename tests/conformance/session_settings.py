@@ -39,7 +39,7 @@ _EXCLUDED_BY_REASON = {
     "network": """enable_http_logging enable_http_metadata_cache http_client_pool_capacity http_logging_output http_proxy
         http_proxy_password http_proxy_username redact_http_logs force_mbedtls_unsafe""",
     "what is logged or shown, not what is answered": """disabled_log_types enable_logging enabled_log_types
-        enable_progress_bar enable_progress_bar_print progress_bar_time logging_level logging_mode logging_storage
+        enable_progress_bar enable_progress_bar_print progress_bar_time logging_level logging_mode logging_sink logging_storage
         enable_profiling profiling_coverage profiling_mode profiling_renderer_settings custom_profiling_settings
         tracked_metrics explain_output errors_as_json catalog_error_max_schemas show_behavior warnings_as_errors""",
     "how long a file takes to be written, or when": """auto_checkpoint_skip_wal_threshold checkpoint_on_detach

@@ -179,6 +179,19 @@ def test_own_rows_means_rows_of_the_unit(con: Any, share: int) -> None:
             "(SELECT * FROM airports QUALIFY rank() OVER (PARTITION BY code ORDER BY b) = 1) ON id = code",
             "LEFT JOIN",
         ),
+        *(
+            (
+                "SELECT p.id, b FROM patients p LEFT JOIN (SELECT * FROM airports QUALIFY "
+                f"{kept.replace('{number}', 'row_number() OVER (PARTITION BY code ORDER BY b)')}) ON id = code",
+                "" if kept in ("{number} = 1 AND b > 0", "b > 0 AND (1 = {number} AND code > 0)") else "LEFT JOIN",
+            )
+            for kept in (
+                *("{number} = 1 AND b > 0", "b > 0 AND (1 = {number} AND code > 0)"),
+                *("{number} = 1 OR true", "{number} = 1 OR b > 0", "NOT ({number} = 1)", "({number} = 1) = (b > 0)"),
+                *("CASE WHEN {number} = 1 THEN true ELSE b > 0 END", "coalesce(nullif({number} = 1, true), true)"),
+                *("{number} = code", "{number} = ceil(random() * 2)", "{number} = (SELECT max(code) FROM airports)"),
+            )
+        ),
         (
             "SELECT p.id, n FROM patients p LEFT JOIN (SELECT code, count(*) AS n FROM airports GROUP BY code) "
             "ON id IS NOT DISTINCT FROM code",
@@ -308,3 +321,12 @@ def test_the_fields_that_are_read(con: Any) -> None:
     assert bound.output(node) == ["max(a)"]
     assert "max" in bound.functions(node)
     assert TableName.of("Memory", "MAIN", "ÉT") == ("memory", "main", "Ét")
+
+
+def test_a_list_of_names_to_predict_for_has_no_order_and_a_vector_has(con: Any) -> None:
+    con.create_function("dpsql_predict", lambda model, names: 0.5, ["VARCHAR", "VARCHAR[]"], "DOUBLE")
+    con.create_function("dpsql_predict_class", lambda model, vector: 0.5, ["VARCHAR", "BIGINT[]"], "DOUBLE")
+    view = "SELECT pid, dpsql_predict{}('m', list(a{})) AS score FROM visits GROUP BY pid"
+    assert judged(con, view.format("", "::VARCHAR")).unfixed == ""
+    assert judged(con, view.format("_class", "")).unfixed == "list()"
+    assert judged(con, f"SELECT *, names[1] FROM ({view.format('', '::VARCHAR').replace('AS score', 'AS s, list(a) AS names')})").unfixed

@@ -54,7 +54,7 @@ def expected_modules() -> set[str]:
     names = set()
     for folder, inside in (("dpsql", "dpsql"), ("sql", "dpsql/sql"), ("udfs", "dpsql/udfs")):
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".sql", ".typed"} and "__pycache__" not in path.parts:
+            if path.suffix in {".py", ".sql", ".toml", ".typed"} and "__pycache__" not in path.parts:
                 names.add(f"{inside}/{path.relative_to(ROOT / folder).as_posix()}")
     return names
 

@@ -238,10 +238,9 @@ def references(value: object) -> list[int | None]:
     return [reference(found) for found in _objects(value) if found.get("expression_class") == "BOUND_REF"]
 
 
-def calls(value: object, *, comparisons: bool = False) -> Iterator[Node]:
-    """Yield every call in expressions; with `comparisons`, these too, which are calls since DuckDB 2.0."""
-    known = ("BOUND_FUNCTION", "BOUND_COMPARISON") if comparisons else ("BOUND_FUNCTION",)
-    return (found for found in _objects(value) if found.get("expression_class") in known)
+def calls(value: object) -> Iterator[Node]:
+    """Yield every call in expressions."""
+    return (found for found in _objects(value) if found.get("expression_class") == "BOUND_FUNCTION")
 
 
 def arguments(expression: Node) -> list[object]:

@@ -64,6 +64,8 @@ _NUMBERING = frozenset(
     for name in ("ROW_NUMBER", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", "LEAD", "LAG", "NTILE", "FILL")
 )
 _SORTS = frozenset(("list_sort", "array_sort", "list_reverse_sort", "array_reverse_sort"))
+# Predictions for a list of names, each of which counts once: `LinearModel.predict_rows` sorts them.
+_PREDICTS = frozenset(("dpsql_predict", "dpsql_predict_class"))
 _PROJECTION_MAP = "a projection map"
 
 
@@ -302,13 +304,26 @@ def _projection(walking: _Walk, node: Node) -> Rows:
 
 
 def _sorted_lists(expressions: Sequence[object]) -> frozenset[int]:
-    """Return the columns that are read as lists to be sorted and in no other way: then the order of a list is lost."""
+    """Return the columns that are read as lists to be sorted, or as the names to predict for, and in no other way.
+
+    Then the order of a list is lost.
+    """
     read, within = references(expressions), list[int | None]()
     for call in calls(expressions):
         if called(call) in _SORTS:
             within += [reference(argument) for argument in arguments(call)[:1]]
             within += references(call.get("function_data"))  # where DuckDB notes what it sorts by
+        elif called(call) in _PREDICTS:
+            within += [reference(argument) for argument in arguments(call)[1:] if _is_names(argument)]
     return frozenset(one for one in within if one is not None and read.count(one) == within.count(one))
+
+
+def _is_names(expression: object) -> bool:
+    """Whether an expression is a list of texts."""
+    shown = as_node(expression).get("return_type")
+    details = shown.get("type_info") if isinstance(shown, dict) and shown.get("id") == "LIST" else None
+    inner = details.get("child_type") if isinstance(details, dict) else None
+    return isinstance(inner, dict) and inner.get("id") == "VARCHAR"
 
 
 def _order_decides(expression: object, *, is_sorted: bool = False) -> str:
@@ -416,18 +431,36 @@ def _numbered_once(node: Node, rows: Rows) -> Rows:
     if kind(node) != "FILTER" or kind(below[0]) != "WINDOW" or not rows.public:
         return rows
     windows = listed(below[0], "expressions")
-    for found in calls(listed(node, "expressions"), comparisons=True):
-        if found.get("type") != "COMPARE_EQUAL":
-            continue
+    for found in _conjuncts(listed(node, "expressions")):
         sides = arguments(found) or [found.get("left"), found.get("right")]
         columns = [reference(side) for side in sides]
-        constant = any(isinstance(side, dict) and not references(side) for side in sides)
+        if found.get("type") != "COMPARE_EQUAL" or not any(map(_constant, sides)):
+            continue
         for place, window in enumerate(windows, start=rows.width - len(windows)):
-            if constant and place in columns and as_node(window).get("type") == "WINDOW_ROW_NUMBER":
+            if place in columns and as_node(window).get("type") == "WINDOW_ROW_NUMBER":
                 keys = [reference(part) for part in listed(as_node(window), "partitions")]
                 if keys and None not in keys:
                     return replace(rows, keys=frozenset(key for key in keys if key is not None))
     return rows
+
+
+def _conjuncts(expressions: Sequence[object]) -> Iterator[Node]:
+    """Yield what must hold for each row that a filter keeps; what stands below OR, NOT or CASE need not."""
+    for expression in expressions:
+        node = as_node(expression)
+        if node.get("type") == "CONJUNCTION_AND":
+            yield from _conjuncts(arguments(node))
+        else:
+            yield node
+
+
+def _constant(expression: object) -> bool:
+    """Whether an expression is a literal, maybe cast: one value for all rows, which random() is not."""
+    node = as_node(expression)
+    if node.get("type") == "OPERATOR_CAST":
+        [of] = arguments(node) or [node.get("child")]
+        return _constant(of)
+    return node.get("type") == "VALUE_CONSTANT"
 
 
 def _window(walking: _Walk, node: Node) -> Rows:
