@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb.lineage import functions
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import sis as sis_selector
 from dpsql.functions.sis import SisCall
@@ -387,9 +388,11 @@ WATCHED = {
 
 
 @pytest.fixture
-def touched(con: Any) -> Iterator[Callable[[], int]]:
-    """How many rows of the watched views were read since the last look."""
+def touched(con: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """How many rows of the watched views were read since the last look, by a function that counts as DuckDB's own."""
     rows = [0]
+    own = functions.groups()
+    monkeypatch.setattr(functions, "groups", lambda: {**own, "touch": own["lower"]})
 
     def touch(column: Any) -> Any:
         rows[0] += len(column)

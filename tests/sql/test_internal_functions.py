@@ -152,7 +152,10 @@ def plan(con: Any) -> str:
     return str(session.plan("dp_sis", "t", {**given, "target_lower": 0, "target_upper": 7}).to_json())
 
 
-@pytest.mark.parametrize("call", ["dpsql_gate('dp_sis', p, {'dpsql_row': t}, NULL)", "dpsql_admit(p, NULL)"])
+ADMIT = """dpsql_admit(p, NULL, NULL, {'views': NULL, 'macros': NULL, 'types': NULL, 'tables': NULL})"""
+
+
+@pytest.mark.parametrize("call", ["dpsql_gate('dp_sis', p, {'dpsql_row': t}, NULL)", ADMIT])
 @pytest.mark.parametrize("source", [f"t LIMIT {ROWS}", "t WHERE a = 1", "t LIMIT 2"])
 def test_more_rows_than_it_answers_for(con: Any, before: int, plan: str, call: str, source: str) -> None:
     con.execute("CREATE OR REPLACE TABLE plans AS SELECT ? AS p", [plan])

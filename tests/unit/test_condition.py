@@ -201,10 +201,13 @@ def test_columns_are_named_once() -> None:
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, name: str) -> None:
     found = rows.execute(
-        "SELECT DISTINCT function_type, stability, schema_name, internal FROM duckdb_functions() WHERE function_name = ?",
+        "SELECT function_type, stability, schema_name, internal, parameter_types FROM duckdb_functions() "
+        "WHERE function_name = ?",
         [name],
     ).fetchall()
-    assert found == [("scalar", "CONSISTENT", "main", True)]
+    # DuckDB 2.0.1 says of those that read the session's time zone that they do; none takes such a value here.
+    mine = {tuple(one[:4]) for one in found if not any("TIMESTAMP" in kind and ("ZONE" in kind or "TZ" in kind) for kind in one[4])}
+    assert mine == {("scalar", "CONSISTENT", "main", True)}
 
 
 def test_no_text_of_the_caller_is_run() -> None:
