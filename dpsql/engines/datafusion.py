@@ -55,7 +55,7 @@ class DataFusionEngine:
         return self._scanned(self._frame(source).logical_plan())
 
     def _scanned(self, plan: LogicalPlan) -> tuple[str, ...] | None:
-        """Return the full name of the table that a plan scans; None for a plan that does more, or of another session."""
+        """Return the full name of the table that a plan scans; None where it does more, or is of another session."""
         scan: Any = plan.to_variant()
         if not hasattr(scan, "fqn"):  # the plan of a view is that of its query
             return None

@@ -67,8 +67,8 @@ CREATE OR REPLACE TEMP MACRO dp_unplaced(
 -- under the budget's accountant.
 -- More: docs/functions/dp_budget.md
 CREATE OR REPLACE TEMP MACRO dp_budget(details := false) AS TABLE
-  SELECT COLUMNS(lambda c: details OR NOT system.main.list_contains(
-    ['rho_spent', 'rho_remaining', 'accountant', 'renyi_spent', 'renyi_remaining', 'epsilon_zcdp', 'zcdp_delta'], c))
+  SELECT COLUMNS(CASE WHEN details THEN '.*'
+    ELSE '^(dataset|spent|budget|releases|epsilon_spent|epsilon_remaining|delta_spent|delta_remaining|remaining)$' END)
   FROM (SELECT system.main.unnest(entry)
     FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry));
 

@@ -35,7 +35,9 @@ def entries(ctx: dpsql.Context) -> int:
 def test_the_way_to_a_pipeline_on_an_engine_works() -> None:
     """The default selector compares all pairs of rows; the refusal says what to give instead."""
     with dpsql.polars.context() as ctx:
-        with pytest.raises(ParameterError, match=r"P073.*Give selector='sis', and lower and upper with it\.") as refused:
+        with pytest.raises(
+            ParameterError, match=r"P073.*Give selector='sis', and lower and upper with it\."
+        ) as refused:
             ctx.dp_pipeline(ROWS, k=1, **FIT)
         assert "blocks" not in str(refused.value)
         assert entries(ctx) == 0

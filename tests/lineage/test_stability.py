@@ -329,4 +329,6 @@ def test_a_list_of_names_to_predict_for_has_no_order_and_a_vector_has(con: Any) 
     view = "SELECT pid, dpsql_predict{}('m', list(a{})) AS score FROM visits GROUP BY pid"
     assert judged(con, view.format("", "::VARCHAR")).unfixed == ""
     assert judged(con, view.format("_class", "")).unfixed == "list()"
-    assert judged(con, f"SELECT *, names[1] FROM ({view.format('', '::VARCHAR').replace('AS score', 'AS s, list(a) AS names')})").unfixed
+    assert judged(
+        con, f"SELECT *, names[1] FROM ({view.format('', '::VARCHAR').replace('AS score', 'AS s, list(a) AS names')})"
+    ).unfixed

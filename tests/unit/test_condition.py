@@ -206,7 +206,11 @@ def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, nam
         [name],
     ).fetchall()
     # DuckDB 2.0.1 says of those that read the session's time zone that they do; none takes such a value here.
-    mine = {tuple(one[:4]) for one in found if not any("TIMESTAMP" in kind and ("ZONE" in kind or "TZ" in kind) for kind in one[4])}
+    mine = {
+        tuple(one[:4])
+        for one in found
+        if not any("TIMESTAMP" in kind and ("ZONE" in kind or "TZ" in kind) for kind in one[4])
+    }
     assert mine == {("scalar", "CONSISTENT", "main", True)}
 
 

@@ -70,7 +70,8 @@ def variable_read(name: str) -> SourceError:
     return SourceError(
         "S014",
         f"what the statement reads cannot be seen: {show(name)} is no table or view, and a variable of Python may hold "
-        f"anything. Use the table form, FROM dp_...({literal(name)}, dataset := ...), or register the frame under a name.",
+        f"anything. Use the table form, FROM dp_...({literal(name)}, dataset := ...), or register the frame under a "
+        "name.",
     )
 
 
