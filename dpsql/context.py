@@ -391,8 +391,7 @@ class Context:
         if not isinstance(source, str):
             return list(names) if isinstance(names, list) else []
         try:
-            with self._turns:
-                rows = self.connection.execute(f"DESCRIBE FROM {source_sql(source)}").fetchall()
+            rows = self._rows(f"DESCRIBE FROM {source_sql(source)}")
         except (duckdb.Error, DpsqlError):
             return []
         return [row[0] for row in rows]
@@ -463,7 +462,7 @@ class Context:
     def _stored_rows(self, function: str, result: Json) -> pa.Table:
         from dpsql.engines.duckdb.result_rows import stored_rows
 
-        with self.connection.cursor() as cursor:
+        with self._alone(), self.connection.cursor() as cursor:
             return stored_rows(cursor, function, result)
 
     def _stored(self, function: str, sequence: int) -> StoredRelease:
@@ -534,8 +533,7 @@ class Context:
             listed = ", ".join(part for part in ("?", places, names) if part)
             values = [table, *more, *said.values()]
             try:
-                with self._alone():
-                    found = self.connection.execute(f"SELECT {function}({listed})", values).fetchall()
+                found = self._rows(f"SELECT {function}({listed})", *values)
             except duckdb.Error as error:
                 ours = original(error)
                 if ours is None:
@@ -613,6 +611,11 @@ class Context:
         with interruptible(), self._turns:
             yield
 
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement that is no release, and return its rows."""
+        with self._alone():
+            return self.connection.execute(statement, values).fetchall()
+
     def _execute(self, statement: str) -> pa.Table:
         """Run a statement exactly once; dpsql's own errors are raised unwrapped."""
         import pyarrow as pa
@@ -634,16 +637,16 @@ class Context:
         if not source or not (release is not None or sources.governed):
             return []
         settings = "SELECT system.main.current_setting('search_path'), system.main.current_database()"
-        search_path, database = self.connection.execute(settings).fetchall()[0]
+        search_path, database = self._rows(settings)[0]
         queries = sources.spellings(source, search_path, database)
         plan = "SELECT system.main.json_serialize_plan(?)::VARCHAR"
-        return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries or ()]
+        return [(query, self._rows(plan, query)[0][0]) for query in queries or ()]
 
     def _typed(self, source: str, condition: object) -> list[tuple[str, str]]:
         """Return the plans that show the types of a condition's columns: what `dpsql_typed` does in SQL."""
         plan = "SELECT system.main.json_serialize_plan(?, optimize := true)::VARCHAR"
         queries = self._session.type_queries(source, condition)
-        return [(query, self.connection.execute(plan, [query]).fetchall()[0][0]) for query in queries]
+        return [(query, self._rows(plan, query)[0][0]) for query in queries]
 
     def _release(self, statement: str, plan: Plan) -> pa.Table:
         """Run a release; DuckDB's messages about rows are not passed on, and a call that read rows is charged.
@@ -676,10 +679,13 @@ class Context:
         caller's transaction, and then nothing binds; of the errors of binding only a file that cannot be read does.
         """
         try:
-            self.connection.execute(f"EXPLAIN {statement}").fetchall()
+            self._rows(f"EXPLAIN {statement}")
         except duckdb.TransactionException:
             if isinstance(error, duckdb.TransactionException | duckdb.IOException):
                 return False
+        except KeyboardInterrupt:  # before it was known
+            self._session.charge_lost(plan)
+            raise
         except duckdb.Error:
             return False
         self._session.charge_lost(plan)
