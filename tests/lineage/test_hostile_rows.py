@@ -64,15 +64,18 @@ class People:
 
 def wrong(people: People, source: str, hostile: Sequence[tuple[str, str]], seen: list[Seen]) -> Iterator[str]:
     """Yield what a hostile row decides beside its own value."""
-    code, charged, groups, _ = people.ask(source, row(MINE), seen)
-    if code:
-        yield f"{source}: a benign row is refused: {code}"
+    benign, charged, groups, _ = people.ask(source, row(MINE), seen)
+    if benign not in ("", "S045"):  # the order of rows would decide: refused whatever they hold
+        yield f"{source}: a benign row is refused: {benign}"
         return
     others = {key: value for key, value in groups.items() if key != (str(MINE),)}
     for column, value in hostile:
         what = f"{source}, {column} = {value[:40]}"
         code, cost, found, text = people.ask(source, row(MINE, column, value), seen)
-        if code:
+        if benign:
+            if (code, cost) != (benign, charged):
+                yield f"{what}: {code or 'answered'}"
+        elif code:
             if code[:1] not in "IS" or len(code) != 4:
                 yield f"{what}: {code}"
             if cost != charged:
