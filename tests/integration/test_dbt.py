@@ -250,7 +250,7 @@ def test_a_strict_project_refuses_a_table_without_a_budget(project: Path) -> Non
     ("config", "path", "message"),
     [
         ("{}", ":memory:", "[DPSQL-L017] the database of the profile is in memory"),
-        ("{legder: x}", "clinic.duckdb", "has no argument 'legder'. It takes: ledger, strict."),
+        ("{legder: x}", "clinic.duckdb", "has no argument 'legder'. Did you mean ledger?"),
         ("{strict: maybe}", "clinic.duckdb", "[DPSQL-P023] strict must be true or false"),
         ("{ledger: 3}", "clinic.duckdb", "[DPSQL-P013] ledger must be text"),
         ("{ledger: absent/folder/x}", "clinic.duckdb", "[DPSQL-L001]"),
