@@ -220,8 +220,9 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, matrix: Pre
     if not total > 0.0:
         return None
     middle = int(np.searchsorted(ascending, total / 2.0))
-    last = middle + _end(total - ascending[middle:], sigma, matrix)
-    first = middle - _end(np.concatenate(([0.0], ascending[:middle]))[::-1], sigma, matrix)
+    zeros = middle == ZERO_FINE
+    last = middle + _end(total - ascending[middle:], sigma, matrix, zeros)
+    first = middle - _end(np.concatenate(([0.0], ascending[:middle]))[::-1], sigma, matrix, zeros)
     below = sums[first - 1] if first else 0.0
     held = float(sums[last] - below - _HELD * sums[-1])
     if not held > farthest * sigma * matrix.deviation(first, last):
@@ -233,21 +234,25 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, matrix: Pre
     return lower, upper
 
 
-def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
+def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix, zeros: bool) -> int:
     """Return how many cells from the middle an end is.
 
     Noise may see `_TAIL` deviations of rows beyond the last one, all the way to the end of the cells. So where no more
-    than `_FAR` deviations are left, an octave in which noise explains what is seen is an end as well.
+    than `_FAR` deviations are left, an octave in which noise explains what is seen is an end as well. The zero cell is
+    an end wherever no more than `_FAR` are left: the next cell is far smaller than any value that a model could use.
 
     Parameters
     ----------
     beyond : ndarray of float64
         Noisy numbers of rows beyond the middle, and beyond each cell from there outwards; descending.
+    zeros : bool
+        Whether the middle is the zero cell.
     """
     unit = sigma * matrix.prefix_deviation
     octave = beyond - np.append(beyond, np.zeros(SUBCELLS))[SUBCELLS:][: len(beyond)]
     few = octave <= _TAIL * sigma * matrix.range_deviation
     ends = (beyond <= _TAIL * unit) | (beyond <= _FAR * unit) & few
+    ends[0] |= zeros and beyond[0] <= _FAR * unit
     return int(np.argmax(ends))  # the last one has none beyond
 
 

@@ -83,11 +83,19 @@ def test_bounds_hold_the_bulk(name: str, neighbours: str) -> None:
         assert -1e-15 < lower <= 0
         assert 1 < upper <= 1.5
     elif name == "zeros":
-        assert -4 * SMALLEST <= lower < upper <= 4 * SMALLEST
+        assert found == module.ZEROS
     elif name != "constant":
         # Cells are as wide as a sixteenth of a value, or half of that.
         wide = np.ptp(np.quantile(known, [0.01, 0.99])) + np.abs(known).max() / 8
         assert upper - lower < 20 * wide
+
+
+def test_zeros_are_told_from_tiny_values_whatever_the_noise() -> None:
+    """Bounds beside zero that noise alone draws would make a coefficient of 1e20."""
+    zeros = np.zeros((60, ROWS))
+    assert bounds(*zeros, mu=60, source=SeededBits(1)) == [module.ZEROS] * 60
+    tiny = np.repeat([0.0, 3 * SMALLEST], ROWS // 2)
+    assert bounds(tiny, source=SeededBits(2))[0] != module.ZEROS
 
 
 @pytest.mark.parametrize("values", [[], [math.nan] * 9, [4.5] * 5], ids=str)
