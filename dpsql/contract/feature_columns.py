@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dpsql.contract.condition import columns_of
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
@@ -87,6 +88,19 @@ def check_condition(named: pa.DataType) -> None:
     """Raise if the condition names a column that the source lacks; a field of the type is a column that it names."""
     for column in named:
         require(column.type, "condition's", column.name)
+
+
+def check_named(plan: Plan, columns: Sequence[str]) -> None:
+    """Raise if a plan names a column that is not among those of its source."""
+    layout, known = plan.layout, set(map(fold, columns))
+    target = () if layout.target is None else (("target", layout.target),)
+    others = (("column", name) for name in (plan.row_columns or {}).values())
+    ids = ((part, getattr(layout, part)) for part in ("privacy_unit", "row_id", "value"))
+    long = (("features", layout.features),) if layout.kind == "long" else ()
+    read = () if plan.condition is None else columns_of(plan.condition)
+    for part, name in (*target, *others, *long, *ids, *(("condition's", name) for name in read)):
+        if isinstance(name, str) and fold(name) not in known:
+            require(None, part, name, columns)
 
 
 def refuse_lossless(row: pa.StructType) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from dpsql.contract.call import Call
 from dpsql.contract.condition import checked
+from dpsql.contract.feature_columns import check_named
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import NOTHING, Draw, Permit
@@ -34,12 +35,12 @@ from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.filtering import ONE
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.closure import Catalogued
-from dpsql.engines.duckdb.lineage.sources import Seen, Sources
+from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import Calls, Charged, Result, RunningCall, Statistic, protection, row_text
 from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
-from dpsql.errors import BudgetError, InternalError, ParameterError
+from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.ledger import Entry, Ledger
@@ -214,7 +215,22 @@ class Session(Calls):
         if plan.condition is not None and typed is not None:
             types = column_types(plan.condition, typed)
             plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
-        return plan if placement is None else replace(plan, placement=placement)
+        if placement is None:
+            return plan
+        plan = replace(plan, placement=placement)
+        if governed and seen:
+            self._refuse_absent(plan, seen)
+        return plan
+
+    def _refuse_absent(self, plan: Plan, seen: Seen) -> None:
+        """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate says it."""
+        columns = columns_of_source(seen)
+        try:
+            if columns is not None:
+                check_named(plan, columns)
+        except SourceError:
+            if self.replay(plan) is None:
+                raise
 
     @staticmethod
     def type_queries(source: object, condition: object) -> list[str]:

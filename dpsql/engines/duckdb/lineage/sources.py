@@ -64,6 +64,16 @@ def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
     return row.kind != PROTECT, -row.sequence
 
 
+def columns_of_source(seen: Seen) -> list[str] | None:
+    """Return the names of a source's columns; None where its plan does not show them."""
+    try:
+        node = bound.read(seen[0][1])
+    except (bound.MissingError, bound.UnreadableError):
+        return None
+    names = None if node is None else bound.output(node)
+    return names if names and all(names) else None
+
+
 def _refuse_sniffed(dataset: str, table: Owned) -> None:
     """Raise if a view's text reads a file whose types follow from its rows."""
     for view in table.texts.views:
