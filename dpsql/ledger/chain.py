@@ -18,6 +18,7 @@ MISSING_COLUMNS = {"1": ("composition", "lineage", "hold"), "2": ("hold",)}  # w
 NEW_COLUMNS = MISSING_COLUMNS["1"]
 HELD = "held, charged before the first draw"
 CHAIN, DECLARED = "chain", "declared"
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # a walk needs it for every row
 Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
 
 
@@ -71,7 +72,7 @@ def genesis(ledger_id: str) -> str:
 
 def canonical(value: object) -> str:
     """Return `value` as JSON text that is the same for equal values; NaN and infinities are refused."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def row_hash(previous: str, row: Row) -> str:
