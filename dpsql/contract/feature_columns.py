@@ -93,7 +93,7 @@ def check_condition(named: pa.DataType) -> None:
 def check_named(plan: Plan, columns: Sequence[str]) -> None:
     """Raise if a plan names a column that is not among those of its source."""
     layout, known = plan.layout, set(map(fold, columns))
-    target = () if layout.target is None else (("target", layout.target),)
+    target = (("target", layout.target),) if layout.target else ()
     others = (("column", name) for name in (plan.row_columns or {}).values())
     ids = ((part, getattr(layout, part)) for part in ("privacy_unit", "row_id", "value"))
     long = (("features", layout.features),) if layout.kind == "long" else ()
