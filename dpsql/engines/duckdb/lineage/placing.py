@@ -390,7 +390,8 @@ def _refuse_far(
         raise SourceError(
             "S012",
             f"one privacy unit of {listed} may change rows of others in {show(source)} ({rows.own_rows}). "
-            "Keep the unit's column, in every GROUP BY, PARTITION BY, DISTINCT and join of protected tables too.",
+            "Keep the unit's column, in every GROUP BY, PARTITION BY, DISTINCT and join of protected tables too."
+            + (" Write NOT IN as an ANTI JOIN USING the unit." if rows.own_rows == "MARK JOIN" else ""),
         )
     if rows.unfixed:
         raise order_decides(source, rows.unfixed)

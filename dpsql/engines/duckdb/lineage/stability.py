@@ -169,6 +169,7 @@ class _Walk:
     covered: int = 0  # how many declared views enclose the present operator
     unneeded: set[int] = field(default_factory=set)  # scans of no column, which show rowid instead, by their address
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
+    demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
 
     def rows(self, node: Node) -> Rows:
         name = kind(node)
@@ -182,6 +183,11 @@ class _Walk:
 
     def all_of(self, node: Node) -> list[Rows]:
         return [self.rows(child) for child in children(node)]
+
+    def demand(self, node: Node, columns: frozenset[int]) -> None:
+        """Note which columns of an operator's first input must be true for a row to be kept."""
+        for child in children(node)[:1]:
+            self.demanded[id(child)] = columns
 
     def _view(self, node: Node, name: str) -> Rows | None:
         """Return the rows of a declared view if this operator is the whole view."""
@@ -367,6 +373,9 @@ def _sorted_by_itself(node: Node) -> bool:
 
 def _same(walking: _Walk, node: Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
+    if kind(node) == "FILTER":
+        true = map(reference, _conjuncts(listed(node, "expressions")))
+        walking.demand(node, frozenset(place for place in true if place is not None))
     rows = _only(walking, node)
     rows = _numbered_once(node, rows)
     kept = listed(node, "projection_map")
@@ -437,11 +446,16 @@ def _numbered_once(node: Node, rows: Rows) -> Rows:
         if found.get("type") != "COMPARE_EQUAL" or not any(map(_constant, sides)):
             continue
         for place, window in enumerate(windows, start=rows.width - len(windows)):
-            if place in columns and as_node(window).get("type") == "WINDOW_ROW_NUMBER":
+            if place in columns and _numbers_rows(as_node(window)):
                 keys = [reference(part) for part in listed(as_node(window), "partitions")]
                 if keys and None not in keys:
                     return replace(rows, keys=frozenset(key for key in keys if key is not None))
     return rows
+
+
+def _numbers_rows(window: Node) -> bool:
+    """Whether a window function numbers the rows of a partition; with an order of its own it numbers a frame."""
+    return window.get("type") == "WINDOW_ROW_NUMBER" and not listed(window, "arg_orders")
 
 
 def _conjuncts(expressions: Sequence[object]) -> Iterator[Node]:
@@ -546,6 +560,8 @@ def _cross(walking: _Walk, node: Node) -> Rows:
 
 
 def _join(walking: _Walk, node: Node) -> Rows:
+    demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
+    walking.demand(node, demanded)  # a filter over several IN stands over all their joins
     left, right = _two(walking, node)
     name, conditions = str(node.get("join_type", "INNER")), listed(node, "conditions")
     semi = name in ("SEMI", "ANTI")
@@ -571,13 +587,24 @@ def _join(walking: _Walk, node: Node) -> Rows:
     elif rows.by_unit and name in ("INNER", "LEFT") and _same_unit(left, right, conditions):
         unit = left.unit | (frozenset(left.width + place for place in right.unit) if name == "INNER" else frozenset())
         rows = replace(rows.mixed(f"{name} JOIN"), unit=unit)
-    elif rows.by_unit and name in _CHOOSING and len(conditions) == 1 and _same_unit(left, right, conditions):
-        # Whether a row of a unit is kept, or what its mark is, follows from the other side's rows of that unit and from
-        # rows of nobody: with one condition, no other NULL can make a mark unknown.
+    elif rows.by_unit and _chooses(name, conditions, left.width in demanded) and _same_unit(left, right, conditions):
         rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit)
     else:
         rows = rows.broken(f"{name} JOIN")
     return _projected(rows, node, left.width, right.width)
+
+
+def _chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
+    """Whether a join keeps or marks each row by the matches of its unit alone, where its condition is on the unit.
+
+    The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
+    row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
+    mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
+    NULL.
+    """
+    if len(conditions) != 1 or name not in _CHOOSING:
+        return False
+    return name != "MARK" or demanded or as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
 
 
 def _two(walking: _Walk, node: Node) -> tuple[Rows, Rows]:
@@ -587,9 +614,14 @@ def _two(walking: _Walk, node: Node) -> tuple[Rows, Rows]:
     return found[0], found[1]
 
 
+def _maps(node: Node) -> list[list[object]]:
+    """Return the columns of either side that a join keeps; nothing where it keeps all."""
+    return [list(listed(node, f"{side}_projection_map")) for side in ("left", "right")]
+
+
 def _projected(rows: Rows, node: Node, left: int, right: int) -> Rows:
     """Return a join's rows with only the columns that its maps keep."""
-    kept = [listed(node, f"{side}_projection_map") for side in ("left", "right")]
+    kept = _maps(node)
     if not any(kept):
         return rows
     first = [whole(place, _PROJECTION_MAP) for place in kept[0]] or list(range(left))
