@@ -288,6 +288,14 @@ def test_an_aggregate_that_the_order_of_rows_decides(con: Any, aggregate: str, u
     assert public.unfixed == ""
 
 
+def test_the_first_row_of_a_unit_needs_an_order(con: Any) -> None:
+    unordered = "SELECT DISTINCT ON (pid) pid, a FROM visits"
+    assert judged(con, unordered).unfixed == "DISTINCT ON without ORDER BY"
+    assert judged(con, f"{unordered} ORDER BY a").unfixed == ""
+    assert judged(con, "SELECT DISTINCT pid, a FROM visits").unfixed == ""
+    assert judged(con, "SELECT DISTINCT ON (code) code, b FROM airports").unfixed == ""
+
+
 @pytest.mark.parametrize(
     "aggregate", ["sum(CAST(x AS DECIMAL(18, 3)))", "list_sort(list(x))::VARCHAR", "avg(i)", "median(x)"]
 )

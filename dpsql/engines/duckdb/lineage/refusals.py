@@ -101,8 +101,8 @@ def order_decides(source: str, function: str) -> SourceError:
     return SourceError(
         "S045",
         f"{function} in {show(source)} follows from the order in which DuckDB reads rows, which other rows can change. "
-        "Add exactly, sum(CAST(x AS DECIMAL(18, 3))); sort a list by itself, list_sort(list(x)); give windows an ORDER "
-        "BY; or take min, max, median or count.",
+        "Add exactly, sum(CAST(x AS DECIMAL(18, 3))); sort a list by itself, list_sort(list(x)); give windows and "
+        "DISTINCT ON an ORDER BY; or take min, max, median or count.",
     )
 
 

@@ -401,6 +401,9 @@ def _distinct(walking: _Walk, node: Node) -> Rows:
     rows = _only(walking, node).mixed("DISTINCT")
     targets = frozenset(reference(target) for target in listed(node, "distinct_targets"))
     keys = frozenset(target for target in targets if target is not None)
+    ordered = as_node(node.get("order_by")).get("orders") if node.get("order_by") is not None else None
+    if node.get("distinct_type") == "DISTINCT_ON" and not ordered and not rows.public:
+        rows = replace(rows, unfixed=rows.unfixed or "DISTINCT ON without ORDER BY")
     rows = replace(rows, keys=keys if None not in targets else frozenset())
     return rows if rows.unit & keys else rows.broken("DISTINCT")
 
