@@ -69,6 +69,8 @@ _CLASSES = frozenset(
 )
 # Kinds of files, each of whose rows is read once.
 _FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet"))
+# What reads each row of a table of the catalog once; a relation of changes, such as Delta's, does not.
+_READERS = frozenset(("HadoopFsRelation", "JDBCRelation"))
 # Words of a condition that may stand before a bracket.
 _BEFORE_BRACKETS = frozenset(("and", "or", "not", "in", "between", "like", "ilike", "when", "then", "else", "case"))
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -130,6 +132,8 @@ class ConnectReader:
         if read.is_streaming:
             raise UnseenError("a stream")
         if read.WhichOneof("read_type") == "named_table":
+            if read.named_table.options:  # such as Delta's readChangeFeed, which gives a row for every change of one
+                raise UnseenError("a table with options")
             found = self.table(read.named_table.unparsed_identifier)
             if found is None:
                 raise UnseenError("a view by its name")
@@ -137,6 +141,8 @@ class ConnectReader:
         source = read.data_source
         if source.format not in _FORMATS or source.predicates:
             raise UnseenError(f"a read of format {source.format}")
+        if {"path", "paths"} & {name.lower() for name in source.options}:
+            raise UnseenError("a path among the options of a read")
         return Provenance.of(files_of(source.paths), self.names(relation))
 
     def _local_relation(self, _: Any, relation: Any) -> Provenance:
@@ -332,10 +338,11 @@ class JvmReader:
         if kind in ("LocalRelation", "Range", "LogicalRDD"):
             return Scan()
         if kind == "LogicalRelation":
-            if node.catalogTable().isDefined():
-                return Scan(self._named(str(node.catalogTable().get().qualifiedName())))
             relation = node.relation()
-            if str(relation.getClass().getSimpleName()) == "HadoopFsRelation":
+            reader = str(relation.getClass().getSimpleName())
+            if node.catalogTable().isDefined() and reader in _READERS:
+                return Scan(self._named(str(node.catalogTable().get().qualifiedName())))
+            if reader == "HadoopFsRelation":
                 return files_of(str(path.toString()) for path in _items(relation.location().rootPaths()))
         if kind == "HiveTableRelation":
             return Scan(self._named(str(node.tableMeta().qualifiedName())))

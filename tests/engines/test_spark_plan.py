@@ -107,6 +107,10 @@ def test_a_client_does_not_show_the_views_of_its_server(spark_session: Any, fold
     spark_session.sql(f"CREATE TABLE shown USING parquet LOCATION '{folder}'")
     table = (spark_session.catalog.currentCatalog(), "default", "shown")
     assert seen(spark_session.table("shown").filter("a > 1"), spark_session).scans == (Scan(table),)
+    with pytest.raises(UnseenError, match="options"):
+        seen(spark_session.read.option("readChangeFeed", "true").table("shown"), spark_session)
+    with pytest.raises(UnseenError, match="path"):
+        seen(spark_session.read.option("path", str(folder)).parquet(str(folder)), spark_session)
     spark_session.table("shown").createOrReplaceTempView("hidden")
     for hidden in ("hidden", spark_session.table("hidden")):
         with pytest.raises(UnseenError):
