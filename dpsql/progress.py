@@ -11,8 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -51,24 +51,28 @@ def _interrupt_and_raise(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-@contextmanager
-def held_back(numbers: Sequence[int] = _RAISING) -> Iterator[None]:
+def held_back() -> AbstractContextManager[None]:
     """Let signals that come in the body of a with statement wait for its end, where Python's handlers raise.
 
     Off the main thread no signal arrives, and nothing is done.
     """
-    if not numbers or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
+        return nullcontext()
+    handlers = ((number, signal.getsignal(number)) for number in _RAISING)
+    # One that is not callable ends the process, is ignored, or is not Python's.
+    return _held([(number, handler) for number, handler in handlers if callable(handler)])
+
+
+@contextmanager
+def _held(handlers: Sequence[tuple[int, Callable[[int, FrameType | None], object]]]) -> Iterator[None]:
+    if not handlers:
         yield
         return
-    number, *others = numbers
-    handler, arrived = signal.getsignal(number), list[int]()
-    if not callable(handler):  # it ends the process, is ignored, or is not Python's
-        with held_back(others):
-            yield
-        return
+    (number, handler), *others = handlers
+    arrived: list[int] = []
     try:
         signal.signal(number, lambda *_: arrived.append(number))
-        with held_back(others):
+        with _held(others) if others else nullcontext():
             yield
     finally:
         signal.signal(number, handler)

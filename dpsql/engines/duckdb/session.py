@@ -289,10 +289,11 @@ class Session(Calls):
     def gate(self, plan: Plan, texts: Catalogued) -> Plan:
         """Check a call again when it is run; return its plan with the digest of the texts behind its source."""
         self.sources.refuse_stale(plan.placement)
-        self.sources.catalog()  # refuses a database that belongs to another ledger, even if nothing is protected here
+        catalog = self.sources.catalog()  # refuses a database of another ledger, even if nothing is protected here
         placement = plan.placement
         if placement is not None and not placement.direct:
-            plan = replace(plan, placement=replace(placement, views=self.sources.read_texts(placement, texts)))
+            views = self.sources.read_texts(placement, texts, catalog)
+            plan = replace(plan, placement=replace(placement, views=views))
         return plan
 
     def admit(self, plan: Plan, around: Around, texts: Catalogued) -> Plan:

@@ -330,7 +330,7 @@ class Sources:
                 "B008", "the owners of the data declared something since the statement was prepared. Prepare it again."
             )
 
-    def read_texts(self, placement: Placement, texts: Catalogued) -> str:
+    def read_texts(self, placement: Placement, texts: Catalogued, catalog: Catalog) -> str:
         """Raise if the texts behind a source name what no plan shows; return their digest.
 
         A plan whose texts were read once is not read again: it says all that the call computes. Where there is no plan,
@@ -338,7 +338,7 @@ class Sources:
         """
         try:
             with read_by(self._cursor):
-                found, calls = read_texts(placement, texts, self.declarations(), self.catalog())
+                found, calls = read_texts(placement, texts, self.declarations(), catalog)
         except InternalError:
             with self._lock:
                 self._read.discard((placement.source, placement.plan))
