@@ -781,7 +781,9 @@ def test_refused_before_a_row_is_read(con: Any, case: str) -> None:
     assert refused
     for change, code in refused:
         with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
-            con.execute(f"FROM {call(case, 'bad', **change)}").fetchall()
+            # DuckDB 2.0.1 computes a view without a budget before the gate looks for a column; test_charges protects it.
+            source = table(case) if code == "S002" else "bad"
+            con.execute(f"FROM {call(case, source, **change)}").fetchall()
     assert charges(con) == []
 
 
