@@ -136,7 +136,9 @@ class Columns:
         coefficients[0] += scales.target_middle / unit
         errors = None
         if fit.covariance is not None:
-            errors = np.sqrt(np.clip(np.einsum("ij,jk,ik->i", matrix, fit.covariance, matrix), 0.0, None))
+            sizes = np.maximum(np.abs(matrix).max(axis=1), sys.float_info.min)  # apart, because a square may overflow
+            scaled = matrix / sizes[:, None]
+            errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
         places = [0, *(1 + place for place in self.kept)]
         bounds: list[Interval | None] = list(self._bounds)
         for place, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
