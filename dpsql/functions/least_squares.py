@@ -136,7 +136,7 @@ class Columns:
         coefficients[0] += scales.target_middle / unit
         errors = None
         if fit.covariance is not None:
-            sizes = np.maximum(np.abs(matrix).max(axis=1), sys.float_info.min)  # apart, because a square may overflow
+            sizes = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float64).tiny)  # squares overflow
             scaled = matrix / sizes[:, None]
             errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
         places = [0, *(1 + place for place in self.kept)]
