@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import duckdb
 import pytest
 from seam import Seen, Watch, watching
 from session_settings import Setting, accepted, enumerate_settings
@@ -44,6 +45,8 @@ CALLS = (
 # every statement several times.
 REFUSED = {"arrow_lossless_conversion": "DPSQL-S008"}
 REPEATED = ("enable_verification",)
+# A debug mode in which windows of DuckDB 1.5 leave private keys without any row: nothing is released but noise.
+EMPTIED = {"debug_window_mode": "pass 1: 0 integers"} if duckdb.__version__.startswith("1.5") else {}
 # One of so many settings is looked at in the fast tests.
 _SHARE = 40
 GROUPS = [pytest.param(SETTINGS[place::_SHARE], id=str(place)) for place in range(_SHARE)]
@@ -81,7 +84,7 @@ def _differences(watch: Watch, expected: list[Seen], settings: tuple[Setting, ..
             if setting.name in REPEATED:
                 seen.passes = seen.passes[: len(plain.passes)]
             differs = seen.differs(plain)
-            if differs:
+            if differs and not differs.startswith(EMPTIED.get(setting.name, differs + "!")):
                 wrong.append((str(setting), number, differs))
     return wrong
 
