@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dpsql.engines.delivery import received
 from dpsql.engines.port import Work
 from dpsql.errors import InternalError
 from support.planted_work import (
@@ -142,5 +143,5 @@ def test_records_of_all_attempts_are_refused(
             run(context, session, rows_folder, UNITS)
     finally:
         engine.go_on()
-    assert len(engine.noted) > sum(batch.num_rows for batch in engine.found[0][2])
+    assert len(engine.noted) > sum(batch.num_rows for batch in received(engine.found[0][2]))
     assert charges(context) == [False]
