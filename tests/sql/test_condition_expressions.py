@@ -146,6 +146,12 @@ def test_types_that_are_not_known_are_refused(con: Any, tmp_path: Path) -> None:
         kept(con, "nope > 3")
 
 
+def test_a_constant_that_is_not_a_number_is_refused_by_a_code() -> None:
+    """DuckDB computes it while it binds, and shows it as ``-nan``, which is no JSON."""
+    with pytest.raises(ParameterError, match="P080"):
+        judged("n LIKE isnan(sqrt(-1.5))", (("n", Type("BIGINT")),), ONE)
+
+
 def test_other_types_than_those_that_were_judged_are_refused() -> None:
     plan = SimpleNamespace(condition="c > 3", judged=judged("c > 3", (("c", Type("INTEGER")),), ONE))
     refuse_other_types(plan, plan.judged.types)

@@ -225,12 +225,16 @@ class _DuckDB:
     def tree(self, sql: str, types: ColumnTypes, texts: Sequence[str]) -> Bound | None:
         """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it.
 
-        DuckDB 2.0 computes a cast of a literal while it binds. So the `texts` that are cast are columns.
+        DuckDB 2.0 computes a cast of a literal while it binds. So the `texts` that are cast are columns. What it
+        computes as not a number is no JSON, and counts as not bound.
         """
         given = [f"{_nothing(one.in_utc)} AS {identifier(name)}" for name, one in types]
         given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
         query = f"SELECT ({sql}) FROM (SELECT {', '.join(given)})"
-        found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", query))
+        try:
+            found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", query))
+        except ValueError:
+            return None
         if found.get("error"):
             return None
         [expression] = found["plans"][0]["expressions"]
