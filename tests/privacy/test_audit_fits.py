@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,7 @@ import dpsql
 from dpsql.engines.duckdb.keys import identity
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws
 from support.audits import connecting
-from support.sessions import known_block, one_key
-
-
-@pytest.fixture(autouse=True)
-def same_key() -> Iterator[None]:
-    """Give all calls one key, so that the blocks of rows are known; a guarantee holds under each key."""
-    with one_key():
-        yield
-
+from support.sessions import known_block
 
 CONFIDENCE = 1 - 1e-6
 GROUPS = " FROM t, range({count}) AS r(copy) GROUP BY copy"

@@ -15,15 +15,7 @@ from dpsql.engines.duckdb.keys import identity
 from dpsql.testing import AuditReport, audit_sql
 from support.broken import BROKEN_FITS, broken_fit
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
-from support.sessions import known_block, one_key
-
-
-@pytest.fixture(autouse=True)
-def same_key() -> Iterator[None]:
-    """Give all calls one key, so that the blocks of rows are known; a guarantee holds under each key."""
-    with one_key():
-        yield
-
+from support.sessions import known_block
 
 CONFIDENCE = 1 - 1e-6
 ROWS = 240

@@ -21,7 +21,6 @@ from support.broken.groups import BOUNDS_FOR_ROWS, BOUNDS_OF_ALL_ROWS
 from support.broken.planting import planted
 from support.exact_sums import Seen, distances, exact_sums
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
-from support.sessions import one_key
 from support.sql_text import named
 
 INTERVAL = ["start", "scan", "scan", "rows"]
@@ -43,13 +42,6 @@ CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "private keys": ("dp_avg", {"target": "y", "by": "g", "keys": "private", "delta": 1e-5, **LIMITS}, 4, 1),
 }
 EPSILON = 24
-
-
-@pytest.fixture(autouse=True)
-def same_samples() -> Iterator[None]:
-    """Neighbours are compared under one key, by which units keep their rows, and rows their blocks."""
-    with one_key():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,6 @@ from dpsql.mechanisms import parts
 from dpsql.testing.neighbours import Table, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.sql import load
 from support.laws.regression import Observation, Stated, observe, pair_loss, worst_case
-from support.sessions import one_key
 from support.sql_text import named
 
 EXACT = Path(__file__).resolve().parents[2] / "sql" / "exact"
@@ -144,13 +143,6 @@ def seen(connection: Any, name: str, source: str = "t", answers: Observation | N
 def charged(connection: Any) -> tuple[Any, ...]:
     found = connection.execute("SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence")
     return tuple(found.fetchall()[-1])
-
-
-@pytest.fixture(autouse=True)
-def same_samples() -> Iterator[None]:
-    """Neighbours are compared under one key, by which units keep their rows, and rows their blocks."""
-    with one_key():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -31,14 +31,6 @@ from support.laws.two_stage import TwoStageLaw
 from support.sessions import known_block, one_key
 from support.sql_text import named
 
-
-@pytest.fixture(autouse=True)
-def same_key() -> Iterator[None]:
-    """Give all calls one key, so that the blocks of rows are known; a guarantee holds under each key."""
-    with one_key():
-        yield
-
-
 FALSE_ALARM = 1e-6
 MISS = 1e-5
 CONFIDENCE = 1 - 1e-6
