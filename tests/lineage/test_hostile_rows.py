@@ -13,6 +13,7 @@ from stage import code_of, totals
 
 import dpsql
 from support.exact_sums import Seen, exact_sums
+from support.sessions import one_key
 
 OTHERS, MINE = range(6), 6
 ARGUMENTS: dict[str, Any] = {
@@ -99,7 +100,7 @@ def everyone() -> Iterator[dict[str, People]]:
 
 def judge(everyone: dict[str, People], sources: Sequence[tuple[str, str]], count: int | None) -> None:
     found = []
-    with exact_sums() as seen:
+    with one_key(), exact_sums() as seen:  # units keep the same rows in every call
         for source, policy in sources:
             chosen = _of(source) if count is None else random.Random(source).sample(_of(source), count)
             found += wrong(everyone[policy], source, chosen, seen)
