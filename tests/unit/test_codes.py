@@ -35,7 +35,7 @@ def _files() -> list[Path]:
         path
         for folder in ("dpsql", "udfs")
         for path in sorted((_root / folder).rglob("*.py"))
-        if not {"codes", "testing"} & set(path.parts)
+        if not {"testing"} & set(path.parts)
     ]
 
 
