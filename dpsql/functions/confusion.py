@@ -51,6 +51,7 @@ class ConfusionPlan(CurvePlan):
             "thresholds",
             "Public thresholds: one number, or up to 100. A score of at least the threshold is predicted positive.",
             0.5,
+            kind="Numbers",
         ),
         EPSILON,
         OPTIONAL_DELTA,

@@ -54,7 +54,7 @@ _ORDER = 2
 
 
 def _column(name: str, doc: str) -> Argument:
-    return Argument(name, doc, names_column=True, table_only=True)
+    return Argument(name, doc, names_column=True, table_only=True, kind="str")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,7 @@ PRESENCE = (
             "present_above",
             hint="Give the number above which a value is a present feature, or leave it out for boolean features.",
         ),
+        kind="Number",
     ),
 )
 

@@ -67,6 +67,7 @@ PREDICTION = Argument(
     names_column=True,
     column="p",
     stand_in="prediction",
+    kind="str",
 )
 
 

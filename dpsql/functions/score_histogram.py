@@ -36,6 +36,7 @@ SCORED = (
         names_column=True,
         column="y",
         stand_in="label",
+        kind="str",
     ),
     Argument(
         "score",
@@ -45,6 +46,7 @@ SCORED = (
         names_column=True,
         column="p",
         stand_in="score",
+        kind="str",
     ),
 )
 SCORE_BOUNDS = (

@@ -58,6 +58,7 @@ N_ROWS = Argument(
     "n_rows",
     "A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear'. It changes no noise.",
     check=lambda given: positive_integer("n_rows", given, hint="Give a public number of rows.", most=MOST_ROWS),
+    kind="Integer",
 )
 
 

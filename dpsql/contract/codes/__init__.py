@@ -1,7 +1,6 @@
 """All error codes: when each is raised, and what to do. ``docs/errors.md`` is generated from this list.
 
 One code stands for one cause. A code never changes its meaning, and the number of a removed code is never reused.
-``python -m dpsql.contract.codes`` prints the page.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def page() -> str:
         "",
         "Every error that dpsql raises on purpose starts with a code, such as `[DPSQL-P001]`. The text after it holds",
         "public values only. `dpsql explain P001` prints the entry of a code. This page is written by",
-        "`python -m dpsql.contract.codes > docs/errors.md`.",
+        "`python -m dpsql.generate`.",
     ]
     for letter, kind in KINDS.items():
         lines += ["", f"## {letter}", "", kind, "", "| code | when | what to do |", "|---|---|---|"]

@@ -1,5 +1,0 @@
-"""Print the page of all codes."""
-
-from dpsql.contract.codes import page
-
-print(page(), end="")
