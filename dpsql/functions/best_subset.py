@@ -12,9 +12,7 @@ from typing import ClassVar
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     BOUNDS,
-    COLUMNS,
     EPSILON,
-    PROTECTION,
     Argument,
     K,
     Signature,
@@ -29,7 +27,8 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import Quantity, SelectionPlan, feature_bounds
+from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.functions.selection_verdict import selection_record
@@ -97,8 +96,7 @@ class BestSubsetPlan(SelectionPlan):
     node_limit: int
 
     function: ClassVar[str] = "dp_best_subset"
-    arguments: ClassVar[Signature] = Signature(
-        *COLUMNS,
+    arguments: ClassVar[Signature] = selector_arguments(
         K,
         EPSILON,
         *BOUNDS,
@@ -137,7 +135,6 @@ class BestSubsetPlan(SelectionPlan):
             20_000_000,
             hint="Give a public number of nodes, or leave it out.",
         ),
-        *PROTECTION,
     )
     names_after: ClassVar[str | None] = "epsilon"
 

@@ -11,14 +11,15 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.arguments import COLUMNS, EPSILON, PROTECTION, TARGET_LEVELS, K, Signature, integer, word
+from dpsql.contract.arguments import EPSILON, TARGET_LEVELS, K, Signature, integer, word
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import known
-from dpsql.contract.plan import Quantity, SelectionPlan
+from dpsql.contract.plan import Quantity
+from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.functions.selection_certainty import (
@@ -27,7 +28,7 @@ from dpsql.functions.selection_certainty import (
     largest_rank_score,
     rounds_certainty,
 )
-from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, score_quantities, scored_record, selection_record
+from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.mechanisms.rank_scores import RankScoreNoise
@@ -65,8 +66,7 @@ class KendallPlan(SelectionPlan):
 
     function: ClassVar[str] = "dp_kendall"
     target_needs_bounds: ClassVar[bool] = False
-    arguments: ClassVar[Signature] = Signature(
-        *COLUMNS,
+    arguments: ClassVar[Signature] = selector_arguments(
         K,
         EPSILON,
         TARGET_LEVELS,
@@ -78,9 +78,7 @@ class KendallPlan(SelectionPlan):
             hint="Give a public number of blocks, or leave it out.",
             table_only=True,
         ),
-        VERDICT_SHARE,
-        N_ROWS,
-        *PROTECTION,
+        *VERDICT,
     )
     names_after: ClassVar[str | None] = "epsilon"
 

@@ -13,7 +13,8 @@ from dpsql.contract.arguments import Signature
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
-from dpsql.contract.plan import Quantity, refuse_large_k
+from dpsql.contract.plan import Quantity
+from dpsql.contract.selection import SelectorPlan
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
@@ -44,7 +45,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreFilterPlan(FeatureCountsPlan):
+class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
     """The checked public arguments of one ``dp_score_filter`` call.
 
     Attributes
@@ -93,7 +94,9 @@ class ScoreFilterPlan(FeatureCountsPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
             **super()._own(given, layout),
-            **cls._read(given, "score", "threshold", "k", "n_max", "cutoff", "delta", "method"),
+            **cls._read(given, "score", "threshold"),
+            **cls._shared(given),
+            **cls._read(given, "n_max", "cutoff", "delta", "method"),
             **cls._read(given, "false_positives", "clusters", "vocabulary", "vocabulary_share"),
         }
         refuse_contradictions(own, layout)
@@ -103,8 +106,8 @@ class ScoreFilterPlan(FeatureCountsPlan):
         """Raise if k is too large, or if there are more numbers than one call may release."""
         if self.draws_vocabulary:
             _ = self.key_selection
-        elif self.k is not None:
-            refuse_large_k(self.k, count)
+        else:
+            SelectorPlan.check_features(self, count)
         if 2 * count + 2 > MOST_COORDINATES:
             raise ParameterError("P026", f"{count} features are more than one call releases. Select some first.")
 

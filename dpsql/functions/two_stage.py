@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.arguments import (
-    COLUMNS,
     EPSILON,
-    PROTECTION,
     TARGET_LEVELS,
     K,
     Signature,
@@ -22,16 +20,16 @@ from dpsql.contract.arguments import (
     flag,
     integer,
     share,
-    word,
 )
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Quantity, SelectionPlan
+from dpsql.contract.plan import Quantity
+from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
+from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
 from dpsql.functions.selection_certainty import Certainty, certainty_quantities, one_shot_certainty
 from dpsql.functions.selection_verdict import selection_record
 from dpsql.mechanisms.choices import OneShotSelection
@@ -81,8 +79,7 @@ class TwoStagePlan(SelectionPlan):
 
     function: ClassVar[str] = "dp_two_stage"
     target_needs_bounds: ClassVar[bool] = False
-    arguments: ClassVar[Signature] = Signature(
-        *COLUMNS,
+    arguments: ClassVar[Signature] = selector_arguments(
         K,
         EPSILON,
         TARGET_LEVELS,
@@ -117,14 +114,7 @@ class TwoStagePlan(SelectionPlan):
         ),
         flag("standardize", "Scale features and target within each block.", True),
         flag("intercept", "Centre features and target within each block.", True),
-        word(
-            "mechanism",
-            "How the features are drawn; docs/selection.md says which to take when.",
-            MECHANISMS,
-            "one_shot",
-        ),
-        share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
-        *PROTECTION,
+        *ONE_SHOT,
     )
     names_after: ClassVar[str | None] = "epsilon"
 
