@@ -48,6 +48,8 @@ NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_
 class Plan(ABC):
     """The checked public arguments of one call.
 
+    A field of a function's own plan holds the checked value of the argument of its name, unless a comment says more.
+
     Attributes
     ----------
     source : str

@@ -44,24 +44,12 @@ MOST_PAIRED = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class KendallPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_kendall`` call.
-
-    Attributes
-    ----------
-    mechanism : {'gumbel', 'exponential'}
-        Noise distribution of every round.
-    split : {'even', 'scaled'}
-        How the rounds share epsilon: equally, or such that all rounds have the same noise.
-    blocks : int or None
-        Number of blocks of rows, from 1 to 1e9. Only pairs within a block are counted. None counts all pairs.
-    verdict_share, n_rows
-        As in ``dp_sis``.
-    """
+    """The checked public arguments of one ``dp_kendall`` call."""
 
     mechanism: str
     split: str
-    blocks: int | None
-    verdict_share: Fraction | None = None
+    blocks: int | None  # None counts all pairs
+    verdict_share: Fraction | None = None  # None for no scores
     n_rows: int | None = None
 
     function: ClassVar[str] = "dp_kendall"

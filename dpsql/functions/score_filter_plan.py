@@ -46,45 +46,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
-    """The checked public arguments of one ``dp_score_filter`` call.
-
-    Attributes
-    ----------
-    score : str
-        One of `SCORES`.
-    threshold : Fraction or None
-        Report features whose score is at least this; in rows, or for ``information_gain`` in nats times rows.
-    k : int or None
-        Report the k best features.
-    delta : Fraction or None
-        In (0, 0.1], for Gaussian noise and for a private vocabulary.
-    method : str
-        One of `METHODS`, as given.
-    n_max : int or None
-        Largest number of rows that count, for exact ``information_gain``; at most ``2**32``.
-    cutoff : int or None
-        Largest number of features that the sparse vector technique reports; at most 1e6.
-    false_positives : Fraction
-        Largest expected number of reported features that no row has; > 0.
-    clusters : int
-        Number of clusters, from 2 to 1000.
-    vocabulary : {'public', 'private'}
-        Whether the features' names are given, or drawn from the rows.
-    vocabulary_share : Fraction
-        Share of epsilon spent on a private vocabulary, and of delta if Gaussian noise takes the rest; in (0, 1).
-    """
+    """The checked public arguments of one ``dp_score_filter`` call."""
 
     score: str
     threshold: Fraction | None
     k: int | None
     delta: Fraction | None
     method: str
-    n_max: int | None
+    n_max: int | None  # at most 2**32
     cutoff: int | None
     false_positives: Fraction
     clusters: int
     vocabulary: str
-    vocabulary_share: Fraction
+    vocabulary_share: Fraction  # of epsilon, and of delta if Gaussian noise takes the rest
 
     function: ClassVar[str] = "dp_score_filter"
     arguments: ClassVar[Signature] = SIGNATURE

@@ -58,15 +58,9 @@ SCORE_BOUNDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlan(Plan):
-    """The plan of a function of a label and a score.
+    """The plan of a function of a label and a score."""
 
-    Attributes
-    ----------
-    lower, upper : float
-        Public bounds that the score is clipped to; a missing score counts as their middle.
-    """
-
-    lower: float
+    lower: float  # a missing score counts as the middle of both
     upper: float
 
     target_is_label: ClassVar[bool] = True

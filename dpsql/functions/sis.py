@@ -54,36 +54,16 @@ _WITHOUT_BOUNDS = "Or compare ranks, which need none: score := 'rank'."
 
 @dataclass(frozen=True, kw_only=True)
 class SisPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_sis`` call.
+    """The checked public arguments of one ``dp_sis`` call."""
 
-    Attributes
-    ----------
-    lower, upper : float, tuple of float, dict of float or None
-        Public bounds of the features, by their order or their names; None for scores by rank.
-    score : {'rank'} or None
-        How features are scored: by rank correlation, or (None, so that older records stay as they are) by covariance.
-    mechanism : {'one_shot', 'gumbel', 'canonical_lipschitz'}
-        The selection mechanism.
-    gamma : Fraction
-        Weight of the canonical Lipschitz loss, in (0, 1).
-    center : {'public', 'target'}
-        How the target is centred.
-    center_share : Fraction
-        Share of epsilon spent on a private mean of the target, in (0, 1).
-    verdict_share : Fraction or None
-        Share of epsilon spent on the scores of the selected features, in (0, 1); None for none.
-    n_rows : int or None
-        A public number of rows.
-    """
-
-    lower: Side | None
+    lower: Side | None  # None for scores by rank
     upper: Side | None
-    score: str | None
+    score: str | None  # None for covariance, so that older records stay as they are
     mechanism: str
     gamma: Fraction
     center: str
     center_share: Fraction
-    verdict_share: Fraction | None = None
+    verdict_share: Fraction | None = None  # None for no scores
     n_rows: int | None = None
 
     function: ClassVar[str] = "dp_sis"

@@ -45,29 +45,9 @@ _public_hint = "Give a public number, not one from the table."
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStagePlan(SelectionPlan):
-    """The checked public arguments of one ``dp_two_stage`` call.
+    """The checked public arguments of one ``dp_two_stage`` call."""
 
-    Attributes
-    ----------
-    blocks : int or None
-        Number of blocks, from 1 to `MOST_BLOCKS`; None to derive it from a private count of the rows.
-    rows_per_block : int or None
-        Average number of rows per block if `blocks` is None, from 1 to 1e9.
-    count_share : Fraction
-        Share of epsilon spent on the private count, in (0, 1).
-    count_failure : Fraction
-        Chance that the count exceeds the true one, in (0, 1).
-    penalty : float
-        Weight of the Lasso's penalty, > 0.
-    standardize : bool
-        Scale features and target to unit standard deviation within each block.
-    intercept : bool
-        Centre features and target within each block.
-    mechanism, gamma
-        As in ``dp_sis``.
-    """
-
-    blocks: int | None
+    blocks: int | None  # None to derive it from a private count of the rows
     rows_per_block: int | None
     count_share: Fraction
     count_failure: Fraction
