@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # Arguments that a Polars frame answers itself: its namespace says whose rows it holds, and its engine is Polars.
 OF_FRAME = ("dataset", "engine")
-
-
 _OF_RELEASE = "With `release` alone, the result is read off a named release at no cost, and comes as a table."
 
 
