@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import duckdb
 
-from dpsql.contract.documented import takes
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
@@ -29,9 +28,10 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import replay_of
+from dpsql.methods import ContextMethods
 from dpsql.progress import interruptible
 from dpsql.released.release import Release
-from dpsql.released.shapes import KEYS, key_types
+from dpsql.released.shapes import key_types
 from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
 
@@ -57,16 +57,9 @@ _NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 # One lock for each connection: DuckDB gives the result of one thread's statement to another thread's fetch.
 _locks: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
 _locking = threading.Lock()
-_Method = TypeVar("_Method", bound=Callable[..., Release])
 
 
-def _releases(function: str) -> Callable[[_Method], _Method]:
-    """Return the decorator of a method that does what a SQL function does."""
-    known = FUNCTIONS[function]
-    return takes(known.plan.arguments, [name for name in known.shape.columns if name != KEYS])
-
-
-class Context:
+class Context(ContextMethods):
     """A DuckDB connection with dpsql installed, and its ledger.
 
     Its methods take the arguments of the SQL functions of the same names, and return a `Release`. Threads may share it:
@@ -113,147 +106,6 @@ class Context:
         self._engine = engine
         if engine is not None:
             self._session.attach(engine)
-
-    @_releases("dp_count")
-    def dp_count(self, source: object, **arguments: object) -> Release:
-        """Count rows, values or distinct units privately, in groups."""
-        return self._release_of("dp_count", source, arguments)
-
-    @_releases("dp_sum")
-    def dp_sum(self, source: object, **arguments: object) -> Release:
-        """Add up a column privately, in groups."""
-        return self._release_of("dp_sum", source, arguments)
-
-    @_releases("dp_avg")
-    def dp_avg(self, source: object, **arguments: object) -> Release:
-        """Average a column privately, in groups."""
-        return self._release_of("dp_avg", source, arguments)
-
-    @_releases("dp_variance")
-    def dp_variance(self, source: object, **arguments: object) -> Release:
-        """Estimate the variance of a column privately, in groups."""
-        return self._release_of("dp_variance", source, arguments)
-
-    @_releases("dp_stddev")
-    def dp_stddev(self, source: object, **arguments: object) -> Release:
-        """Estimate the standard deviation of a column privately, in groups."""
-        return self._release_of("dp_stddev", source, arguments)
-
-    @_releases("dp_aggregate")
-    def dp_aggregate(self, source: object, **arguments: object) -> Release:
-        """Release several aggregates of several columns as one, in groups."""
-        return self._release_of("dp_aggregate", source, arguments)
-
-    @_releases("dp_histogram")
-    def dp_histogram(self, source: object, **arguments: object) -> Release:
-        """Count the values of a column privately between public edges."""
-        return self._release_of("dp_histogram", source, arguments)
-
-    @_releases("dp_crosstab")
-    def dp_crosstab(self, source: object, **arguments: object) -> Release:
-        """Count the combinations of columns privately, with margins."""
-        return self._release_of("dp_crosstab", source, arguments)
-
-    @_releases("dp_sis")
-    def dp_sis(self, source: object, **arguments: object) -> Release:
-        """Select k features privately by covariance or rank correlation."""
-        return self._release_of("dp_sis", source, arguments)
-
-    @_releases("dp_kendall")
-    def dp_kendall(self, source: object, **arguments: object) -> Release:
-        """Select k features privately by rank correlation."""
-        return self._release_of("dp_kendall", source, arguments)
-
-    @_releases("dp_two_stage")
-    def dp_two_stage(self, source: object, **arguments: object) -> Release:
-        """Select k features privately by votes of block-wise Lasso fits."""
-        return self._release_of("dp_two_stage", source, arguments)
-
-    @_releases("dp_best_subset")
-    def dp_best_subset(self, source: object, **arguments: object) -> Release:
-        """Select one k-subset privately by its least squares fit."""
-        return self._release_of("dp_best_subset", source, arguments)
-
-    @_releases("dp_score_filter")
-    def dp_score_filter(self, source: object, **arguments: object) -> Release:
-        """Find features privately whose counts by label score high."""
-        return self._release_of("dp_score_filter", source, arguments)
-
-    @_releases("dp_linear_regression")
-    def dp_linear_regression(self, source: object, **arguments: object) -> Release:
-        """Fit a linear model privately."""
-        return self._release_of("dp_linear_regression", source, arguments)
-
-    @_releases("dp_pipeline")
-    def dp_pipeline(self, source: object, **arguments: object) -> Release:
-        """Select features and fit a linear model to them under one budget."""
-        return self._release_of("dp_pipeline", source, arguments)
-
-    @_releases("dp_pipeline")
-    def select_then_fit(self, source: object, **arguments: object) -> Release:
-        """Do the same as `dp_pipeline`, under a descriptive name."""
-        return self._release_of("dp_pipeline", source, arguments)
-
-    @_releases("dp_naive_bayes")
-    def dp_naive_bayes(self, source: object, **arguments: object) -> Release:
-        """Fit naive Bayes privately to binary features."""
-        return self._release_of("dp_naive_bayes", source, arguments)
-
-    @_releases("dp_logistic_regression")
-    def dp_logistic_regression(self, source: object, **arguments: object) -> Release:
-        """Fit a logistic regression privately."""
-        return self._release_of("dp_logistic_regression", source, arguments)
-
-    @_releases("dp_quantile")
-    def dp_quantile(self, source: object, **arguments: object) -> Release:
-        """Draw private quantiles of a column."""
-        return self._release_of("dp_quantile", source, arguments)
-
-    @_releases("dp_bounds")
-    def dp_bounds(self, source: object, **arguments: object) -> Release:
-        """Draw private bounds that hold the bulk of a column."""
-        return self._release_of("dp_bounds", source, arguments)
-
-    @_releases("dp_covariance")
-    def dp_covariance(self, source: object, **arguments: object) -> Release:
-        """Release the covariance matrix of columns privately."""
-        return self._release_of("dp_covariance", source, arguments)
-
-    @_releases("dp_correlation")
-    def dp_correlation(self, source: object, **arguments: object) -> Release:
-        """Release the correlation matrix of columns privately."""
-        return self._release_of("dp_correlation", source, arguments)
-
-    @_releases("dp_regression_metrics")
-    def dp_regression_metrics(self, source: object, **arguments: object) -> Release:
-        """Measure predictions privately."""
-        return self._release_of("dp_regression_metrics", source, arguments)
-
-    @_releases("dp_roc")
-    def dp_roc(self, source: object, **arguments: object) -> Release:
-        """Release a ROC curve of scores privately."""
-        return self._release_of("dp_roc", source, arguments)
-
-    @overload
-    def dp_auc(self, *, release: str | int | Release, dataset: str | None = None) -> pa.Table: ...
-
-    @overload
-    def dp_auc(self, source: object, **arguments: object) -> Release: ...
-
-    @takes(FUNCTIONS["dp_auc"].plan.arguments, list(FUNCTIONS["dp_auc"].shape.columns))
-    def dp_auc(self, source: object = None, **arguments: object) -> Release | pa.Table:
-        """Release the area under a ROC curve privately.
-
-        With `release` alone, the area is read off a released ROC curve at no cost, and comes as a table.
-        """
-        if source is None and "release" in arguments and arguments.keys() <= {"release", "dataset"}:
-            return self._curve("dp_auc", arguments["release"], arguments.get("dataset"), by_name=True)
-        return self._release_of("dp_auc", source, arguments)
-
-    @_releases("dp_confusion")
-    def dp_confusion(self, source: object, **arguments: object) -> Release:
-        """Release confusion matrices at public thresholds privately."""
-        return self._release_of("dp_confusion", source, arguments)
 
     def dp_precision_recall(self, release: str | int | Release, dataset: str | None = None) -> pa.Table:
         """Return ``threshold``, ``precision``, ``recall`` of a released ROC curve; costs nothing."""
@@ -474,51 +326,20 @@ class Context:
         stored = self._stored(function, sequence)
         return noise_statement(function, stored.arguments, stored.result)
 
-    @takes(DECLARATIONS["dp_protect"])
-    def dp_protect(self, dataset: str, **budget: object) -> str:
-        """Set the budget of a table; return what now stands, in words.
-
-        On an engine it is that of a table of the engine's catalog, under its full name. Anything else there has the
-        budget that each call names.
-        """
-        said = budget if budget.get("source") is False else self._with_engine(budget)
-        return self._declare("dp_protect", dataset, said)
-
-    @takes(DECLARATIONS["dp_public"])
-    def dp_public(self, table: str, **said: object) -> str:
-        """Declare that a table is public: it holds nothing about any privacy unit, so views may join it.
-
-        On an engine it is a table of the engine's catalog, and the declaration holds for this session.
-        """
-        return self._declare("dp_public", table, self._with_engine(said))
-
-    @takes(DECLARATIONS["dp_derive"])
-    def dp_derive(self, table: str, base: str, **said: object) -> str:
-        """Declare that a table was made from a protected one; return what now stands, in words.
-
-        On an engine it is a table of the engine's catalog, and the declaration holds for this session. The base is
-        another table of the engine, or any budget.
-        """
-        return self._declare("dp_derive", table, self._with_engine(said), base)
-
-    @takes(DECLARATIONS["dp_unplaced"])
-    def dp_unplaced(self, **asked: object) -> pa.Table:
-        """Return every undeclared table, with the statements that would declare it.
-
-        On an engine it lists the tables of the engine's catalog.
-        """
+    def _unplaced(self, asked: dict[str, object]) -> pa.Table:
+        """Return the undeclared tables: what `dp_unplaced` does in SQL."""
         with self._spelled():
             refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
         engine = self._with_engine(asked).get("engine")
-        named = "" if engine is None else f"engine := {literal(str(engine))}"
-        return self.sql(f"FROM dp_unplaced({named})")
+        return self.sql(f"FROM dp_unplaced({'' if engine is None else f'engine := {literal(str(engine))}'})")
 
     def _with_engine(self, said: dict[str, object]) -> dict[str, object]:
         """Return arguments, with the engine that holds the sources of every call."""
         return said if self._engine is None else {"engine": self._engine.name, **said}
 
     def _declare(self, function: str, table: str, said: dict[str, object], *more: object) -> str:
-        """Call a SQL function that declares something, with values as parameters."""
+        """Call a SQL function that declares something, with values as parameters; it may say that no table is meant."""
+        said = said if said.get("source") is False else self._with_engine(said)
         with self._spelled():
             refuse_unknown(said, DECLARATIONS[function], function)
             for name in (table, *more):
@@ -562,9 +383,8 @@ class Context:
         """Return one row per entry of the ledger."""
         return self.sql("SELECT * FROM dp_ledger()")
 
-    @takes(ESTIMATE)
-    def dp_estimate(self, function: str = "dp_sis", **arguments: object) -> pa.Table:
-        """Return what a call would cost and how noisy it would be; reads no table."""
+    def _estimate(self, function: str, arguments: dict[str, object]) -> pa.Table:
+        """Return the cost and the noise of a call: what `dp_estimate` does in SQL."""
         import pyarrow as pa
 
         with self._spelled():

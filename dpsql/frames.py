@@ -7,15 +7,13 @@ arguments, so that names, defaults and documentation are those of SQL.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import polars as pl
 
 from dpsql.context import Context
-from dpsql.contract.arguments import Signature
-from dpsql.contract.documented import takes
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.contract.spelling import did_you_mean, on_frames
@@ -24,17 +22,13 @@ from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import made_from
 from dpsql.engines.task import read_columns
 from dpsql.errors import DpsqlError, ParameterError, SourceError
-from dpsql.functions.declarations import DECLARATIONS
-from dpsql.functions.registry import FUNCTIONS, Function
 from dpsql.manual.slips import no_method, with_column
-from dpsql.released.shapes import KEYS
+from dpsql.methods import OF_FRAME, FrameMethods
 
 if TYPE_CHECKING:
     from dpsql.released.release import Release
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
-# The namespace says which frame and whose rows; the frame's engine is Polars.
-_SAID = ("dataset", "engine")
 _contexts: dict[str, Context] = {}
 
 
@@ -61,7 +55,7 @@ def _context() -> Context:
     return _contexts.get("frames") or use()
 
 
-class Frames(Generic[Frame]):
+class Frames(FrameMethods, Generic[Frame]):
     """Private releases from a Polars frame.
 
     A result is a Polars frame; ``result.dp.release`` is its `Release`: the guarantee, the receipt, the pictures.
@@ -111,9 +105,8 @@ class Frames(Generic[Frame]):
             raise AttributeError("this frame is no release. Take it from the frame that a method of .dp returned.")
         return self._release
 
-    @takes(Signature(*(one for one in DECLARATIONS["dp_protect"].values() if one.name not in ("source", "engine"))))
-    def protect(self, **budget: object) -> str:
-        """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
+    def _protect(self, budget: dict[str, Any]) -> str:
+        """Set the budget of the frame's dataset: what `protect` does."""
         if self._dataset is None:
             raise ParameterError("P081", "the rows are of no dataset. Name it first: frame.dp.of('patients').")
         unit = budget.get("privacy_unit")
@@ -216,7 +209,7 @@ class Frames(Generic[Frame]):
 
     def _run(self, function: str, arguments: dict[str, Any]) -> pl.DataFrame:
         """Return the rows of a release."""
-        for name in _SAID:
+        for name in OF_FRAME:
             if name in arguments:
                 raise ParameterError("P016", f"a frame's {function} has no argument {show(name)}. Use .dp.of.")
         if "features" in arguments:
@@ -264,24 +257,6 @@ def _of(frame: Frame) -> Frames[Frame]:
 def _released(given: object) -> Any:
     """Return the release that a frame is the rows of; anything else as it is."""
     return _of(given).release if isinstance(given, pl.DataFrame) else given
-
-
-def _method(name: str, known: Function) -> Callable[..., pl.DataFrame]:
-    """Return the method of a private function."""
-
-    def method(self: Frames[Any], **arguments: object) -> pl.DataFrame:
-        return self._run(name, arguments)
-
-    method.__name__ = name.removeprefix("dp_")
-    method.__qualname__ = f"Frames.{method.__name__}"
-    method.__doc__ = f"{known.doc}\n\n        The rows of the release, as a Polars frame; see `{name}` of SQL."
-    signature = Signature(*(one for one in known.plan.arguments.values() if one.name not in _SAID))
-    return takes(signature, [column for column in known.shape.columns if column != KEYS])(method)
-
-
-for _name, _known in FUNCTIONS.items():
-    if _known.spends:
-        setattr(Frames, _name.removeprefix("dp_"), _method(_name, _known))
 
 
 def register() -> None:

@@ -6,6 +6,7 @@ Every function has one ordered list of arguments, its `Signature`. The SQL macro
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -53,6 +54,9 @@ class Argument:
     null_is_wrong : bool
         Whether NULL is no way to leave it out in SQL: a name that is put together is NULL where a part of it is. Its
         default there is false.
+    kind : str
+        The type of what a call in Python may give, in the words of a stub (`dpsql.stubs`). It need not be stated
+        where `choices`, the default, `exact` or `names_column` say it.
     """
 
     name: str
@@ -69,6 +73,20 @@ class Argument:
     stand_in: object = None
     earlier: tuple[object, ...] = ()
     null_is_wrong: bool = False
+    kind: str = ""
+
+    @property
+    def annotation(self) -> str:
+        """The type of what a call in Python may give, as a stub writes it."""
+        if self.kind:
+            return self.kind
+        if self.choices:
+            return f"Literal[{', '.join(map(json.dumps, self.choices))}]"
+        if isinstance(self.default, bool):
+            return "bool"
+        if self.exact or isinstance(self.default, (int, float)):
+            return "Number"
+        return "Names" if self.names_column else "object"
 
     @property
     def required(self) -> bool:
@@ -182,7 +200,7 @@ def integer(
 ) -> Argument:
     """Return an argument that is an integer from 1 to `most`."""
     check = partial(parameters.positive_integer, name, hint=hint, most=most)
-    return Argument(name, doc, default, check=check, shown=shown, table_only=table_only)
+    return Argument(name, doc, default, check=check, shown=shown, table_only=table_only, kind="Integer")
 
 
 def rational(name: str, doc: str, default: float | None = None, *, hint: str) -> Argument:
@@ -192,7 +210,8 @@ def rational(name: str, doc: str, default: float | None = None, *, hint: str) ->
 
 def double(name: str, doc: str, default: float | None = None, *, hint: str, shown: str = "") -> Argument:
     """Return an argument that is a finite double above 0."""
-    return Argument(name, doc, default, check=partial(parameters.positive_float, name, hint=hint), shown=shown)
+    check = partial(parameters.positive_float, name, hint=hint)
+    return Argument(name, doc, default, check=check, shown=shown, kind="Number")
 
 
 def flag(name: str, doc: str, default: bool, *, earlier: tuple[bool | None, ...] = ()) -> Argument:
@@ -209,6 +228,7 @@ TARGET = Argument(
     statistic=True,
     column="y",
     stand_in="target",
+    kind="str",
 )
 FEATURES = Argument(
     "features",
@@ -219,14 +239,19 @@ FEATURES = Argument(
     statistic=True,
     column="x",
     stand_in="features",
+    kind="Features",
 )
 N_FEATURES = Argument(
-    "n_features", "Length of the vectors of a list column, from 1 to 1000000. It is public.", statistic=True
+    "n_features",
+    "Length of the vectors of a list column, from 1 to 1000000. It is public.",
+    statistic=True,
+    kind="Integer",
 )
 NAMES = Argument(
     "names",
     "Public names of the features: one per element of a vector, or the names that count in long rows.",
     statistic=True,
+    kind="Iterable[str]",
 )
 COLUMNS = (TARGET, FEATURES, N_FEATURES, NAMES)
 
@@ -266,6 +291,7 @@ LOWER = Argument(
     shown="required, or stated by the owner",
     statistic=True,
     stand_in=0,
+    kind="Bounds",
 )
 UPPER = Argument(
     "upper",
@@ -273,24 +299,28 @@ UPPER = Argument(
     shown="required, or stated by the owner",
     statistic=True,
     stand_in=1,
+    kind="Bounds",
 )
 TARGET_LOWER = Argument(
     "target_lower",
     "Public lower bound of a numeric target, one number in its own unit.",
     shown="required for a numeric target",
     statistic=True,
+    kind="Number",
 )
 TARGET_UPPER = Argument(
     "target_upper",
     "Public upper bound of a numeric target, above target_lower.",
     shown="required for a numeric target",
     statistic=True,
+    kind="Number",
 )
 TARGET_LEVELS = Argument(
     "target_levels",
     "The two public levels of a text target: the first is coded -1, the second +1, and any other value as 0.",
     shown="required for a text target",
     statistic=True,
+    kind="Iterable[object]",
 )
 CLASSES = replace(
     TARGET_LEVELS,
@@ -300,8 +330,8 @@ CLASSES = replace(
 BOUNDS = (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)
 # Bounds of one column, or of two columns that share an interval.
 COLUMN_BOUNDS = (
-    replace(LOWER, doc="Public lower bound of the values, one number. Values are clipped to it."),
-    replace(UPPER, doc="Public upper bound of the values, one number. Values are clipped to it."),
+    replace(LOWER, doc="Public lower bound of the values, one number. Values are clipped to it.", kind="Number"),
+    replace(UPPER, doc="Public upper bound of the values, one number. Values are clipped to it.", kind="Number"),
 )
 # Bounds of functions that draw private bounds if these are missing.
 FEATURE_BOUNDS = tuple(replace(one, shown="drawn privately", stand_in=None) for one in (LOWER, UPPER))
@@ -326,6 +356,7 @@ PRIVACY_UNIT = Argument(
     names_column=True,
     statistic=True,
     table_only=True,
+    kind="str",
 )
 MAX_ROWS_PER_UNIT = Argument(
     "max_rows_per_unit",
@@ -333,6 +364,7 @@ MAX_ROWS_PER_UNIT = Argument(
     shown="required with privacy_unit",
     statistic=True,
     table_only=True,
+    kind="Integer",
 )
 ROW_ID = Argument(
     "row_id",
@@ -340,6 +372,7 @@ ROW_ID = Argument(
     names_column=True,
     statistic=True,
     table_only=True,
+    kind="str",
 )
 VALUE = Argument(
     "value",
@@ -347,12 +380,14 @@ VALUE = Argument(
     names_column=True,
     statistic=True,
     table_only=True,
+    kind="str",
 )
-DATASET = Argument("dataset", "Name of the budget that is charged.", shown="the source's name")
+DATASET = Argument("dataset", "Name of the budget that is charged.", shown="the source's name", kind="str")
 RELEASE = Argument(
     "release",
     "Name of this release. The same call with the same name returns the stored result and costs nothing.",
     null_is_wrong=True,
+    kind="str",
 )
 CONDITION = Argument(
     "condition",
@@ -361,12 +396,14 @@ CONDITION = Argument(
     check=condition.checked,
     statistic=True,
     table_only=True,
+    kind="str",
 )
 ENGINE = Argument(
     "engine",
     "Name of the attached engine that holds the source, see `dpsql.attach_engine`.",
     shown="DuckDB itself",
     table_only=True,
+    kind="str",
 )
 # What every function takes at the end.
 BUDGET = (DATASET, RELEASE, CONDITION, ENGINE)
@@ -382,4 +419,5 @@ def stated(argument: Argument) -> Argument:
         f"For calls that leave it out: {argument.doc}",
         choices=argument.choices,
         names_column=argument.names_column,
+        kind=argument.kind,
     )

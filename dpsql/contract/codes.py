@@ -1,7 +1,4 @@
-"""All error codes: when each is raised, and what to do, from ``codes.toml``. ``docs/errors.md`` is made of them.
-
-``python -m dpsql.contract.codes`` prints the page.
-"""
+"""All error codes: when each is raised, and what to do, from ``codes.toml``. ``docs/errors.md`` is made of them."""
 
 from __future__ import annotations
 
@@ -47,13 +44,10 @@ def page() -> str:
         "",
         "Every error that dpsql raises on purpose starts with a code, such as `[DPSQL-P001]`. The text after it holds",
         "public values only. `dpsql explain P001` prints the entry of a code. This page is written by",
-        "`python -m dpsql.contract.codes > docs/errors.md`.",
+        "`python -m dpsql.generate`.",
     ]
     for letter, kind in KINDS.items():
         lines += ["", f"## {letter}", "", kind, "", "| code | when | what to do |", "|---|---|---|"]
         lines += [f"| {c.code} | {c.when} | {c.what_to_do} |" for c in CODES.values() if c.code.startswith(letter)]
     return "\n".join(lines) + "\n"
 
-
-if __name__ == "__main__":
-    print(page(), end="")

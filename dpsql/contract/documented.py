@@ -38,15 +38,22 @@ def takes(arguments: Signature, columns: Iterable[str] = ()) -> Callable[[_Funct
     def dress(function: _Function) -> _Function:
         written = inspect.signature(function)
         leading = [one for one in written.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        named = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if argument.required else argument.default)
-            for name, argument in arguments.items()
-        ]
+        named = list(map(_parameter, arguments.values()))
         function.__signature__ = written.replace(parameters=[*leading, *named])  # type: ignore[attr-defined]
-        function.__doc__ = "\n".join([function.__doc__ or "", "", *_parameters(leading, arguments), *_returns(columns)])
+        function.__doc__ = "\n".join(
+            [inspect.getdoc(function) or "", "", *_parameters(leading, arguments), *_returns(columns)]
+        )
         return function
 
     return dress
+
+
+def _parameter(argument: Argument) -> Parameter:
+    """Return an argument as a parameter of a Python function, where None leaves it out."""
+    if argument.required:
+        return Parameter(argument.name, Parameter.KEYWORD_ONLY, annotation=argument.annotation)
+    kind = f"{argument.annotation} | None"
+    return Parameter(argument.name, Parameter.KEYWORD_ONLY, default=argument.default, annotation=kind)
 
 
 def _parameters(leading: list[Parameter], arguments: Signature) -> Iterator[str]:

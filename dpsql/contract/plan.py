@@ -12,7 +12,7 @@ from itertools import islice, product
 from typing import ClassVar, Self
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, K, Signature, as_tuple
+from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, as_tuple
 from dpsql.contract.events import Event
 from dpsql.contract.expression.judge import Judged
 from dpsql.contract.json import Json
@@ -47,6 +47,8 @@ NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_
 @dataclass(frozen=True, kw_only=True)
 class Plan(ABC):
     """The checked public arguments of one call.
+
+    A field of a function's own plan holds the checked value of the argument of its name, unless a comment says more.
 
     Attributes
     ----------
@@ -423,39 +425,6 @@ class Plan(ABC):
         if placement.engine:
             record["engine"] = placement.engine
         return record
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionPlan(Plan):
-    """The plan of a function that selects k features.
-
-    Attributes
-    ----------
-    k : int
-        Number of features to select, from 1 to the number of features.
-    """
-
-    k: int
-
-    @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        k = known(int, K.read(given))
-        count = (
-            len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
-        )
-        if count:
-            refuse_large_k(k, count)
-        return {"k": k}
-
-    def check_features(self, count: int) -> None:
-        """Raise if k exceeds the number of features."""
-        refuse_large_k(self.k, count)
-
-
-def refuse_large_k(k: int, count: int) -> None:
-    """Raise if k exceeds the number of features."""
-    if k > count:
-        raise ParameterError("P002", f"k must be at most the number of features, {count}; got {k}. Lower k.")
 
 
 def refuse_wide_noise(scale: Fraction) -> None:

@@ -48,6 +48,7 @@ _TARGETS = replace(
     TARGET,
     doc="Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.",
     statistic=False,
+    kind="Names",
 )
 _BOUNDS = tuple(
     replace(
@@ -93,6 +94,7 @@ _WHICH = Argument(
     shown=REQUIRED,
     check=_aggregates,
     stand_in="count",
+    kind="Names",
 )
 
 

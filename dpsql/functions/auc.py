@@ -47,21 +47,11 @@ METHODS = ("scaled", "smooth")
 
 @dataclass(frozen=True, kw_only=True)
 class AucPlan(ScorePlan):
-    """The checked public arguments of one ``dp_auc`` call.
+    """The checked public arguments of one ``dp_auc`` call."""
 
-    Attributes
-    ----------
-    delta : Fraction or None
-        If given, the noise is Gaussian; otherwise it is Laplace. Not for ``'smooth'``.
-    method : {'scaled', 'smooth'}
-        What is released.
-    grid : int
-        Number of equal-width cells that scores are counted in. Scores in the same cell are tied.
-    """
-
-    delta: Fraction | None
+    delta: Fraction | None  # not for 'smooth'
     method: str
-    grid: int
+    grid: int  # the argument `cells`; scores in the same cell are tied
 
     function: ClassVar[str] = "dp_auc"
     arguments: ClassVar[Signature] = Signature(

@@ -12,9 +12,7 @@ from typing import ClassVar
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     BOUNDS,
-    COLUMNS,
     EPSILON,
-    PROTECTION,
     Argument,
     K,
     Signature,
@@ -29,7 +27,8 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import Quantity, SelectionPlan, feature_bounds
+from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.functions.selection_verdict import selection_record
@@ -62,43 +61,20 @@ def _ridge(given: object) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class BestSubsetPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_best_subset`` call.
-
-    Attributes
-    ----------
-    lower, upper : float, tuple of float or dict of float
-        Public bounds of the features, by their order or their names.
-    radius : Fraction
-        Radius of the ball of coefficients, in [1e-6, 1e6]. One unit is half the width of the target's bounds per half
-        the width of a feature's bounds.
-    ridge : Fraction
-        Weight of the squared coefficients in the score, in [0, 1e12]. The unit is the squared half width of the
-        target's bounds.
-    intercept : bool
-        Whether every subset also fits an intercept, which counts toward the radius.
-    method : {'exact', 'top_r'}
-        'exact' scores every subset; 'top_r' scores the best ones and gives all others the same score.
-    list_size : int or None
-        Number of subsets to list, at most `MOST_LISTED`; None means ``k (d - k) + 2``.
-    gap : Fraction or None
-        For 'top_r': scores are capped at this much above the best one.
-    node_limit : int
-        For 'exact': the search for subsets to list ends after this many nodes, at most 1e9.
-    """
+    """The checked public arguments of one ``dp_best_subset`` call."""
 
     lower: Side
     upper: Side
     radius: Fraction
-    ridge: Fraction
-    intercept: bool
+    ridge: Fraction  # in squared half widths of the target's bounds
+    intercept: bool  # it counts toward the radius
     method: str
     list_size: int | None
     gap: Fraction | None
     node_limit: int
 
     function: ClassVar[str] = "dp_best_subset"
-    arguments: ClassVar[Signature] = Signature(
-        *COLUMNS,
+    arguments: ClassVar[Signature] = selector_arguments(
         K,
         EPSILON,
         *BOUNDS,
@@ -137,7 +113,6 @@ class BestSubsetPlan(SelectionPlan):
             20_000_000,
             hint="Give a public number of nodes, or leave it out.",
         ),
-        *PROTECTION,
     )
     names_after: ClassVar[str | None] = "epsilon"
 

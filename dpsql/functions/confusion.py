@@ -34,15 +34,9 @@ _MOST_THRESHOLDS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ConfusionPlan(CurvePlan):
-    """The checked public arguments of one ``dp_confusion`` call.
+    """The checked public arguments of one ``dp_confusion`` call."""
 
-    Attributes
-    ----------
-    thresholds : tuple of float
-        Strictly ascending, between the bounds. A row is predicted positive when its score is at least the threshold.
-    """
-
-    thresholds: tuple[float, ...]
+    thresholds: tuple[float, ...]  # strictly ascending, between the bounds
 
     function: ClassVar[str] = "dp_confusion"
     arguments: ClassVar[Signature] = Signature(
@@ -51,6 +45,7 @@ class ConfusionPlan(CurvePlan):
             "thresholds",
             "Public thresholds: one number, or up to 100. A score of at least the threshold is predicted positive.",
             0.5,
+            kind="Numbers",
         ),
         EPSILON,
         OPTIONAL_DELTA,

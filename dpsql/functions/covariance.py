@@ -30,13 +30,7 @@ def _ddof(given: object) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CovariancePlan(MomentsPlan):
-    """The checked public arguments of one ``dp_covariance`` call.
-
-    Attributes
-    ----------
-    ddof : {0, 1}
-        The divisor is the number of rows less this: 1 as DuckDB's ``covar_samp``, 0 as ``covar_pop``.
-    """
+    """The checked public arguments of one ``dp_covariance`` call."""
 
     ddof: int
 

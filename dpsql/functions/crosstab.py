@@ -54,26 +54,16 @@ _ORDER = 2
 
 
 def _column(name: str, doc: str) -> Argument:
-    return Argument(name, doc, names_column=True, table_only=True)
+    return Argument(name, doc, names_column=True, table_only=True, kind="str")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrosstabPlan(CountedPlan):
-    """The checked public arguments of one ``dp_crosstab`` call.
-
-    Attributes
-    ----------
-    margins : bool
-        Whether the result has margins.
-    delta : Fraction or None
-    law : {'auto', 'laplace', 'gaussian'}
-        The noise that was asked for.
-    confidence : Fraction
-    """
+    """The checked public arguments of one ``dp_crosstab`` call."""
 
     margins: bool
     delta: Fraction | None
-    law: str
+    law: str  # the noise that was asked for
     confidence: Fraction
 
     function: ClassVar[str] = "dp_crosstab"

@@ -83,12 +83,16 @@ _PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_grou
 def _estimated(name: str) -> Argument:
     """Return an argument of dp_estimate, documented as in the functions that take it."""
     if name == "n_rows":
-        return Argument(name, "A public guess of the number of rows, up to 1e12, to which noise is compared.")
+        return Argument(
+            name, "A public guess of the number of rows, up to 1e12, to which noise is compared.", kind="Integer"
+        )
     if name == "n_features":
-        return Argument(name, "Number of features, from 1 to 1000000; not for functions of one column.")
+        return Argument(name, "Number of features, from 1 to 1000000; not for functions of one column.", kind="Integer")
     takers = [function for function, known in FUNCTIONS.items() if name in known.plan.arguments]
-    docs = {FUNCTIONS[taker].plan.arguments[name].doc for taker in takers}
-    return Argument(name, docs.pop() if len(docs) == 1 else f"As of {', '.join(takers)}.")
+    taken = [FUNCTIONS[taker].plan.arguments[name] for taker in takers]
+    docs = {argument.doc for argument in taken}
+    kinds = " | ".join(dict.fromkeys(argument.annotation for argument in taken))
+    return Argument(name, docs.pop() if len(docs) == 1 else f"As of {', '.join(takers)}.", kind=kinds)
 
 
 ESTIMATE = Signature(*map(_estimated, _ORDER))

@@ -53,24 +53,17 @@ PRESENCE = (
             "present_above",
             hint="Give the number above which a value is a present feature, or leave it out for boolean features.",
         ),
+        kind="Number",
     ),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureCountsPlan(Plan):
-    """The plan of a function of binary features and a label.
-
-    Attributes
-    ----------
-    max_features_per_row : int
-        What all features of a row count together at most, in rows, from 1 to 999,999.
-    present_above : float or None
-        A feature is present if its value is larger; None for boolean features and for the long layout.
-    """
+    """The plan of a function of binary features and a label."""
 
     max_features_per_row: int
-    present_above: float | None
+    present_above: float | None  # None for boolean features and for the long layout
 
     target_is_label: ClassVar[bool] = True
     target_needs_bounds: ClassVar[bool] = False

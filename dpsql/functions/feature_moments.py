@@ -58,17 +58,9 @@ def moments_signature(*own: Argument) -> Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class MomentsPlan(Plan):
-    """The plan of a function of the moments of features.
+    """The plan of a function of the moments of features."""
 
-    Attributes
-    ----------
-    delta : Fraction or None
-        If given, the noise is Gaussian; otherwise it is Laplace, for at most `MOST_PURE` features.
-    lower, upper : float, tuple of float or dict of float
-        Public bounds of the features, by their order or their names.
-    """
-
-    delta: Fraction | None
+    delta: Fraction | None  # None for Laplace noise, with at most `MOST_PURE` features
     lower: Side
     upper: Side
 

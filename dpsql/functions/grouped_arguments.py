@@ -42,6 +42,7 @@ KEYS = Argument(
     "of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs delta.",
     shown="stated by the owner, or by the column's type",
     table_only=True,
+    kind="Keys",
 )
 OTHER = Argument(
     "other",

@@ -115,6 +115,7 @@ class HistogramPlan(CountedPlan):
             "Public edges, ascending: a bin holds the values above one edge and up to the next, and there is a bin "
             "below the first and one above the last, in place of lower, upper and n_bins. A bare number is n_bins.",
             check=_bins,
+            kind="Numbers",
         ),
         EPSILON,
         replace(

@@ -11,14 +11,15 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.arguments import COLUMNS, EPSILON, PROTECTION, TARGET_LEVELS, K, Signature, integer, word
+from dpsql.contract.arguments import EPSILON, TARGET_LEVELS, K, Signature, integer, word
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import known
-from dpsql.contract.plan import Quantity, SelectionPlan
+from dpsql.contract.plan import Quantity
+from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.functions.selection_certainty import (
@@ -27,7 +28,7 @@ from dpsql.functions.selection_certainty import (
     largest_rank_score,
     rounds_certainty,
 )
-from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, score_quantities, scored_record, selection_record
+from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.mechanisms.rank_scores import RankScoreNoise
@@ -43,30 +44,17 @@ MOST_PAIRED = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class KendallPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_kendall`` call.
-
-    Attributes
-    ----------
-    mechanism : {'gumbel', 'exponential'}
-        Noise distribution of every round.
-    split : {'even', 'scaled'}
-        How the rounds share epsilon: equally, or such that all rounds have the same noise.
-    blocks : int or None
-        Number of blocks of rows, from 1 to 1e9. Only pairs within a block are counted. None counts all pairs.
-    verdict_share, n_rows
-        As in ``dp_sis``.
-    """
+    """The checked public arguments of one ``dp_kendall`` call."""
 
     mechanism: str
     split: str
-    blocks: int | None
-    verdict_share: Fraction | None = None
+    blocks: int | None  # None counts all pairs
+    verdict_share: Fraction | None = None  # None for no scores
     n_rows: int | None = None
 
     function: ClassVar[str] = "dp_kendall"
     target_needs_bounds: ClassVar[bool] = False
-    arguments: ClassVar[Signature] = Signature(
-        *COLUMNS,
+    arguments: ClassVar[Signature] = selector_arguments(
         K,
         EPSILON,
         TARGET_LEVELS,
@@ -78,9 +66,7 @@ class KendallPlan(SelectionPlan):
             hint="Give a public number of blocks, or leave it out.",
             table_only=True,
         ),
-        VERDICT_SHARE,
-        N_ROWS,
-        *PROTECTION,
+        *VERDICT,
     )
     names_after: ClassVar[str | None] = "epsilon"
 

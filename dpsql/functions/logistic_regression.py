@@ -122,6 +122,7 @@ class LogisticPlan(Plan):
             "half widths of its bounds, and nothing is standardized.",
             shown="sqrt(features), in standard deviations; without delta none is shortened",
             check=_row_norm,
+            kind="Number",
         ),
         double(
             "regularization",

@@ -55,22 +55,10 @@ def _smoothing(value: object) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveBayesPlan(FeatureCountsPlan):
-    """The checked public arguments of one ``dp_naive_bayes`` call.
-
-    Attributes
-    ----------
-    delta : Fraction or None
-        If given, the noise is Gaussian; otherwise it is Laplace.
-    count_share : Fraction
-        Share of the privacy loss spent on the class sizes, in (0, 1): of epsilon, or of mu squared for Gaussian noise.
-    smoothing : float
-        Pseudocount in (0, 1e9]: each class gets this many rows with each feature, and as many without it.
-    shrink : bool
-        Shrink the rates of the two classes toward each other, by as much as noise alone would separate them.
-    """
+    """The checked public arguments of one ``dp_naive_bayes`` call."""
 
     delta: Fraction | None
-    count_share: Fraction
+    count_share: Fraction  # of epsilon, or of mu squared for Gaussian noise
     smoothing: float
     shrink: bool
 

@@ -1,11 +1,22 @@
-"""One-shot selection of the k best candidates: the mechanisms, and the noise of each."""
+"""One-shot selection of the k best candidates: the mechanisms, their arguments, and the noise of each."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 
+from dpsql.contract.arguments import share, word
+
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
+ONE_SHOT = (
+    word(
+        "mechanism",
+        "How the features are drawn; docs/selection.md says which to take when.",
+        MECHANISMS,
+        "one_shot",
+    ),
+    share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
+)
 CONFIDENCE = 0.95
 # Up to this many features, counting subsets exactly takes no noticeable time.
 _FEW = 100

@@ -33,7 +33,8 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side, known
-from dpsql.contract.plan import NOT_STATED, Plan, Quantity, SelectionPlan
+from dpsql.contract.plan import NOT_STATED, Plan, Quantity
+from dpsql.contract.selection import SelectionPlan, read_k
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
@@ -174,7 +175,7 @@ class PipelinePlan(Plan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         selection: dict[str, object] = dict.fromkeys(("k", *_SELECTING))
         if given["k"] is not None:
-            selection = {**SelectionPlan._own(given, layout), **cls._read(given, *_SELECTING)}
+            selection = {"k": read_k(given, layout), **cls._read(given, *_SELECTING)}
             if selection["selection_share"] is None:
                 selection["selection_share"] = SELECTORS[known(str, selection["selector"])].share
         fit = RegressionPlan._own({**given, "n_fitted": selection["k"]} if selection["k"] else given, layout)

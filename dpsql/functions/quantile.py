@@ -88,6 +88,7 @@ class QuantilePlan(ColumnPlan):
             "The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.",
             0.5,
             check=_quantiles,
+            kind="Numbers",
         ),
         EPSILON,
         *(replace(one, shown="drawn privately; required with by", stand_in=None) for one in COLUMN_BOUNDS),

@@ -80,6 +80,8 @@ class Function:
         Whether a call is charged. A function that is not charged returns exact numbers and is not private.
     grouped : tuple of two types, or None
         Plan and call of the form with `by`, of a function whose form without it reads rows in another way.
+    of_release : bool
+        Whether a call with `release` alone reads the result off another function's release, at no cost.
     """
 
     plan: type[Plan]
@@ -88,6 +90,7 @@ class Function:
     doc: str
     spends: bool = True
     grouped: tuple[type[Plan], type[Call]] | None = None
+    of_release: bool = False
 
     def plan_of(self, arguments: Mapping[str, object]) -> type[Plan]:
         """Return the class of the plan for some arguments, or for a plan's record."""
@@ -164,7 +167,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "dp_regression_metrics": Function(MetricsPlan, MetricsCall, METRICS, "Measure predictions privately."),
     "dp_roc": Function(RocPlan, RocCall, ROC, "Release a ROC curve of scores privately."),
-    "dp_auc": Function(AucPlan, AucCall, AREA, "Release the area under a ROC curve privately."),
+    "dp_auc": Function(AucPlan, AucCall, AREA, "Release the area under a ROC curve privately.", of_release=True),
     "dp_confusion": Function(
         ConfusionPlan, ConfusionCall, CONFUSION, "Release confusion matrices at public thresholds privately."
     ),

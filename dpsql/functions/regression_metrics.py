@@ -67,24 +67,17 @@ PREDICTION = Argument(
     names_column=True,
     column="p",
     stand_in="prediction",
+    kind="str",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsPlan(Plan):
-    """The checked public arguments of one ``dp_regression_metrics`` call.
-
-    Attributes
-    ----------
-    lower, upper : float
-        Public bounds of target and prediction.
-    error_bound : float or None
-        Bound that errors are clipped to, in the unit of the target; None for the full width of the bounds.
-    """
+    """The checked public arguments of one ``dp_regression_metrics`` call."""
 
     lower: float
     upper: float
-    error_bound: float | None
+    error_bound: float | None  # None for the full width of the bounds
 
     function: ClassVar[str] = "dp_regression_metrics"
     target_needs_bounds: ClassVar[bool] = False

@@ -100,15 +100,7 @@ CELLS = Argument(
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePlan(ScorePlan):
-    """The plan of a function that releases cumulative counts of each class.
-
-    Attributes
-    ----------
-    delta : Fraction or None
-        If given, the noise on counts is Gaussian; otherwise it is Laplace.
-    curve : {'auto', 'identity', 'tree', 'wavelet', 'toeplitz'}
-        Strategy of the prefix sums.
-    """
+    """The plan of a function that releases cumulative counts of each class."""
 
     delta: Fraction | None
     curve: str
@@ -198,24 +190,12 @@ class CurvePlan(ScorePlan):
 
 @dataclass(frozen=True, kw_only=True)
 class RocPlan(CurvePlan):
-    """The checked public arguments of one ``dp_roc`` call.
-
-    Attributes
-    ----------
-    thresholds : {'recursive', 'fixed', 'smooth_medians'}
-        How the thresholds are chosen.
-    n_thresholds : int
-        Number of thresholds, in [1, 255]; coinciding thresholds are merged.
-    threshold_share : Fraction
-        Share of epsilon spent on the thresholds, in (0, 1); fixed thresholds are free.
-    grid : int
-        Number of equal-width cells that scores are counted in.
-    """
+    """The checked public arguments of one ``dp_roc`` call."""
 
     thresholds: str
-    n_thresholds: int
+    n_thresholds: int  # those that coincide are merged
     threshold_share: Fraction
-    grid: int
+    grid: int  # the argument `cells`
 
     function: ClassVar[str] = "dp_roc"
     arguments: ClassVar[Signature] = Signature(

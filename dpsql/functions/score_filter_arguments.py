@@ -11,19 +11,17 @@ from typing import NoReturn
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     CLASSES,
-    COLUMNS,
     DELTA,
     EPSILON,
     OPTIONAL_DELTA,
-    PROTECTION,
     Argument,
-    Signature,
     integer,
     rational,
     share,
     word,
 )
 from dpsql.contract.layout import MOST_FEATURES, Layout
+from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.feature_counts import PRESENCE
 from dpsql.functions.one_shot import MECHANISMS
@@ -36,8 +34,7 @@ _MOST_CUTOFF = 1_000_000
 _MOST_CLUSTERS = 1000
 _LEAST_FALSE = Fraction(1, 10**12)
 
-SIGNATURE = Signature(
-    *COLUMNS,
+SIGNATURE = selector_arguments(
     word("score", "How features are scored; docs/selection.md defines the scores.", SCORES, "difference_count"),
     Argument(
         "threshold",
@@ -90,7 +87,6 @@ SIGNATURE = Signature(
         hint="0.5 is usual.",
     ),
     CLASSES,
-    *PROTECTION,
 )
 
 

@@ -13,7 +13,8 @@ from dpsql.contract.arguments import Signature
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
-from dpsql.contract.plan import Quantity, refuse_large_k
+from dpsql.contract.plan import Quantity
+from dpsql.contract.selection import SelectorPlan
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
@@ -44,46 +45,20 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreFilterPlan(FeatureCountsPlan):
-    """The checked public arguments of one ``dp_score_filter`` call.
-
-    Attributes
-    ----------
-    score : str
-        One of `SCORES`.
-    threshold : Fraction or None
-        Report features whose score is at least this; in rows, or for ``information_gain`` in nats times rows.
-    k : int or None
-        Report the k best features.
-    delta : Fraction or None
-        In (0, 0.1], for Gaussian noise and for a private vocabulary.
-    method : str
-        One of `METHODS`, as given.
-    n_max : int or None
-        Largest number of rows that count, for exact ``information_gain``; at most ``2**32``.
-    cutoff : int or None
-        Largest number of features that the sparse vector technique reports; at most 1e6.
-    false_positives : Fraction
-        Largest expected number of reported features that no row has; > 0.
-    clusters : int
-        Number of clusters, from 2 to 1000.
-    vocabulary : {'public', 'private'}
-        Whether the features' names are given, or drawn from the rows.
-    vocabulary_share : Fraction
-        Share of epsilon spent on a private vocabulary, and of delta if Gaussian noise takes the rest; in (0, 1).
-    """
+class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
+    """The checked public arguments of one ``dp_score_filter`` call."""
 
     score: str
     threshold: Fraction | None
     k: int | None
     delta: Fraction | None
     method: str
-    n_max: int | None
+    n_max: int | None  # at most 2**32
     cutoff: int | None
     false_positives: Fraction
     clusters: int
     vocabulary: str
-    vocabulary_share: Fraction
+    vocabulary_share: Fraction  # of epsilon, and of delta if Gaussian noise takes the rest
 
     function: ClassVar[str] = "dp_score_filter"
     arguments: ClassVar[Signature] = SIGNATURE
@@ -93,7 +68,9 @@ class ScoreFilterPlan(FeatureCountsPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
             **super()._own(given, layout),
-            **cls._read(given, "score", "threshold", "k", "n_max", "cutoff", "delta", "method"),
+            **cls._read(given, "score", "threshold"),
+            **cls._shared(given),
+            **cls._read(given, "n_max", "cutoff", "delta", "method"),
             **cls._read(given, "false_positives", "clusters", "vocabulary", "vocabulary_share"),
         }
         refuse_contradictions(own, layout)
@@ -103,8 +80,8 @@ class ScoreFilterPlan(FeatureCountsPlan):
         """Raise if k is too large, or if there are more numbers than one call may release."""
         if self.draws_vocabulary:
             _ = self.key_selection
-        elif self.k is not None:
-            refuse_large_k(self.k, count)
+        else:
+            SelectorPlan.check_features(self, count)
         if 2 * count + 2 > MOST_COORDINATES:
             raise ParameterError("P026", f"{count} features are more than one call releases. Select some first.")
 

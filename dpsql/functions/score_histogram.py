@@ -36,6 +36,7 @@ SCORED = (
         names_column=True,
         column="y",
         stand_in="label",
+        kind="str",
     ),
     Argument(
         "score",
@@ -45,6 +46,7 @@ SCORED = (
         names_column=True,
         column="p",
         stand_in="score",
+        kind="str",
     ),
 )
 SCORE_BOUNDS = (
@@ -56,15 +58,9 @@ SCORE_BOUNDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlan(Plan):
-    """The plan of a function of a label and a score.
+    """The plan of a function of a label and a score."""
 
-    Attributes
-    ----------
-    lower, upper : float
-        Public bounds that the score is clipped to; a missing score counts as their middle.
-    """
-
-    lower: float
+    lower: float  # a missing score counts as the middle of both
     upper: float
 
     target_is_label: ClassVar[bool] = True

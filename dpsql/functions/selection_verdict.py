@@ -46,18 +46,23 @@ def _verdict_share(given: object) -> Fraction | None:
     return open_unit_interval("verdict_share", given, hint="0.1 is usual; 0 releases no scores.")
 
 
-VERDICT_SHARE = Argument(
-    "verdict_share",
-    "Share of epsilon, from 0 to below 1, that releases the scores of the selected features, for their verdicts. Only "
-    "for rank scores of all rows.",
-    0,
-    check=_verdict_share,
-    exact=True,
-)
-N_ROWS = Argument(
-    "n_rows",
-    "A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear'. It changes no noise.",
-    check=lambda given: positive_integer("n_rows", given, hint="Give a public number of rows.", most=MOST_ROWS),
+# Arguments of selectors that say how sure a selection is.
+VERDICT = (
+    Argument(
+        "verdict_share",
+        "Share of epsilon, from 0 to below 1, that releases the scores of the selected features, for their verdicts. "
+        "Only for rank scores of all rows.",
+        0,
+        check=_verdict_share,
+        exact=True,
+    ),
+    Argument(
+        "n_rows",
+        "A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear'. It changes no "
+        "noise.",
+        check=lambda given: positive_integer("n_rows", given, hint="Give a public number of rows.", most=MOST_ROWS),
+        kind="Integer",
+    ),
 )
 
 

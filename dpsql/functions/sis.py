@@ -12,23 +12,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.contract.arguments import BOUNDS, COLUMNS, EPSILON, PROTECTION, K, Signature, share, word
+from dpsql.contract.arguments import BOUNDS, EPSILON, K, Signature, share, word
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Quantity, SelectionPlan, feature_bounds
+from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Quantity, feature_bounds
+from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
+from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
 from dpsql.functions.selection_certainty import (
     Certainty,
     certainty_quantities,
     largest_rank_score,
     one_shot_certainty,
 )
-from dpsql.functions.selection_verdict import N_ROWS, VERDICT_SHARE, score_quantities, scored_record, selection_record
+from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.choices import OneShotSelection
@@ -53,42 +54,21 @@ _WITHOUT_BOUNDS = "Or compare ranks, which need none: score := 'rank'."
 
 @dataclass(frozen=True, kw_only=True)
 class SisPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_sis`` call.
+    """The checked public arguments of one ``dp_sis`` call."""
 
-    Attributes
-    ----------
-    lower, upper : float, tuple of float, dict of float or None
-        Public bounds of the features, by their order or their names; None for scores by rank.
-    score : {'rank'} or None
-        How features are scored: by rank correlation, or (None, so that older records stay as they are) by covariance.
-    mechanism : {'one_shot', 'gumbel', 'canonical_lipschitz'}
-        The selection mechanism.
-    gamma : Fraction
-        Weight of the canonical Lipschitz loss, in (0, 1).
-    center : {'public', 'target'}
-        How the target is centred.
-    center_share : Fraction
-        Share of epsilon spent on a private mean of the target, in (0, 1).
-    verdict_share : Fraction or None
-        Share of epsilon spent on the scores of the selected features, in (0, 1); None for none.
-    n_rows : int or None
-        A public number of rows.
-    """
-
-    lower: Side | None
+    lower: Side | None  # None for scores by rank
     upper: Side | None
-    score: str | None
+    score: str | None  # None for covariance, so that older records stay as they are
     mechanism: str
     gamma: Fraction
     center: str
     center_share: Fraction
-    verdict_share: Fraction | None = None
+    verdict_share: Fraction | None = None  # None for no scores
     n_rows: int | None = None
 
     function: ClassVar[str] = "dp_sis"
     adds_fast: ClassVar[bool] = True
-    arguments: ClassVar[Signature] = Signature(
-        *COLUMNS,
+    arguments: ClassVar[Signature] = selector_arguments(
         K,
         EPSILON,
         *BOUNDS,
@@ -98,13 +78,7 @@ class SisPlan(SelectionPlan):
             SCORES,
             "covariance",
         ),
-        word(
-            "mechanism",
-            "How the features are drawn; docs/selection.md says which to take when.",
-            MECHANISMS,
-            "one_shot",
-        ),
-        share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
+        *ONE_SHOT,
         word("center", "Centre the target at the middle of its bounds, or at its private mean.", CENTERS, "public"),
         share(
             "center_share",
@@ -112,9 +86,7 @@ class SisPlan(SelectionPlan):
             0.1,
             hint="0.1 is the usual value.",
         ),
-        VERDICT_SHARE,
-        N_ROWS,
-        *PROTECTION,
+        *VERDICT,
     )
     names_after: ClassVar[str | None] = "epsilon"
 
@@ -163,7 +135,7 @@ class SisPlan(SelectionPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         ranked = cls.arguments["score"].read(given) == "rank"
         bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given, or_else=_WITHOUT_BOUNDS)
-        shared = VERDICT_SHARE.read(given)
+        shared = cls.arguments["verdict_share"].read(given)
         if shared is not None and not ranked:
             raise ParameterError("P045", "verdict_share belongs to score := 'rank'. Leave it out.")
         return {

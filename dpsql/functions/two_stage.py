@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.arguments import (
-    COLUMNS,
     EPSILON,
-    PROTECTION,
     TARGET_LEVELS,
     K,
     Signature,
@@ -22,16 +20,16 @@ from dpsql.contract.arguments import (
     flag,
     integer,
     share,
-    word,
 )
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Quantity, SelectionPlan
+from dpsql.contract.plan import Quantity
+from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import MECHANISMS, one_shot_noise
+from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
 from dpsql.functions.selection_certainty import Certainty, certainty_quantities, one_shot_certainty
 from dpsql.functions.selection_verdict import selection_record
 from dpsql.mechanisms.choices import OneShotSelection
@@ -47,29 +45,9 @@ _public_hint = "Give a public number, not one from the table."
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStagePlan(SelectionPlan):
-    """The checked public arguments of one ``dp_two_stage`` call.
+    """The checked public arguments of one ``dp_two_stage`` call."""
 
-    Attributes
-    ----------
-    blocks : int or None
-        Number of blocks, from 1 to `MOST_BLOCKS`; None to derive it from a private count of the rows.
-    rows_per_block : int or None
-        Average number of rows per block if `blocks` is None, from 1 to 1e9.
-    count_share : Fraction
-        Share of epsilon spent on the private count, in (0, 1).
-    count_failure : Fraction
-        Chance that the count exceeds the true one, in (0, 1).
-    penalty : float
-        Weight of the Lasso's penalty, > 0.
-    standardize : bool
-        Scale features and target to unit standard deviation within each block.
-    intercept : bool
-        Centre features and target within each block.
-    mechanism, gamma
-        As in ``dp_sis``.
-    """
-
-    blocks: int | None
+    blocks: int | None  # None to derive it from a private count of the rows
     rows_per_block: int | None
     count_share: Fraction
     count_failure: Fraction
@@ -81,8 +59,7 @@ class TwoStagePlan(SelectionPlan):
 
     function: ClassVar[str] = "dp_two_stage"
     target_needs_bounds: ClassVar[bool] = False
-    arguments: ClassVar[Signature] = Signature(
-        *COLUMNS,
+    arguments: ClassVar[Signature] = selector_arguments(
         K,
         EPSILON,
         TARGET_LEVELS,
@@ -117,14 +94,7 @@ class TwoStagePlan(SelectionPlan):
         ),
         flag("standardize", "Scale features and target within each block.", True),
         flag("intercept", "Centre features and target within each block.", True),
-        word(
-            "mechanism",
-            "How the features are drawn; docs/selection.md says which to take when.",
-            MECHANISMS,
-            "one_shot",
-        ),
-        share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
-        *PROTECTION,
+        *ONE_SHOT,
     )
     names_after: ClassVar[str | None] = "epsilon"
 

@@ -20,6 +20,7 @@ from shadows import PLACES, Names, macros, names_used
 from tables import COLLATIONS, GROUPS, ORDERS, SOURCES, TABLES, TYPES, base, typed
 
 import dpsql
+from dpsql.functions.registry import EXACT, FUNCTIONS
 
 FOUND = enumerate_settings()
 EXPECTED = Path(__file__).with_name("expected.json")
@@ -189,6 +190,10 @@ def test_every_case(case: Case, watch: Watch, reference: Reference, tmp_path: Pa
     calls = random.Random(case.number).sample(case.calls, most) if most else case.calls
     answers = [] if most else [call for call in ANSWERS if call in case.calls]
     check(case, watch, reference, tmp_path, calls, answers)
+
+
+def test_every_function_is_called() -> None:
+    assert {*FUNCTIONS, *EXACT} <= {call.function for call in CALLS}
 
 
 def test_every_setting_is_known() -> None:

@@ -45,28 +45,18 @@ def test_an_area_is_read_off_a_release_by_its_name() -> None:
     assert ("dp_auc", "table_macro", ["release", "dataset"]) in MACROS
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "dp_crosstab"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
-    rows = {"target", "features", "prediction", "privacy_unit", "max_rows_per_unit", "row_id", "value"}
-    rows |= {argument.name for argument in FUNCTIONS[name].plan.arguments.values() if argument.table_only}
-    if name == "dp_kendall":
-        rows.add("blocks")  # rows are assigned by an id, and an aggregate has none
-    columns = {
-        "dp_quantile": ["y"],
-        "dp_bounds": ["y"],
-        "dp_histogram": ["y"],
-        "dp_covariance": ["x"],
-        "dp_correlation": ["x"],
-        "dp_regression_metrics": ["y", "p"],
-    }.get(name, ["x", "y"])
-    if "score" in FUNCTIONS[name].plan.arguments and "label" in FUNCTIONS[name].plan.arguments:
-        rows, columns = rows | {"label", "score"}, ["y", "p"]
-    if "aggregates" in FUNCTIONS[name].plan.arguments or "confidence" in FUNCTIONS[name].plan.arguments:
-        columns = ["y"]
-    rows |= {argument.name for argument in FUNCTIONS[name].plan.arguments.values() if argument.table_only}
+    arguments = FUNCTIONS[name].plan.arguments.values()
+    columns = [column for column in ("x", "y", "p") if any(argument.column == column for argument in arguments)]
+    if not columns:
+        assert (name, "macro") not in [(function, kind) for function, kind, _ in MACROS]
+        return
+    rest = {argument.name for argument in arguments if not argument.column and not argument.table_only}
+    assert not rest & {"privacy_unit", "max_rows_per_unit", "row_id", "value", "by", "condition", "engine"}
     aggregate = signature(name, "macro")
     assert aggregate[: len(columns)] == columns
-    assert set(aggregate[len(columns) :]) == set(FUNCTIONS[name].plan.arguments) - rows
+    assert set(aggregate[len(columns) :]) == rest
 
 
 @pytest.mark.parametrize(("exact", "name"), [("exact_xty", "dp_sis"), ("exact_discordant", "dp_kendall")])

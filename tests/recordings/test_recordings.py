@@ -14,6 +14,8 @@ import pytest
 from cases import Case, every_case
 from replay import Replay, arithmetic, same
 
+from dpsql.functions.registry import FUNCTIONS
+
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text(encoding="utf-8"))
 # On another kind of processor doubles may end in other bits; then rounding is forgiven, and charges are not.
 EXACTLY = RECORDED.pop("arithmetic") == arithmetic()
@@ -29,6 +31,11 @@ def replay() -> Iterator[Replay]:
 
 def test_every_case_is_recorded() -> None:
     assert [case.name for case in CASES] == list(RECORDED)
+
+
+def test_every_function_is_recorded() -> None:
+    statements = "\n".join(statement for case in CASES for statement in case.statements)
+    assert [name for name in FUNCTIONS if f" {name}(" not in statements] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

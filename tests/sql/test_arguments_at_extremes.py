@@ -283,16 +283,16 @@ CALLS: dict[str, list[dict[str, str]]] = {
 }
 for several in CALLS.values():
     several[0] = {**several[0], "condition": "'y < 2'"}
-# What the aggregate forms are called with, and the arguments that a table alone has.
-COLUMNS = {
-    **dict.fromkeys(("dp_count", "dp_sum", "dp_avg", "dp_variance", "dp_stddev", "dp_aggregate", "dp_histogram"), "y"),
-    "dp_quantile": "y",
-    "dp_bounds": "y",
-    **dict.fromkeys(("dp_covariance", "dp_correlation"), "x"),
-    "dp_regression_metrics": "y, a",
-    **dict.fromkeys(("dp_roc", "dp_auc", "dp_confusion"), "b, p"),
-    **dict.fromkeys(("dp_score_filter", "dp_naive_bayes", "dp_logistic_regression"), "x, b"),
-}
+
+
+def columns_of(name: str) -> str:
+    """Return what the aggregate form of a function is called with: the columns that its first call names."""
+    given = {
+        argument.column: "x" if argument.column == "x" else CALLS[name][0].get(argument.name, "'y'").strip("'")
+        for argument in FUNCTIONS[name].plan.arguments.values()
+        if argument.column
+    }
+    return ", ".join(given[column] for column in ("x", "y", "p") if column in given)
 
 
 class Tables:
@@ -349,7 +349,7 @@ def table_form(tables: Tables, name: str, given: dict[str, str]) -> str:
 
 
 def aggregate_form(tables: Tables, name: str, given: dict[str, str]) -> str:
-    columns = COLUMNS.get(name, "x, y")
+    columns = columns_of(name)
     if columns.startswith("x") and "names" not in given:
         given = {"n_features": "2", **given}
     known = {argument: value for argument, value in given.items() if argument in tables.signatures[name]}

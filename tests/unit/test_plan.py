@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import ParameterError
+from dpsql.functions.one_shot import MECHANISMS
 from dpsql.functions.registry import plan_from_json
-from dpsql.functions.sis import CENTERS, MECHANISMS, SisPlan
+from dpsql.functions.sis import CENTERS, SisPlan
 
 GOOD: dict[str, Any] = {"target": "y", "k": 2, "epsilon": 0.1, "lower": 0, "upper": 1}
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=8)

@@ -38,40 +38,7 @@ if TYPE_CHECKING:
 _instances: dict[str, _Instance] = {}
 _lock = threading.RLock()
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
-_PRIVATE = (
-    "dp/lineage.sql",
-    "dp/exact_xty.sql",
-    "dp/exact_discordant.sql",
-    "dp/dp_aggregate.sql",
-    "dp/dp_avg.sql",
-    "dp/dp_count.sql",
-    "dp/dp_crosstab.sql",
-    "dp/dp_histogram.sql",
-    "dp/dp_stddev.sql",
-    "dp/dp_sum.sql",
-    "dp/dp_variance.sql",
-    "dp/dp_sis.sql",
-    "dp/dp_kendall.sql",
-    "dp/dp_two_stage.sql",
-    "dp/dp_best_subset.sql",
-    "dp/dp_score_filter.sql",
-    "dp/dp_linear_regression.sql",
-    "dp/dp_pipeline.sql",
-    "dp/dp_naive_bayes.sql",
-    "dp/dp_logistic_regression.sql",
-    "dp/dp_quantile.sql",
-    "dp/dp_bounds.sql",
-    "dp/dp_covariance.sql",
-    "dp/dp_correlation.sql",
-    "dp/dp_regression_metrics.sql",
-    "dp/dp_roc.sql",
-    "dp/dp_auc.sql",
-    "dp/dp_confusion.sql",
-    "dp/models.sql",
-    "dp/dp_split.sql",
-    "dp/budget.sql",
-    "dp/manual.sql",
-)
+_BY_HAND = ("dp/lineage.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -360,7 +327,10 @@ atexit.register(_macros.cache_clear)
 
 def macros_sql(scope: str, catalog: str) -> str:
     """Return the SQL that creates every macro, with `scope` before its name."""
-    sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in (*_EXACT, *_PRIVATE))
+    from dpsql.functions.registry import EXACT, FUNCTIONS
+
+    names = (*_EXACT, *_BY_HAND, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
+    sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
     sql = re.sub(
         r"(?<![\w.])(?<!MACRO )"
         r"(exact_double|exact_fixed_point|dpsql_lineage|dpsql_typed|dpsql_reads|dpsql_tables|dpsql_texts)\(",

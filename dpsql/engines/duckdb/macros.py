@@ -1,9 +1,8 @@
 """The SQL macros of the private functions, made of their arguments.
 
-``python -m dpsql.engines.duckdb.macros`` writes the files of ``sql/dp`` in a checkout; with ``--check`` it fails where
-one differs. The comment above a macro comes from the manual (`dpsql.manual`). Written by hand are the macros of
-``models.sql``, ``manual.sql`` and ``dp_split.sql``, and everything in ``budget.sql`` but the parameters of a macro and
-the struct that it hands over.
+``python -m dpsql.generate`` writes the files of ``sql/dp`` in a checkout. The comment above a macro comes from the
+manual (`dpsql.manual`). Written by hand are the macros of ``models.sql``, ``manual.sql`` and ``dp_split.sql``, and
+everything in ``budget.sql`` but the parameters of a macro and the struct that it hands over.
 
 A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
 while it binds a statement. The aggregate form leaves out what says something about the columns of a table.
@@ -12,7 +11,6 @@ while it binds a statement. The aggregate form leaves out what says something ab
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,8 +28,8 @@ _WIDTH = 120
 _COLUMNS = ("x", "y", "p")
 # What the exact form of a function gives for arguments on which the exact statistic does not depend.
 _SPENT = {"k": "1", "epsilon": "1"}
-# Functions that also read a named release, at no cost: what a macro of the same name with `release` alone calls.
-_FREE = {"dp_auc": "dpsql_curve_area"}
+# What a macro with `release` alone calls, of a function that reads its result off a release, too.
+_OF_RELEASE = "dpsql_curve_area"
 # Parameters that are words of the grammar, and so are quoted where they are read.
 _WORDS = ("by",)
 # Who the first parameters of the macros in budget.sql are.
@@ -63,14 +61,14 @@ def _table_form(name: str) -> str:
         f"{_struct(given, 4)}))"
     )
     head = f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE"
-    if name not in _FREE:
+    if not FUNCTIONS[name].of_release:
         return f"{head}\n{charged};"
     return (
         f"{head} (\n{charged}\n),\n"
         "-- The release is named, release := 'roc', so that the name is not taken for a source.\n"
         "(release, dataset := NULL) AS TABLE (\n"
         "  SELECT system.main.unnest(entry) FROM (\n"
-        f"    SELECT system.main.unnest(system.main.{_FREE[name]}(release, dataset::VARCHAR)) AS entry)\n);"
+        f"    SELECT system.main.unnest(system.main.{_OF_RELEASE}(release, dataset::VARCHAR)) AS entry)\n);"
     )
 
 
@@ -194,23 +192,3 @@ def _commented(written: str) -> str:
 
     pattern = r"(?P<comment>(?:^--.*\n)*)(?P<head>^CREATE OR REPLACE TEMP MACRO (?P<name>\w+))"
     return re.sub(pattern, above, written, flags=re.MULTILINE)
-
-
-def main(words: list[str]) -> int:
-    """Write the files, or with ``--check`` say which differ; return the exit status."""
-    stale = [
-        (path, wanted)
-        for path, wanted in generated()
-        if not path.exists() or path.read_text(encoding="utf-8") != wanted
-    ]
-    if words == ["--check"]:
-        for path, _ in stale:
-            print(f"{path}: not what the arguments say. Run python -m dpsql.engines.duckdb.macros.")
-        return 1 if stale else 0
-    for path, wanted in stale:
-        path.write_text(wanted, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

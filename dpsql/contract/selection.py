@@ -1,0 +1,63 @@
+"""What all functions that select features share: their arguments, and the fields of their plans.
+
+An argument for all selectors stands in `selector_arguments`, its field in `SelectorPlan`, and its name in `_shared`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsql.contract.arguments import COLUMNS, PROTECTION, Argument, K, Signature
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import known
+from dpsql.contract.plan import Plan
+from dpsql.errors import ParameterError
+
+
+def selector_arguments(*own: Argument) -> Signature:
+    """Return the arguments of a selector, with those that it alone has."""
+    return Signature(*COLUMNS, *own, *PROTECTION)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectorPlan(Plan):
+    """The plan of a function that selects features."""
+
+    k: int | None  # None where a threshold decides
+
+    @classmethod
+    def _shared(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return the checked fields that every selector has."""
+        return cls._read(given, "k")
+
+    def check_features(self, count: int) -> None:
+        """Raise if k exceeds the number of features."""
+        if self.k is not None:
+            _refuse_large_k(self.k, count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionPlan(SelectorPlan):
+    """The plan of a function that selects k features."""
+
+    k: int
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        read_k(given, layout)
+        return cls._shared(given)
+
+
+def read_k(given: Mapping[str, object], layout: Layout) -> int:
+    """Return the number of features to select, which is at most that of the features where the arguments say it."""
+    k = known(int, K.read(given))
+    count = len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
+    if count:
+        _refuse_large_k(k, count)
+    return k
+
+
+def _refuse_large_k(k: int, count: int) -> None:
+    if k > count:
+        raise ParameterError("P002", f"k must be at most the number of features, {count}; got {k}. Lower k.")

@@ -1,0 +1,100 @@
+"""Everything that is made of the lists of functions, of arguments and of error codes, and of the manual.
+
+``python -m dpsql.generate`` writes it in a checkout; with ``--check`` it fails where something differs, and says what.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dpsql
+from dpsql import stubs
+from dpsql.contract import codes
+from dpsql.engines.duckdb import macros
+from dpsql.manual.__main__ import main as write_manual
+from dpsql.manual.catalogue import by_topic
+
+ROOT = Path(__file__).resolve().parents[1]
+SIGNATURES = ROOT / "tests" / "docs" / "signatures.txt"
+_SITE = ROOT / "zensical.toml"
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Yield every file but the manual's, with the text that it should have; each may be made of those before it."""
+    yield stubs.METHODS, stubs.stub()
+    yield from macros.generated()
+    yield SIGNATURES, signatures()
+    yield ROOT / "docs" / "errors.md", codes.page()
+    yield _SITE, with_functions(_SITE.read_text(encoding="utf-8"))
+
+
+def signatures() -> str:
+    """Return the parameters of every SQL macro, a line each: what users write against."""
+    with dpsql.connect() as connection:
+        lines = connection.execute(
+            "SELECT concat(function_type, ' ', function_name, '(', array_to_string(parameters, ', '), ')') AS line "
+            "FROM duckdb_functions() WHERE database_name = 'temp' AND function_type LIKE '%macro' ORDER BY line"
+        ).fetchall()
+    return "".join(f"{line}\n" for (line,) in lines)
+
+
+def broken(before: str, after: str) -> list[str]:
+    """Return the lines of signatures that no later line keeps: all parameters, in their order."""
+    later: dict[str, list[list[str]]] = {}
+    for line in after.splitlines():
+        name, parameters = _parsed(line)
+        later.setdefault(name, []).append(parameters)
+
+    def is_kept(line: str) -> bool:
+        name, parameters = _parsed(line)
+        return any([one for one in taken if one in parameters] == parameters for taken in later.get(name, []))
+
+    return [line for line in before.splitlines() if not is_kept(line)]
+
+
+def _parsed(line: str) -> tuple[str, list[str]]:
+    name, _, parameters = line.rstrip(")").partition("(")
+    return name, parameters.split(", ")
+
+
+def with_functions(site: str) -> str:
+    """Return the site's configuration with the pages of all functions in its navigation, by topic."""
+    listed = "".join(
+        f'    {{ "{topic}" = [\n'
+        + "".join(f'      {{ "{entry.name}" = "functions/{entry.name}.md" }},\n' for entry in entries)
+        + "    ] },\n"
+        for topic, entries in by_topic()
+    )
+    head = '    { "All functions" = "functions/index.md" },\n'
+    return re.sub(rf"(?<={re.escape(head)}).*?(?=^  \] \}},$)", listed, site, flags=re.MULTILINE | re.DOTALL)
+
+
+def main(words: list[str]) -> int:
+    """Write what differs, or with ``--check`` say what does; return the exit status.
+
+    Raises
+    ------
+    SystemExit
+        A parameter of a macro has gone or moved, which would break calls of users.
+    """
+    check, differ = words == ["--check"], False
+    for path, wanted in generated():
+        written = path.read_text(encoding="utf-8") if path.exists() else ""
+        if written == wanted:
+            continue
+        differ = True
+        if check:
+            print(f"{path}: not what its sources say. Run python -m dpsql.generate.")
+            continue
+        if path == SIGNATURES and broken(written, wanted):
+            lost = "\n".join(broken(written, wanted))
+            raise SystemExit(f"A parameter has gone or moved. If that is meant, delete in {path}:\n{lost}")
+        path.write_text(wanted, encoding="utf-8")
+    return max(write_manual(words), int(check and differ))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""The SQL functions as methods of a context and of Polars frames, made of the lists of their arguments.
+
+``methods.pyi``, which ``python -m dpsql.generate`` writes, tells checkers of types and editors what is made here. A
+method hands its arguments over to the class that has it, where the work is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpsql.contract.arguments import Signature
+from dpsql.contract.documented import takes
+from dpsql.functions.declarations import DECLARATIONS
+from dpsql.functions.estimate import ESTIMATE
+from dpsql.functions.registry import FUNCTIONS, Function
+from dpsql.released.shapes import KEYS
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+    from dpsql.released.release import Release
+
+# Arguments that a Polars frame answers itself: its namespace says whose rows it holds, and its engine is Polars.
+OF_FRAME = ("dataset", "engine")
+_OF_RELEASE = "With `release` alone, the result is read off a named release at no cost, and comes as a table."
+
+
+class ContextMethods:
+    """The methods of `dpsql.Context` that are SQL functions of the same names, with the same arguments."""
+
+    @takes(DECLARATIONS["dp_protect"])
+    def dp_protect(self, dataset: str, **budget: object) -> str:
+        """Set the budget of a table; return what now stands, in words.
+
+        On an engine it is that of a table of the engine's catalog, under its full name. Anything else there has the
+        budget that each call names.
+        """
+        return self._declare("dp_protect", dataset, budget)
+
+    @takes(DECLARATIONS["dp_public"])
+    def dp_public(self, table: str, **said: object) -> str:
+        """Declare that a table is public: it holds nothing about any privacy unit, so views may join it.
+
+        On an engine it is a table of the engine's catalog, and the declaration holds for this session.
+        """
+        return self._declare("dp_public", table, said)
+
+    @takes(DECLARATIONS["dp_derive"])
+    def dp_derive(self, table: str, base: str, **said: object) -> str:
+        """Declare that a table was made from a protected one; return what now stands, in words.
+
+        On an engine it is a table of the engine's catalog, and the declaration holds for this session. The base is
+        another table of the engine, or any budget.
+        """
+        return self._declare("dp_derive", table, said, base)
+
+    @takes(DECLARATIONS["dp_unplaced"])
+    def dp_unplaced(self, **asked: object) -> pa.Table:
+        """Return every undeclared table, with the statements that would declare it.
+
+        On an engine it lists the tables of the engine's catalog.
+        """
+        return self._unplaced(asked)
+
+    @takes(ESTIMATE)
+    def dp_estimate(self, function: str = "dp_sis", **arguments: object) -> pa.Table:
+        """Return what a call would cost and how noisy it would be; reads no table."""
+        return self._estimate(function, arguments)
+
+
+class FrameMethods:
+    """The methods of the namespace `dp` of Polars frames that are SQL functions: `count` is `dp_count`."""
+
+    @takes(Signature(*(one for one in DECLARATIONS["dp_protect"].values() if one.name not in ("source", "engine"))))
+    def protect(self, **budget: object) -> str:
+        """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
+        return self._protect(budget)
+
+
+def _of_context(name: str, function: Function) -> Callable[..., object]:
+    """Return the method of a context for a function."""
+
+    def method(self, source: object, **arguments: object) -> Release:
+        return self._release_of(name, source, arguments)
+
+    def or_of_release(self, source: object = None, **arguments: object) -> Release | pa.Table:
+        if source is None and "release" in arguments and arguments.keys() <= {"release", "dataset"}:
+            return self._curve(name, arguments["release"], arguments.get("dataset"), by_name=True)
+        return self._release_of(name, source, arguments)
+
+    made, more = method, ""
+    if function.of_release:
+        made, more = or_of_release, f"\n\n{_OF_RELEASE}"
+    made.__doc__ = function.doc + more
+    return _dressed(made, name, ContextMethods, function, function.plan.arguments)
+
+
+def _of_frame(name: str, function: Function) -> Callable[..., object]:
+    """Return the method of a frame's namespace for a function."""
+
+    def method(self, **arguments: object) -> pl.DataFrame:
+        return self._run(name, arguments)
+
+    method.__doc__ = f"{function.doc}\n\nThe rows of the release, as a Polars frame; see `{name}` of SQL."
+    taken = (argument for argument in function.plan.arguments.values() if argument.name not in OF_FRAME)
+    signature = Signature(
+        *(replace(one, kind=f"{one.kind} | pl.DataFrame") if one.name == "features" else one for one in taken)
+    )
+    return _dressed(method, name.removeprefix("dp_"), FrameMethods, function, signature)
+
+
+def _dressed(
+    method: Callable[..., object], name: str, owner: type, function: Function, arguments: Signature
+) -> Callable[..., object]:
+    """Return a method with its name, its arguments and their documentation."""
+    method.__name__, method.__qualname__ = name, f"{owner.__name__}.{name}"
+    return takes(arguments, [column for column in function.shape.columns if column != KEYS])(method)
+
+
+for _name, _function in FUNCTIONS.items():
+    if _function.spends:
+        setattr(ContextMethods, _name, _of_context(_name, _function))
+        setattr(FrameMethods, _name.removeprefix("dp_"), _of_frame(_name, _function))
+
+# The same under a descriptive name.
+ContextMethods.select_then_fit = ContextMethods.dp_pipeline
