@@ -22,7 +22,7 @@ from dpsql.engines.duckdb.lineage.closure import catalogued
 from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import Calls, RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
+from dpsql.engines.duckdb.statements import admit_sql, call_sql, exact_sql
 from dpsql.engines.duckdb.typed_expression import refuse_other_types
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.registry import EXACT, function_of, plan_from_json
@@ -57,7 +57,7 @@ def plan(session: Session) -> Callable[..., str]:
             return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
         if checked.engine is not None:
             return rows_sql(checked, engine_sql(checked, engine_key_types(session.engine(checked.engine), checked)))
-        return rows_sql(checked, release_sql(checked, name))
+        return call_sql(checked, name)
 
     return run
 
