@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.plan import Plan
+from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import engine_key_types
 from dpsql.engines.driver import release as release_of_engine
 from dpsql.engines.duckdb.lineage.aggregates import Around
@@ -56,7 +57,9 @@ def plan(session: Session) -> Callable[..., str]:
         if stored is not None:
             return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
         if checked.engine is not None:
-            return rows_sql(checked, engine_sql(checked, engine_key_types(session.engine(checked.engine), checked)))
+            return rows_sql(
+                checked, engine_sql(checked, engine_key_types(engines_of(session).named(checked.engine), checked))
+            )
         return call_sql(checked, name)
 
     return run
@@ -269,7 +272,7 @@ def of_engine(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (plan) → the release of a call whose rows are in an engine."""
 
     def one(checked: Plan) -> Entry:
-        return release_of_engine(session, session.engine(checked.engine), checked)
+        return release_of_engine(session, engines_of(session).named(checked.engine), checked)
 
     def run(plans: pa.Array) -> pa.Array:
         if len(plans) != 1:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dpsql.contract.cost import loss_text
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import call_of
 from dpsql.engines.duckdb.part import ROWS
 from dpsql.engines.duckdb.planned import Planned
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 def engine_text(session: Session, plan: Plan, function: str) -> str:
     """Return what a call runs on the engine that holds its source, for people to read; no row is read."""
-    attached = session.engine(plan.engine)
+    attached = engines_of(session).named(plan.engine)
     try:
         call, schema = call_of(attached, plan)
     except DpsqlError as error:
