@@ -57,9 +57,8 @@ def plan(session: Session) -> Callable[..., str]:
         if stored is not None:
             return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
         if checked.engine is not None:
-            return rows_sql(
-                checked, engine_sql(checked, engine_key_types(engines_of(session).named(checked.engine), checked))
-            )
+            types = engine_key_types(engines_of(session).named(checked.engine), checked)
+            return rows_sql(checked, engine_sql(checked, types))
         return call_sql(checked, name)
 
     return run
