@@ -75,7 +75,7 @@ def connection(watch: Watch) -> Iterator[Any]:
 
 
 def differs(watch: Watch, connection: Any, call: Call) -> str | None:
-    sql = call.sql.format(source=call.table)
+    sql = call.sql.replace("{source}", call.table)
     shown = explain(session_of(connection), connection, sql)
     number = ASKED.index(call)
     run, pasted = watch.ask(connection, sql, number), watch.ask(connection, shown, number)
