@@ -17,7 +17,7 @@ from dpsql.contract.names import FRAME_PREFIX, NAMELESS, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.contract.spelling import in_python
-from dpsql.engines.attached import PARTS, Attached
+from dpsql.engines.attached import PARTS, Attached, engines_of
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.session import FAILED
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError, original
@@ -105,7 +105,7 @@ class Context(ContextMethods):
             self._turns = _locks.setdefault(self.connection, threading.RLock())
         self._engine = engine
         if engine is not None:
-            self._session.attach(engine)
+            engines_of(self._session).attach(engine)
 
     def dp_precision_recall(self, release: str | int | Release, dataset: str | None = None) -> pa.Table:
         """Return ``threshold``, ``precision``, ``recall`` of a released ROC curve; costs nothing."""
@@ -296,7 +296,7 @@ class Context(ContextMethods):
         from dpsql.udfs.release import releases
 
         if plan.engine is not None:
-            entry = release(self._session, self._session.engine(plan.engine), plan)
+            entry = release(self._session, engines_of(self._session).named(plan.engine), plan)
             return releases(FUNCTIONS[function].shape, [entry])[0]
         types = () if stored is None else key_types(stored.result)
         statement = release_sql(plan, function) if stored is None else stored_sql(plan, types)
@@ -559,7 +559,7 @@ def attach_engine(
     """
     attached = Attached(name, engine, parts)
     opened = connection if isinstance(connection, Context) else Context(connection)
-    opened._session.attach(attached)
+    engines_of(opened._session).attach(attached)
 
 
 def _engine_of(lineage: Mapping[str, object] | None) -> str | None:

@@ -4,37 +4,11 @@ DuckDB looks for an unqualified function among the caller's macros first, and op
 ``{'a': b}``), subscripts and ``count(*)`` are functions like any other. So statements are written with the helpers
 here, which name every function in full. Comparisons, AND, OR, NOT, CASE, CAST, BETWEEN, COALESCE and IS NULL are no
 functions, so no macro can replace them (tests/sql/test_rendering.py).
-
-Inside `readable()` the same helpers write the same statement for people: functions by their plain names, and operators,
-lists and structs as one writes them by hand. Such a text is shown (`dpsql explain`) and never run.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-
-_for_people: ContextVar[bool] = ContextVar("for_people", default=False)
-# Functions that are operators, and how people write them.
-_OPERATORS = {sign: sign for sign in ("+", "-", "*", "/", "//", "%", "||", ">>")} | {"~~": "LIKE", "~~*": "ILIKE"}
-_TEXT = re.compile(r"'([^']*)'")
-
-
-@contextmanager
-def readable() -> Iterator[None]:
-    """Write SQL for people in the body of a with statement."""
-    token = _for_people.set(True)
-    try:
-        yield
-    finally:
-        _for_people.reset(token)
-
-
-def is_readable() -> bool:
-    """Whether SQL is written for people."""
-    return _for_people.get()
+from collections.abc import Mapping
 
 
 def identifier(name: str) -> str:
@@ -62,29 +36,9 @@ def call(function: str, *arguments: str, **named: str) -> str:
     *arguments, **named : str
         SQL expressions.
     """
-    if is_readable():
-        return _plain_call(function, arguments, named)
     name = function if function.isidentifier() else identifier(function)
     given = [*arguments, *(f"{identifier(key)} := {value}" for key, value in named.items())]
     return f"system.main.{name}({', '.join(given)})"
-
-
-def _plain_call(function: str, arguments: tuple[str, ...], named: Mapping[str, str]) -> str:
-    """Return a call as one writes it by hand."""
-    if function in _OPERATORS:
-        sign = _OPERATORS[function]
-        return f"({sign}{arguments[0]})" if len(arguments) == 1 else f"({f' {sign} '.join(arguments)})"
-    if function == "list_value":
-        return f"[{', '.join(arguments)}]"
-    if function == "list_extract":
-        return f"{arguments[0]}[{arguments[1]}]"
-    if function == "struct_pack" and named:
-        return "{" + ", ".join(f"{text(key)}: {value}" for key, value in named.items()) + "}"
-    if function == "struct_extract" and (name := _TEXT.fullmatch(arguments[1])):
-        return f"{arguments[0]}.{identifier(name.group(1))}"
-    if function == "count_star":
-        return "count(*)"
-    return f"{function}({', '.join(arguments)})"
 
 
 def struct(fields: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from dpsql.contract.parameters import fold, text, text_list
+from dpsql.engines.attached import engines_of
 from dpsql.engines.duckdb.lineage.closure import catalogued
 from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.session import Session
@@ -63,7 +64,7 @@ def protect(session: Session) -> Callable[..., str]:
         names = () if said["public"] is None else text_list("public", said["public"], hint=hint)
         table = None
         if said["engine"] is not None:
-            dataset, table = session.engine(said["engine"]).budgeted(dataset, said["privacy_unit"])
+            dataset, table = engines_of(session).named(said["engine"]).budgeted(dataset, said["privacy_unit"])
         elif said["source"] is not False:
             table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or (), catalogued(texts))
         return session.sources.protect(
@@ -84,7 +85,7 @@ def protect(session: Session) -> Callable[..., str]:
 def _owned(session: Session, function: str, table: str, said: Said, seen: Plans, known: Known, texts: Texts) -> Owned:
     """Return a table that its owner names, of DuckDB or of the engine that was named with it."""
     if said["engine"] is not None:
-        return session.engine(said["engine"]).owned(function, table)
+        return engines_of(session).named(said["engine"]).owned(function, table)
     return session.sources.owned(function, table, seen_of(seen), known or (), catalogued(texts))
 
 
@@ -106,7 +107,7 @@ def derive(session: Session) -> Callable[..., str]:
         unit = said["privacy_unit"]
         found = _owned(session, "dp_derive", table, said, seen, known, texts)
         if said["engine"] is not None:
-            base = session.engine(said["engine"]).base(base)
+            base = engines_of(session).named(said["engine"]).base(base)
         name = session.sources.derive(
             found,
             base,
@@ -124,7 +125,7 @@ def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
 
     def run(said: Said, listed: Sequence[Mapping[str, str]] | None) -> list[dict[str, str]]:
         if said["engine"] is not None:
-            return session.sources.unplaced(session.engine(said["engine"]).catalog())
+            return session.sources.unplaced(engines_of(session).named(said["engine"]).catalog())
         paths = ((one["database_name"], one["schema_name"], one["table_name"]) for one in listed or ())
         return session.sources.unplaced((path, "") for path in paths)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpsql.contract import parameters
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.plan import Plan
+from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import engine_key_types
 from dpsql.engines.driver import release as release_of_engine
 from dpsql.engines.duckdb.lineage.aggregates import Around
@@ -22,7 +23,7 @@ from dpsql.engines.duckdb.lineage.closure import catalogued
 from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import Calls, RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
+from dpsql.engines.duckdb.statements import admit_sql, call_sql, exact_sql
 from dpsql.engines.duckdb.typed_expression import refuse_other_types
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.registry import EXACT, function_of, plan_from_json
@@ -56,8 +57,9 @@ def plan(session: Session) -> Callable[..., str]:
         if stored is not None:
             return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
         if checked.engine is not None:
-            return rows_sql(checked, engine_sql(checked, engine_key_types(session.engine(checked.engine), checked)))
-        return rows_sql(checked, release_sql(checked, name))
+            types = engine_key_types(engines_of(session).named(checked.engine), checked)
+            return rows_sql(checked, engine_sql(checked, types))
+        return call_sql(checked, name)
 
     return run
 
@@ -269,7 +271,7 @@ def of_engine(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (plan) → the release of a call whose rows are in an engine."""
 
     def one(checked: Plan) -> Entry:
-        return release_of_engine(session, session.engine(checked.engine), checked)
+        return release_of_engine(session, engines_of(session).named(checked.engine), checked)
 
     def run(plans: pa.Array) -> pa.Array:
         if len(plans) != 1:

@@ -123,7 +123,7 @@ class Argument:
     def restore(self, stored: Json) -> object:
         """Return the checked value from its form in a plan's JSON."""
         if not self.exact or stored is None:
-            return as_tuple(stored)
+            return hashable(stored)
         return Fraction(parameters.known(str, stored))
 
 
@@ -159,11 +159,13 @@ class Signature(Mapping[str, Argument]):
         return {name: argument.default if given.get(name) is None else given[name] for name, argument in self.items()}
 
 
-def as_tuple(value: object) -> object:
-    """Return a JSON list as the tuple that was stored; so are the lists in it."""
+def hashable(value: object) -> object:
+    """Return a JSON list as the tuple that was stored, and an object as the mapping; so is what they hold."""
+    if isinstance(value, dict):
+        return parameters.FrozenMapping({name: hashable(item) for name, item in value.items()})
     if not isinstance(value, list):
         return value
-    return tuple(map(as_tuple, value)) if any(isinstance(item, list) for item in value) else tuple(value)
+    return tuple(map(hashable, value)) if any(isinstance(item, (list, dict)) for item in value) else tuple(value)
 
 
 # Kinds of arguments that many functions share.

@@ -7,7 +7,6 @@ that does not: a unit of at most m rows by one of fewer rows, for which the boun
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from dpsql.contract import parameters
@@ -40,15 +39,3 @@ def columns_of(condition: str) -> tuple[str, ...]:
     reader = Reader(condition, identifier)
     reader.whole()
     return tuple(reader.columns.values())
-
-
-def condition_sql(condition: str, column: Callable[[str], str]) -> str:
-    """Return the SQL of a condition as it was read, before its types are known.
-
-    Parameters
-    ----------
-    condition : str
-    column : callable
-        Returns the SQL of a column from its name as spelled first.
-    """
-    return Reader(condition, column).whole()

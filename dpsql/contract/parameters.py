@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 import numbers
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dpsql.errors import InternalError, ParameterError
 
 _Kind = TypeVar("_Kind")
+_Value = TypeVar("_Value", covariant=True)
 # Whole numbers below this are shown digit by digit.
 _MOST_DIGITS = 10**16
 # Largest value of an integer argument, unless its function sets a smaller limit.
@@ -33,8 +34,37 @@ _MOST_SHOWN = 5
 # Bounds of values that are multiplied, in absolute value; the inverse is the least width of their interval.
 _LARGEST_FACTOR = 1e100
 
+
+class FrozenMapping(Mapping[str, _Value], Generic[_Value]):
+    """Values by name that never change, so that a plan which holds them has a hash.
+
+    Parameters
+    ----------
+    values : mapping of str to hashable
+        Its order is kept.
+    """
+
+    def __init__(self, values: Mapping[str, _Value]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> _Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
 # One side of the features' bounds: one number for all, one per feature in order, or one per name.
-Side = float | tuple[float, ...] | dict[str, float]
+Side = float | tuple[float, ...] | FrozenMapping[float]
 # A public value that rows may have: a level of a target, or a key.
 Level = str | bool | float
 
@@ -306,8 +336,8 @@ def bounds(lower: object, upper: object, *, names: tuple[str, str], hint: str) -
 
     Returns
     -------
-    lower, upper : float, tuple of float or dict of float
-        ``lower < upper`` holds for every pair that is known here; a dict is sorted by name.
+    lower, upper : float, tuple of float or mapping of float
+        ``lower < upper`` holds for every pair that is known here; a mapping is sorted by name.
 
     Raises
     ------
@@ -339,19 +369,19 @@ def _side(name: str, side: object, hint: str) -> Side:
     return tuple(_bound(name, item, hint) for item in items)
 
 
-def _named(name: str, side: Mapping[str, object], hint: str) -> dict[str, float]:
+def _named(name: str, side: Mapping[str, object], hint: str) -> FrozenMapping[float]:
     """Return bounds by name, in the order of the names."""
     if not side:
         raise ParameterError("P003", f"{name} names no feature. {hint}")
     within(f"the number of bounds in {name}", len(side), None, MOST_ITEMS, hint=hint)
     for key in side:
         text(f"a name in {name}", key, hint=hint)
-    return {key: _bound(f"{name} of {show(key)}", side[key], hint) for key in sorted(side)}
+    return FrozenMapping({key: _bound(f"{name} of {show(key)}", side[key], hint) for key in sorted(side)})
 
 
 def _pairs(low: Side, high: Side) -> Iterable[tuple[float, float]]:
     """Return the pairs of bounds that belong together whatever the names of the features are."""
-    if isinstance(low, dict) and isinstance(high, dict):
+    if isinstance(low, Mapping) and isinstance(high, Mapping):
         return [(low[name], high[name]) for name in low if name in high]
     if isinstance(low, float) and isinstance(high, float):
         return [(low, high)]
@@ -363,8 +393,8 @@ def _pairs(low: Side, high: Side) -> Iterable[tuple[float, float]]:
     return []
 
 
-def _numbers(side: tuple[float, ...] | dict[str, float]) -> Iterable[float]:
-    return side.values() if isinstance(side, dict) else side
+def _numbers(side: tuple[float, ...] | FrozenMapping[float]) -> Iterable[float]:
+    return side.values() if isinstance(side, Mapping) else side
 
 
 def bounds_by_feature(
@@ -374,7 +404,7 @@ def bounds_by_feature(
 
     Parameters
     ----------
-    lower, upper : float, tuple of float or dict of float
+    lower, upper : float, tuple of float or mapping of float
     features : sequence of str
         Names, in order.
     fold_case : bool

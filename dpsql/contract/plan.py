@@ -12,7 +12,7 @@ from itertools import islice, product
 from typing import ClassVar, Self
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, as_tuple
+from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, hashable
 from dpsql.contract.events import Event
 from dpsql.contract.expression.judge import Judged
 from dpsql.contract.json import Json
@@ -381,14 +381,14 @@ class Plan(ABC):
     def from_record(cls, record: Mapping[str, Json]) -> Self:
         """Return the plan that `to_json` wrote."""
         place: Callable[..., Layout] = Layout
-        layout = place(**{name: as_tuple(value) for name, value in known(dict, record["layout"]).items()})
+        layout = place(**{name: hashable(value) for name, value in known(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
         for field in fields(cls):
             stored = record[field.name]
             if field.name in cls.arguments:
                 rest[field.name] = cls.arguments[field.name].restore(stored)
             elif field.name not in ("layout", "judged", "placement"):
-                rest[field.name] = as_tuple(stored)
+                rest[field.name] = hashable(stored)
         stored = record["placement"]
         placement = None if stored is None else Placement.from_json(known(dict, stored))
         stored = record["judged"]
@@ -483,6 +483,6 @@ def _plain(value: object) -> Json:
         if set(map(type, value)) == {str}:  # the names of a large vocabulary
             return list(value)
         return [_plain(item) for item in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     raise InternalError("I032", f"a plan holds a {type(value).__name__}, which JSON does not. Report it.")

@@ -36,7 +36,7 @@ from dpsql.errors import ParameterError, SourceError
 
 if TYPE_CHECKING:
     from dpsql.engines.duckdb.lineage.declarations import Declarations
-    from dpsql.engines.duckdb.lineage.sources import Owned
+    from dpsql.engines.duckdb.lineage.sources import Owned, Sources
     from dpsql.engines.duckdb.session import Session
     from dpsql.engines.port import Engine
     from dpsql.released.model import LinearModel
@@ -169,12 +169,12 @@ class Attached:
 
     # Budgets.
 
-    def place(self, session: Session, source: str, dataset: str | None, privacy_unit: str | None) -> Placement:
+    def place(self, sources: Sources, source: str, dataset: str | None, privacy_unit: str | None) -> Placement:
         """Decide which budget a source of the engine is charged to.
 
         Parameters
         ----------
-        session : Session
+        sources : Sources
         source : str
             As the caller wrote it; or the name that stands for a frame.
         dataset : str or None
@@ -193,9 +193,9 @@ class Attached:
         from dpsql.engines.duckdb.lineage.placing import place_on_engine, place_seen
 
         table, name = self.table(source), self.relative(source)
-        declarations = session.sources.declarations()
+        declarations = sources.declarations()
         governed = declarations.governed
-        claim = session.sources.budget_named(dataset) if governed and dataset is not None else None
+        claim = sources.budget_named(dataset) if governed and dataset is not None else None
         unit: str | None = None
         claimed = False
         provenance = self._provenance(source) if table is None else None
@@ -338,6 +338,63 @@ class Attached:
         """Return the tables of the engine's catalog, each with what a statement calls it."""
         listed = self.engine.catalog().items()
         return [(TableName.on_engine(self.name, parts), f"{self.name}.{spelled}") for spelled, parts in listed]
+
+
+class Engines:
+    """The engines that are attached to one instance of DuckDB, by their names.
+
+    Parameters
+    ----------
+    sources : Sources
+        Keeps what is declared of their tables.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._attached: dict[str, Attached] = {}
+
+    def attach(self, attached: Attached) -> None:
+        """Let calls refer to an engine by its name; another engine of this name is replaced.
+
+        What was declared of the tables of the other one is forgotten: this one may have other tables of their names.
+        """
+        standing = self._attached.get(attached.name)
+        if standing is not None and standing.engine is not attached.engine:
+            self._sources.forget_engine(attached.name)
+        self._attached[attached.name] = attached
+
+    def named(self, name: object) -> Attached:
+        """Return the engine of a name.
+
+        Raises
+        ------
+        ParameterError
+            P074: none is attached under this name.
+        """
+        name = text("engine", name, hint="Give the name of an attached engine.")
+        attached = self._attached.get(fold(name))
+        if attached is None:
+            listed = f" It has: {', '.join(sorted(self._attached))}." if self._attached else ""
+            raise ParameterError(
+                "P074",
+                f"no engine {show(name)} is attached to this session.{listed} Attach it in Python: "
+                f"dpsql.attach_engine(connection, {show(name)}, ...), or start dpsql with --engine.",
+            )
+        return attached
+
+    def place(
+        self, engine: object, source: str, dataset: str | None, privacy_unit: str | None
+    ) -> tuple[str, Placement]:
+        """Return the name of an engine, and the budgets of its source; errors as of `named` and `Attached.place`."""
+        attached = self.named(engine)
+        return attached.name, attached.place(self._sources, source, dataset, privacy_unit)
+
+
+def engines_of(session: Session) -> Engines:
+    """Return the engines that were handed to a session."""
+    if not isinstance(session.engines, Engines):
+        raise TypeError("the session has no engines")
+    return session.engines
 
 
 def _parts(table: TableName) -> tuple[str, ...]:

@@ -148,13 +148,15 @@ class _Run:
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
+        from dpsql.engines.duckdb.part import PartStatements
+
         if running.collecting is None:
             raise InternalError("I032", "a call without a collector was given to an engine. Report it.")
         plan = replace(running.call.plan, placement=None)
         call = replace(running.call, plan=plan)
         zero = running.collecting.first
         parts = parts_of(plan, zero, self.attached.parts)
-        return Task(call, plan.function, zero, number, self.key, self.secret, parts)
+        return Task(call, plan.function, zero, number, self.key, self.secret, parts, PartStatements())
 
     def rehearse(self, running: RunningCall) -> None:
         """Run the first pass over no rows, here and in a worker; nothing that arguments or types cause comes later."""

@@ -7,7 +7,7 @@ Two ways lead to the collector, and both end in `Call.collect`:
 
 - Rows whose values are all that matters go there as they are.
 - Rows of privacy units, long rows, groups and rows under a condition pass through the statement that DuckDB runs on its
-  own tables (`dpsql.engines.duckdb.part`).
+  own tables, in a DuckDB that the task brings along (`Statements`).
 
 All rows of a privacy unit are in one part; without units, all cells of a long row, or all rows of a block are. The part
 of a row follows from the hash that decides its block, so a block is never divided.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +111,19 @@ class FoldedRows:
             self.rows[part] = self.rows.get(part, 0) + number
 
 
+class Statements(Protocol):
+    """Runs the statements of a call over some of its rows; workers get it with their task."""
+
+    def fold(self, task: Task, rows: pa.Table) -> Collector:
+        """Return the collector of a task with some rows in it."""
+
+    def parts(self, task: Task, rows: pa.Table) -> pa.Array:
+        """Return the part that each row belongs to, in their order; NULL for rows of nobody."""
+
+    def fingerprint(self, rows: pa.Table) -> int:
+        """Return the sum of a hash of each row. It does not depend on the rows' order or division."""
+
+
 @dataclass(frozen=True)
 class Task:
     """One pass of a call.
@@ -130,6 +143,8 @@ class Task:
         Of the choice of a row's private names.
     parts : int
         Number of parts; 0 if rows need not be grouped.
+    statements : Statements
+        Runs what is SQL of the pass; it can be pickled.
     """
 
     call: Call
@@ -139,6 +154,7 @@ class Task:
     key: bytes
     secret: bytes
     parts: int
+    statements: Statements
 
     @property
     def record(self) -> pa.Schema:
@@ -214,9 +230,7 @@ class Task:
         """Return the sum of a hash of each row, where passes are compared with one another."""
         if self.call.plan.passes == 1:
             return 0
-        from dpsql.engines.duckdb.part import hashes_of_rows
-
-        return hashes_of_rows(table)
+        return self.statements.fingerprint(table)
 
     def rehearse(self, nothing: pa.Table) -> None:
         """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
@@ -226,9 +240,7 @@ class Task:
 
     def alone(self, table: pa.Table) -> Collector:
         """Return the collector of the pass with these rows in it, by the statement for DuckDB's own tables."""
-        from dpsql.engines.duckdb.part import fold_table
-
-        return fold_table(self, table)
+        return self.statements.fold(self, table)
 
     def _add(self, collector: Collector, table: pa.Table) -> None:
         if not self.is_direct:
@@ -257,9 +269,7 @@ class Task:
 
     def part_of(self, rows: pa.Table) -> pa.Array:
         """Return the part of every row; NULL for rows of no unit, and for cells of no row."""
-        from dpsql.engines.duckdb.part import parts_of_rows
-
-        return _silenced(partial(parts_of_rows, self), _plain_table(rows))
+        return _silenced(partial(self.statements.parts, self), _plain_table(rows))
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""

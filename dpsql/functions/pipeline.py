@@ -32,7 +32,7 @@ from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.parameters import Side, known
+from dpsql.contract.parameters import FrozenMapping, Side, known
 from dpsql.contract.plan import NOT_STATED, Plan, Quantity
 from dpsql.contract.selection import SelectionPlan, read_k
 from dpsql.errors import ParameterError
@@ -111,7 +111,7 @@ class PipelinePlan(Plan):
         Share of epsilon spent on the selection, in (0, 1).
     selection_blocks : int or None
         Public number of blocks for the two-stage selection, from 1 to `MOST_BLOCKS`.
-    fitting : dict
+    fitting : mapping
         The other arguments of the fit, as given.
     """
 
@@ -123,7 +123,7 @@ class PipelinePlan(Plan):
     selection_blocks: int | None
     lower: Side | None
     upper: Side | None
-    fitting: dict[str, str | float | None]
+    fitting: FrozenMapping[str | float | None]
 
     function: ClassVar[str] = "dp_pipeline"
     target_needs_bounds: ClassVar[bool] = False
@@ -182,11 +182,13 @@ class PipelinePlan(Plan):
         return {
             **selection,
             **{name: fit[name] for name in ("delta", "method", "lower", "upper")},
-            "fitting": {
-                name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
-                for name in RegressionPlan.fitting
-                if name != "range_share" or fit[name] is not None
-            },
+            "fitting": FrozenMapping(
+                {
+                    name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
+                    for name in RegressionPlan.fitting
+                    if name != "range_share" or fit[name] is not None
+                }
+            ),
         }
 
     @cached_property

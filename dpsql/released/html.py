@@ -5,16 +5,14 @@ Colours are those of the page, so that it can be read on light and on dark ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from dpsql.contract.parameters import show
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
-from dpsql.errors import ParameterError
 
 if TYPE_CHECKING:
-    from dpsql.released.release import Release
+    import pyarrow as pa
 
 MOST_ROWS = 20
 _CELL = "padding:.1em .6em;text-align:left;border-bottom:1px solid #9aa1ab66"
@@ -26,29 +24,29 @@ def cell_text(value: object) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def release_html(release: Release) -> str:
-    """Return a release as a piece of HTML; it costs nothing."""
-    parts = [_receipt(release), _rows(release), _picture(release)]
+def release_html(receipt: Mapping[str, str], verdict: str | None, table: pa.Table, picture: str) -> str:
+    """Return a release as a piece of HTML; it costs nothing.
+
+    Parameters
+    ----------
+    receipt : mapping of str to str
+        What a reader is told of the release, by the name of the line.
+    verdict : str or None
+        Of the whole call.
+    table : pyarrow.Table
+        The result's rows, of which the first `MOST_ROWS` are shown.
+    picture : str
+        An SVG element, or ``''``.
+    """
+    lines = [(name, escape(text)) for name, text in receipt.items()]
+    if verdict is not None:
+        lines.append(("verdict", _judged(verdict)))
+    head = _table([f'<th style="{_CELL}">{name}</th><td style="{_CELL}">{text}</td>' for name, text in lines])
     return (
         '<div class="dpsql-release" style="display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start">'
-        + "".join(f"<div>{part}</div>" for part in parts if part)
+        + "".join(f"<div>{part}</div>" for part in (head, _rows(table), picture) if part)
         + "</div>"
     )
-
-
-def _receipt(release: Release) -> str:
-    charge = f"nothing: {release.replay}" if release.replayed else "once, with this release"
-    lines = [
-        ("release", f"{release.ledger_id} of {release.function} on {release.dataset}"),
-        ("guarantee", release.guarantee),
-        ("charged", charge),
-        ("engine", release.engine or "DuckDB"),
-        ("policy", "; ".join(f"{name} {show(value)}" for name, value in release.policy.items())),
-    ]
-    cells = [(name, escape(text)) for name, text in lines]
-    if release.verdict is not None:
-        cells.append(("verdict", _judged(release.verdict)))
-    return _table([f'<th style="{_CELL}">{name}</th><td style="{_CELL}">{text}</td>' for name, text in cells])
 
 
 def _judged(verdict: object) -> str:
@@ -57,8 +55,8 @@ def _judged(verdict: object) -> str:
     return f'<span style="color:{_DOTS[word]}">&#9679;</span> {word}' if word in _DOTS else word
 
 
-def _rows(release: Release) -> str:
-    names, rows = release.value.column_names, release.value.slice(0, MOST_ROWS).to_pylist()
+def _rows(table: pa.Table) -> str:
+    names, rows = table.column_names, table.slice(0, MOST_ROWS).to_pylist()
     head = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in names)
     body = [
         "".join(
@@ -67,19 +65,9 @@ def _rows(release: Release) -> str:
         )
         for row in rows
     ]
-    more = release.value.num_rows - len(rows)
+    more = table.num_rows - len(rows)
     return _table([head, *body]) + (f"<div>and {more} more rows</div>" if more else "")
 
 
 def _table(rows: Sequence[str]) -> str:
     return '<table style="border-collapse:collapse">' + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
-
-
-def _picture(release: Release) -> str:
-    """Return the picture; empty where there is none, or no Matplotlib."""
-    from dpsql.released.plots import svg
-
-    try:
-        return svg(release.plot(), f"{release.dataset} {release.ledger_id}")
-    except ParameterError:
-        return ""

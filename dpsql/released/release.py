@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.html import cell_text, release_html
 
@@ -209,7 +210,23 @@ class Release:
         return "\n".join([head, *shown])
 
     def _repr_html_(self) -> str:
-        return release_html(self)
+        receipt = {
+            "release": f"{self.ledger_id} of {self.function} on {self.dataset}",
+            "guarantee": self.guarantee,
+            "charged": f"nothing: {self.replay}" if self.replayed else "once, with this release",
+            "engine": self.engine or "DuckDB",
+            "policy": "; ".join(f"{name} {show(value)}" for name, value in self.policy.items()),
+        }
+        return release_html(receipt, self.verdict, self.value, self._picture())
+
+    def _picture(self) -> str:
+        """Return the picture as SVG; empty where there is none, or no Matplotlib."""
+        from dpsql.released.plots import svg
+
+        try:
+            return svg(self.plot(), f"{self.dataset} {self.ledger_id}")
+        except ParameterError:
+            return ""
 
 
 def _same(value: Any) -> Any:

@@ -21,7 +21,7 @@ from tables import SOURCES
 
 import dpsql
 from dpsql.contract.plan import Plan
-from dpsql.engines.attached import Attached
+from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
@@ -128,7 +128,7 @@ class Compared:
     def __init__(self, watch: Watch, connection: Any, engine: Engine, tables: Tables, parts: int = 64) -> None:
         self.watch, self.connection = watch, connection
         attached = Attached("other", engine, parts)
-        install(connection).attach(attached)
+        engines_of(install(connection)).attach(attached)
         for name, table in tables.items():
             types = attached.schema(name)  # such as decimals, where the engine has no unsigned integers
             connection.execute(f"DROP TABLE IF EXISTS {name}")

@@ -279,8 +279,8 @@ def test_no_error_tells_a_value(name: str, form: str, where: str, capfd: pytest.
     def fail(*given: Any) -> Any:
         raise ValueError(f"cannot read {PLANTED} of {given[-1].to_pylist()}")
 
-    fault = {"the worker": "fold_table", "the split": "parts_of_rows"}.get(where)
-    patches = [] if fault is None else [(part, fault, fail)]
+    fault = {"the worker": "fold", "the split": "parts"}.get(where)
+    patches = [] if fault is None else [(part.PartStatements, fault, fail)]
     if where == "the worker" and form == "rows":
         patches = [(Task, "_add", fail)]
     frame = failing() if where == "the engine" else whole()

@@ -108,11 +108,12 @@ def test_a_setting_that_is_believed_would_be_noticed(
     watch: Watch, expected: list[Seen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault: keys that are compared as the session's collation does."""
-    from dpsql.engines.duckdb import grouped_steps
+    from dpsql.engines.duckdb.steps import public_keys, values
 
-    def spelled(column: str, zero: str, *, exact: Any = grouped_steps.key) -> tuple[str, str]:
+    def spelled(column: str, zero: str, *, exact: Any = values.key) -> tuple[str, str]:
         number, data = exact(column, zero)
         return number, data.replace(" COLLATE C", "")
 
-    monkeypatch.setattr(grouped_steps, "key", partial(spelled))
+    for steps in (values, public_keys):
+        monkeypatch.setattr(steps, "key", partial(spelled))
     assert _differences(watch, expected, (Setting("default_collation", ("SET default_collation = 'nocase'",)),)) != []

@@ -12,6 +12,7 @@ import pytest
 from lake import visits
 
 import dpsql
+from dpsql.engines.attached import engines_of
 from dpsql.engines.spark import SparkEngine
 from dpsql.errors import BudgetError, SourceError
 
@@ -116,7 +117,7 @@ def test_views_and_frames_have_the_budget_of_what_they_are_seen_to_read(place: P
 def test_a_view_is_no_table(place: Place) -> None:
     place.ctx.dp_protect("clinic.visits", epsilon=3)
     place.temporary_view("all_visits", "SELECT * FROM clinic.visits")
-    assert place.ctx._session.engine(place.own.split(".")[0]).table("all_visits") is None
+    assert engines_of(place.ctx._session).named(place.own.split(".")[0]).table("all_visits") is None
     if place.own.startswith("datafusion"):
         assert place.ctx.dp_count("all_visits", epsilon=0.5).dataset == place.own
         return

@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 import dpsql.polars
-from dpsql.engines.attached import Attached
+from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.duckdb.installation import install
 from dpsql.functions.feature_counts import FeatureCountsCall
 from dpsql.statistics.presence import FeatureCounts
@@ -69,7 +69,7 @@ def counted(table: pa.Table, arguments: dict[str, Any], engine: str | None) -> l
         if engine is None:
             context.connection.register("rows", table)
         else:
-            install(context.connection).attach(Attached("other", ArrowEngine({"rows": table}, 7), 5))
+            engines_of(install(context.connection)).attach(Attached("other", ArrowEngine({"rows": table}, 7), 5))
             given["engine"] = "other"
         context.dp_score_filter("rows", **given, dataset="d")
     return found[0]

@@ -14,7 +14,7 @@ import pytest
 from lake import Lake, visits
 
 import dpsql
-from dpsql.engines.attached import Attached
+from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.driver import release
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.sessions import session_of
@@ -92,7 +92,7 @@ def test_a_table_is_read_by_its_full_name(ctx: dpsql.Context, engine: Lake) -> N
     plan = session.plan("dp_count", "clinic.visits", {"epsilon": 0.5, "engine": "lake"})
     engine.views["clinic.visits"] = visits().head(1)
     engine.read.clear()
-    assert release(session, session.engine("lake"), plan).sequence == 1
+    assert release(session, engines_of(session).named("lake"), plan).sequence == 1
     assert {one for one in engine.read if isinstance(one, (str, tuple))} == {("main", "clinic", "visits")}
 
 

@@ -14,7 +14,7 @@ import pytest
 from lake import Lake, visits
 
 import dpsql
-from dpsql.engines.attached import Attached
+from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.driver import release
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.sessions import session_of
@@ -184,14 +184,14 @@ def test_nothing_is_declared_of_a_view(governed: dpsql.Context, source: str) -> 
 
 def test_a_view_that_hides_a_public_table_is_not_public(governed: dpsql.Context) -> None:
     session = session_of(governed.connection)
-    engine: Any = session.engine("lake").engine
+    engine: Any = engines_of(session).named("lake").engine
     governed.dp_public("clinic.codes")
     plan = session.plan("dp_count", "clinic.codes", {"epsilon": 1, "engine": "lake"})
     engine.views["clinic.codes"] = visits()
     with pytest.raises(SourceError, match="S025"):
         governed.dp_count("clinic.codes", epsilon=1)
     engine.read.clear()
-    release(session, session.engine("lake"), plan)  # a call that was planned before reads the table
+    release(session, engines_of(session).named("lake"), plan)  # a call that was planned before reads the table
     assert {one for one in engine.read if isinstance(one, (str, tuple))} == {("main", "clinic", "codes")}
 
 
@@ -242,11 +242,11 @@ def test_another_engine_under_the_name_inherits_no_declaration(tmp_path: Path) -
         session = session_of(ctx.connection)
         plan = session.plan("dp_count", "clinic.codes", {"epsilon": 1, "engine": "lake"})
         dpsql.attach_engine(ctx, "pond", lake())
-        dpsql.attach_engine(ctx, "lake", session.engine("lake").engine)  # the same one
+        dpsql.attach_engine(ctx, "lake", engines_of(session).named("lake").engine)  # the same one
         ctx.dp_count("clinic.codes", epsilon=1)
         dpsql.attach_engine(ctx, "LAKE", lake(codes=visits()))
         with pytest.raises(BudgetError, match="B008"):
-            release(session, session.engine("lake"), plan)
+            release(session, engines_of(session).named("lake"), plan)
         for source in ("clinic.codes", "clinic.scored"):
             with pytest.raises(BudgetError, match="B006"):
                 ctx.dp_count(source, epsilon=1)

@@ -10,13 +10,10 @@ from typing import Any
 
 import duckdb
 import pytest
-import sqlglot
 
 import dpsql
-from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.explanation import NOTES, note_of, readable_sql
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import Statement
+from dpsql.engines.duckdb.statements import call_sql
 from dpsql.functions.registry import EXACT
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,13 +26,18 @@ SIS = "dp_sis('patients', target := 'y', features := ['a', 'b'], k := 1, epsilon
 SIS += "target_lower := 0, target_upper := 1"
 
 
-def steps_that_run(name: str, plan: Plan) -> list[str]:
-    """The names of the steps of the statement of a call, without what keeps them apart from the caller's tables."""
-    return re.findall(r"^(?:WITH )?__dpsql__(\w+)_[0-9a-f]{16} AS ", Statement(plan, name).definitions(), re.MULTILINE)
+NAME = re.compile(r"__dpsql__(\w+)_[0-9a-f]{16}")
+
+
+def steps_of(statement: str) -> list[str]:
+    """The names of the steps of a statement, in order."""
+    return re.findall(rf"^{NAME.pattern} AS ", statement, re.MULTILINE)
 
 
 # One plan for each sequence of steps that there is.
-PLANS = list({tuple(steps_that_run(name, plan)): (name, plan) for name, plan in plans() if name not in EXACT}.values())
+PLANS = list(
+    {tuple(steps_of(call_sql(plan, name))): (name, plan) for name, plan in plans() if name not in EXACT}.values()
+)
 
 
 @pytest.fixture
@@ -48,29 +50,22 @@ def ctx() -> Any:
         yield context
 
 
-def steps_of(definitions: str) -> list[str]:
-    """The names of the steps of a statement, in order."""
-    tree = sqlglot.parse_one(f"{definitions} SELECT 1", read="duckdb")
-    return [one.alias for one in tree.args["with_"].expressions]
-
-
 @pytest.mark.parametrize("number", range(len(PLANS)))
-def test_the_steps_shown_are_the_steps_that_run(number: int) -> None:
+def test_notes_are_all_that_is_added_to_what_runs(number: int) -> None:
     name, plan = PLANS[number]
-    run = steps_that_run(name, plan)
-    assert run[0] == "gate"
-    assert run[-1] == "statistic"
-    shown = readable_sql(plan, name)
-    named = steps_of(shown.replace("$", "").rpartition("\n\n-- Charge")[0])
-    assert [step for step in named if step != "input" and not step.startswith("rows")] == run
-    assert "system.main" not in shown
-    assert "__dpsql__" not in shown
-    assert all(f"-- {note_of(step)}" in shown for step in named)
+    shown, run = (NAME.sub(r"\1", call_sql(plan, name, noted=noted)) for noted in (True, False))
+    assert re.sub(r"^-- .*\n", "", shown, flags=re.MULTILINE) == run
+    steps = steps_of(call_sql(plan, name))
+    assert steps[:2] == ["types", "gate"]
+    assert steps[-1] == "statistic"
+    assert all(re.search(rf"^-- [A-Z0-9].*\.\n{step} AS ", shown, re.MULTILINE) for step in steps)
 
 
-def test_every_note_is_of_a_step() -> None:
-    shown = "".join(readable_sql(plan, name) for name, plan in PLANS)
-    assert [step for step in NOTES if f"-- {NOTES[step]}" not in shown] == []
+def test_a_private_vocabulary_is_not_called_public() -> None:
+    name, plan = next((name, plan) for name, plan in plans() if plan.draws_vocabulary)
+    notes = re.findall("^-- .*", call_sql(plan, name, noted=True), re.MULTILINE)
+    assert any("private names" in note for note in notes)
+    assert not any("public name" in note for note in notes)
 
 
 def test_nothing_is_read_drawn_or_charged(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:

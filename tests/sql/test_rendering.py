@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
-from dpsql.engines.duckdb.statements import Statement, admit_sql, exact_sql, release_sql
+from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 from dpsql.rendering import call
@@ -317,7 +317,7 @@ def test_what_is_no_function() -> None:
 def test_names_of_one_statement_are_no_names_of_another() -> None:
     """A source or column may be called as a step is: no text is known before the statement is made."""
     [plan] = [plan for name, plan in plans() if name == "dp_auc"][:1]
-    first, second = (Statement(plan, "dp_auc").release() for _ in range(2))
+    first, second = (release_sql(plan, "dp_auc") for _ in range(2))
     names = [set(re.findall(r"__dpsql__\w+", text)) for text in (first, second)]
     assert names[0]
     assert not names[0] & names[1]

@@ -10,6 +10,7 @@ import pyarrow as pa
 from dpsql.context import Context
 from dpsql.engines.delivery import received
 from dpsql.engines.driver import call_of
+from dpsql.engines.duckdb.part import PartStatements
 from dpsql.engines.task import Task, fold_of, parts_of, read_columns
 
 KEY, SECRET = b"k" * 16, b"s" * 16
@@ -25,7 +26,8 @@ def task_of(context: Context, frame: object, function: str, **arguments: object)
         call, schema = call_of(attached, plan)
     zero = call.start()
     assert zero is not None
-    return Task(call, function, zero, 1, KEY, SECRET, parts_of(plan, zero, 5)), read_columns(plan, schema)
+    parts = parts_of(plan, zero, 5)
+    return Task(call, function, zero, 1, KEY, SECRET, parts, PartStatements()), read_columns(plan, schema)
 
 
 def state_on(context: Context, frame: object, task: Task, columns: list[str]) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ import pytest
 
 from dpsql.contract.fold import Batch, Fold
 from dpsql.engines.duckdb.collecting import Collecting
+from dpsql.engines.duckdb.part import PartStatements
 from dpsql.engines.duckdb.running import Calls, RunningCall
 from dpsql.engines.port import PART
 from dpsql.engines.task import Task, fold_of
@@ -78,7 +79,7 @@ def in_threads(work: Any, items: list[Any]) -> None:
 
 def state_of_tasks(call: Any, rows: list[pa.RecordBatch], parts: int) -> pa.RecordBatch:
     """Return the state that workers reach, each with some of the batches, or with one part."""
-    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", parts)
+    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", parts, PartStatements())
     task = pickle.loads(pickle.dumps(task))
     whole = fold_of(call.start())
     split = pa.Table.from_batches(task.split(rows)) if parts else pa.Table.from_batches(rows)
@@ -124,7 +125,7 @@ def test_parts_follow_their_rows_however_these_are_cut() -> None:
     rows = pa.table(
         {**{name: np.zeros(2400) for name in ("y", "a", "b")}, "unit": [f"p{row % 90}" for row in range(2400)]}
     )
-    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5)
+    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5, PartStatements())
     whole = task.part_of(rows).to_pylist()
     assert len(set(whole)) == 5
     for pieces in (3, 16, 64):  # DuckDB 2.0 loses the order of ten batches and more
@@ -139,7 +140,7 @@ def test_whole_parts_are_read_together(most: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dpsql.engines.task._PART_ROWS", most)
     call = resolved(BestSubsetCall, BestSubsetPlan, **BOUNDS, privacy_unit="unit", max_rows_per_unit=2, engine="some")
     table = pa.Table.from_batches(batches()).append_column("unit", pa.array([row % 90 for row in range(ROWS)]))
-    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5)
+    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5, PartStatements())
     rows = pa.Table.from_batches(task.split(table.to_batches())).sort_by(PART)
     statements: list[int] = []
     alone = Task.alone
@@ -157,7 +158,7 @@ def test_a_part_that_comes_back_is_refused(most: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr("dpsql.engines.task._PART_ROWS", most)
     call = resolved(BestSubsetCall, BestSubsetPlan, **BOUNDS, privacy_unit="unit", max_rows_per_unit=2, engine="some")
     table = pa.Table.from_batches(batches()).append_column("unit", pa.array([row % 90 for row in range(ROWS)]))
-    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5)
+    task = Task(call, call.plan.function, call.start(), 1, KEY, b"", 5, PartStatements())
     with pytest.raises(RuntimeError, match="I001"):
         list(task.run(pa.Table.from_batches(task.split(table.to_batches())).to_batches()))
 

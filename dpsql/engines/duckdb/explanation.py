@@ -1,8 +1,8 @@
-"""A readable account of what a statement would run and charge. Nothing is read, drawn or charged.
+"""What a statement would run and charge. Nothing is read, drawn or charged.
 
-The statement is built by the same code that builds the one that runs (`dpsql.engines.duckdb.statements`), with the
-same steps in the same order. It is written for people: functions by their plain names, steps without the random suffix
-that keeps them apart from the caller's tables, and ``$ticket`` for the ticket that each scan waits for.
+A call is shown as the statement that it runs (`dpsql.engines.duckdb.statements`), with the note of each step before it.
+It can be pasted where it was explained, and is then the call: it is checked, charged and released. Only the suffix of
+the names of steps is drawn anew for each statement.
 """
 
 from __future__ import annotations
@@ -12,78 +12,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.contract.condition import condition_sql
 from dpsql.contract.cost import loss_text
-from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import call_of
+from dpsql.engines.duckdb.part import ROWS
 from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import protection, row_text
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import Statement
+from dpsql.engines.duckdb.statements import call_sql, part_sql
 from dpsql.engines.task import is_direct, parts_of, read_columns
 from dpsql.errors import DpsqlError, ParameterError
 from dpsql.ledger.recording import guarantee_text
-from dpsql.rendering import call, identifier, readable, text
 
 if TYPE_CHECKING:
     import duckdb
 
-# The purpose of each step of a statement; a number at the end of a step's name is that of its pass.
-NOTES = {
-    "gate": "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
-    "input": "Name the columns by their part in the call, in the rows that meet its condition.",
-    "center": "The centre of the target: 0 between its public bounds, or a private mean, which the call pays for.",
-    "target_sums": "Two exact integer sums, from which the private mean of the target is drawn.",
-    "rows": "The rows that count: at most so many of one privacy unit, chosen by a keyed hash of what they hold.",
-    "parts": "Add up each batch of rows in exact integers: what one batch contributes to every sum.",
-    "cells": "One line for each number of each batch, or each cell of the long rows.",
-    "statistic": "The exact statistic: integers, or the numbers of the batches that were taken in. It never leaves.",
-    "features": "The public names of the features, by their position.",
-    "documents": "One row for each row id: of several targets the largest counts. Rows beyond the cap of a unit go.",
-    "present": "One row for each feature that a row has: of duplicates the largest value counts.",
-    "centred": "The target less its centre, clipped again to its bounds.",
-    "sums": "For each feature, what the cells that are present add to the sum.",
-    "scored": "Label and score of every row. The gate adds 0 to each score, which hides it from column statistics.",
-    "groups": "Count rows by label and by cell of the score's public grid.",
-    "judged": "Say which of the two public levels a label is; other rows count for nothing.",
-    "counts": "Counts by level and cell.",
-    "names": "Number the distinct names; the numbers mean nothing.",
-    "gathered": "One row for each row id, with the list of its features. Rows beyond the caps go.",
-    "keyed": "Every row, with the keyed hash that decides its block, where the call has blocks.",
-    "turn": "Draw what the next pass over the rows needs.",
-    "listed": "The public keys of a column, cast to its type.",
-    "checked": "Refuse a key that is no value of its column's type, or stands twice, before any row is read.",
-    "combinations": "The public combinations of keys.",
-    "learned": "Read the keys that a public table lists.",
-    "scanned": "The values of all rows, of each unit as many as count: private bounds are drawn from them.",
-    "drawn": "The private bounds of each target, and how its values are coded within them.",
-    "opened": "The key and the values of every row. The gate adds 0 to values, which hides them from statistics.",
-    "valued": "The values in fixed point, within their bounds; NULL and NaN have none.",
-    "mapped": "Map each row to one public key. Rows of other keys go, or are the group of other keys.",
-    "merged": "One row for each unit and group: the sum of its values, or one for each different item.",
-    "kept": "At most so many groups of one unit, rows of it in a group, and rows in all, by keyed hashes.",
-    "grouped": "The exact sums of every group.",
-    "placed": "Map each group to one public key. Groups of other keys go, or are added up.",
-    "numbered": "Number the private keys; the numbers mean nothing.",
-    "released": "Draw all noise, and take the keys whose noisy count reaches the threshold.",
-    "labelled": "The released keys by their names, in the order of their type.",
-}
-_STEP = re.compile(r"([a-z_]+?)\d*")
-
-
-def readable_sql(plan: Plan, function: str) -> str:
-    """Return the statement of a call for people to read: `release_sql`, step by step."""
-    with readable():
-        definitions, _, last = _ReadableStatement(plan, function).release().rpartition("\nSELECT ")
-    last = _indented(f"SELECT {last}")
-    return f"{definitions}\n\n-- Charge, draw and store, in one transaction of the ledger.\n{last};"
-
 
 def engine_text(session: Session, plan: Plan, function: str) -> str:
     """Return what a call runs on the engine that holds its source, for people to read; no row is read."""
-    attached = session.engine(plan.engine)
+    attached = engines_of(session).named(plan.engine)
     try:
         call, schema = call_of(attached, plan)
     except DpsqlError as error:
@@ -111,71 +60,13 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
 
 def _worker_statements(plan: Plan, function: str) -> Iterator[str]:
     """Yield the statements of the passes; of passes that differ in their number alone, the first."""
-    seen = set()
-    with readable():
-        for number in range(1, plan.passes + 1):
-            statement = _ReadableStatement(replace(plan, source="rows_of_worker"), function, only=number)
-            shown = f"\n{statement.definitions()}\n{_indented(f'SELECT {statement.statistic} AS statistic')};\n"
-            if re.sub(r"\d", "", shown) not in seen:
-                seen.add(re.sub(r"\d", "", shown))
-                yield shown
-
-
-class _ReadableStatement(Statement):
-    """A statement with a comment, and a query on lines of its own, for each step."""
-
-    def __init__(self, plan: Plan, function: str, *, only: int | None = None) -> None:
-        super().__init__(plan, function, only=only)
-        self.ticket, self.zero = "$ticket", "$zero"
-        self._rows_shown: list[str] = []
-
-    def definitions(self) -> str:
-        """Return the WITH clause."""
-        return super().definitions().replace("WITH \n", "WITH\n", 1)
-
-    def _name(self, step: str) -> str:
-        return step
-
-    def _step(self, step: str, query: str, *, kept: bool = False) -> str:
-        body = _indented(query, by="  ")
-        before = "".join(f"{rows}," for rows in self._rows_shown)
-        self._rows_shown.clear()
-        return f"{before}\n-- {note_of(step)}\n{step} AS {'MATERIALIZED ' if kept else ''}(\n{body}\n)"
-
-    def _rows(self, *more: str, ticket: str = "") -> str:
-        """Return the name of the rows, which are a step of their own here."""
-        number = re.sub(r"\D", "", ticket)
-        query = super()._rows(*more, ticket=ticket)[1:-1]
-        self._rows_shown.append(self._step(f"rows{number}", query))
-        return f"rows{number}"
-
-    def _gate(self) -> str:
-        columns, _ = self._columns("source", checked=False)
-        query = f"SELECT {columns} FROM {source_sql(self.plan.source)} AS source"
-        if self.plan.condition is not None:
-            query += f" WHERE {condition_sql(self.plan.condition, identifier)}"
-        rows = self._step("input", query)
-        if self.only is not None:  # the driver has checked everything
-            return rows
-        checked = call("dpsql_gate", text(self.function), "$arguments", "$column_types", "$views")
-        return f"{rows},\n{self._step('gate', f'SELECT {checked} AS ticket', kept=True)}"
-
-    def _input(self, *, probed: bool = False, also: tuple[str, ...] = ()) -> str:
-        return "input"
-
-
-def note_of(step: str) -> str:
-    """Return the purpose of a step."""
-    found = _STEP.fullmatch(step)
-    return NOTES[step if found is None else found.group(1)]
-
-
-def _indented(query: str, by: str = "") -> str:
-    """Return a query on several lines."""
-    import sqlglot
-
-    shown = sqlglot.transpile(query, read="duckdb", write="duckdb", pretty=True, normalize_functions=False)[0]
-    return "\n".join(by + line for line in shown.splitlines())
+    of_worker, seen = replace(plan, source=ROWS, placement=None), set()
+    for number in range(1, plan.passes + 1):
+        shown = f"{part_sql(of_worker, function, number, None, noted=True)};\n"
+        passed = re.sub(r"_[0-9a-f]{16}\b|\d", "", shown)
+        if passed not in seen:
+            seen.add(passed)
+            yield shown
 
 
 def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: str) -> str:
@@ -236,7 +127,11 @@ def _explained(session: Session, one: Planned) -> str:
         lines.append("-- No table is read: the ledger holds the result.")
     else:
         of_duckdb = one.plan.engine is None
-        shown = readable_sql(one.plan, one.function) if of_duckdb else engine_text(session, one.plan, one.function)
+        shown = (
+            f"{call_sql(one.plan, one.function, noted=True)};"
+            if of_duckdb
+            else engine_text(session, one.plan, one.function)
+        )
         lines += ["", shown]
     return "\n".join(lines)
 
@@ -255,4 +150,5 @@ def _costs(session: Session, one: Planned) -> list[str]:
     ]
     guarantee = guarantee_text(cost, row=row_text(plan), lineage=plan.lineage, **protection(plan))
     refusal = [f"refused now: {one.refusal}"] if one.refusal else []
-    return [name, *charges, f"guarantee {guarantee}", *refusal]
+    condition = [] if plan.condition is None else [f"of the rows that meet: {plan.condition}"]
+    return [name, *charges, f"guarantee {guarantee}", *condition, *refusal]

@@ -251,6 +251,7 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
 def _open_session(
     connection: duckdb.DuckDBPyConnection, ledger: str | PathLike[str] | None, instance: _Instance
 ) -> Session:
+    from dpsql.engines.attached import Engines
     from dpsql.engines.duckdb.lineage.sources import Sources
     from dpsql.engines.duckdb.session import Session
     from dpsql.ledger.ledger import Ledger
@@ -273,7 +274,8 @@ def _open_session(
     (main,) = connection.execute(
         "SELECT database_name FROM duckdb_databases() WHERE NOT internal ORDER BY database_oid LIMIT 1"
     ).fetchone() or ("memory",)
-    return Session(opened, Sources(opened, main, instance.cursor), strict=False, location=location)
+    sources = Sources(opened, main, instance.cursor)
+    return Session(opened, sources, Engines(sources), strict=False, location=location)
 
 
 def _mark_of_main(connection: duckdb.DuckDBPyConnection) -> tuple[str, Mark | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.rendering import call, cast, concatenated, is_readable, plus, text
+from dpsql.rendering import call, cast, concatenated, plus, text
 
 # Types that DuckDB compares as numbers; the others compare as bytes.
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -18,8 +18,6 @@ def identity(column: str) -> tuple[str, str]:
     type of a column is known when a statement is planned, so branches that are not needed disappear. Text becomes its
     UTF-8 bytes; `dpsql.kernels.identity` makes the bytes of other types.
     """
-    if is_readable():
-        return f"identity_number({column})", f"identity_bytes({column})"
     kind = call("typeof", column)
     numeric = f"{kind} IN ({', '.join(map(text, _NUMBERS))})"
     number = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS BIGINT) ELSE 0 END"
@@ -42,8 +40,6 @@ def exact_text(column: str, zero: str) -> str:
     two texts are equal.)
     """
     value = cast(column, "VARCHAR")
-    if is_readable():
-        return value
     return f"(CASE WHEN {zero} = 0 THEN {value} ELSE {call('concat', value, value)} END) COLLATE C"
 
 
@@ -52,9 +48,6 @@ def place(ticket: str, *parts: tuple[str, str] | str) -> str:
 
     The hashed bytes are unambiguous: each identity's number and the length of its bytes are followed by a colon.
     """
-    if is_readable():
-        names = [part if isinstance(part, str) else ", ".join(part) for part in parts]
-        return f"keyed_hash({', '.join(names)})"
     out = [f"(SELECT {call('dpsql_sampling_key', ticket)})"]
     for part in parts:
         if isinstance(part, str):
@@ -72,8 +65,6 @@ def short_place(ticket: str, *columns: str) -> str:
     It is fast, and no more than that: other values may have the same place, so ties must fall to the columns
     themselves. The hash of several columns is hashed again, because it is a sum without carry of theirs.
     """
-    if is_readable():
-        return f"keyed_hash({', '.join(columns)})"
     return call("hash", call("hash", f"(SELECT {call('dpsql_sampling_key', ticket)})", *columns))
 
 

@@ -134,35 +134,38 @@ class _Workers:
 _workers = _Workers()
 
 
-def fold_table(task: Task, rows: pa.Table) -> Collector:
-    """Return the collector of a task with some rows in it."""
-    from dpsql.udfs.release import complete
+class PartStatements:
+    """Runs the statements of a task in this process; a `dpsql.engines.task.Statements`."""
 
-    if with_judged(task.call.plan, rows.schema) != task.call.plan:
-        raise ParameterError("P083", "condition: a part of the rows has columns of other types. Cast them in a view.")
-    part = _Part(task)
-    numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number, task.blocks), rows)
-    collector: Collector = complete(part.running(_TICKET), numbers.column(0)[0])
-    return collector
+    def fold(self, task: Task, rows: pa.Table) -> Collector:
+        """Return the collector of a task with some rows in it."""
+        from dpsql.udfs.release import complete
 
+        if with_judged(task.call.plan, rows.schema) != task.call.plan:
+            raise ParameterError(
+                "P083", "condition: a part of the rows has columns of other types. Cast them in a view."
+            )
+        part = _Part(task)
+        numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number, task.blocks), rows)
+        collector: Collector = complete(part.running(_TICKET), numbers.column(0)[0])
+        return collector
 
-def parts_of_rows(task: Task, rows: pa.Table) -> pa.Array:
-    """Return the part that each row belongs to, in their order; NULL for rows of nobody.
+    def parts(self, task: Task, rows: pa.Table) -> pa.Array:
+        """Return the part that each row belongs to, in their order; NULL for rows of nobody.
 
-    DuckDB loses the order of a table of ten batches or more, even in one thread, where a subquery stands beside the
-    scan. So every row takes its position along.
-    """
-    statement = split_sql(_of_part(task), task.function, task.number, task.blocks, task.parts)
-    found = _workers.run(_Part(task), statement, rows.append_column(POSITION, pa.array(np.arange(len(rows)))))
-    places = np.empty(len(rows), dtype=np.int64)
-    places[found.column(POSITION).to_numpy()] = np.arange(len(rows))  # which fails unless every row came
-    return single_chunk(found.column(PART)).take(pa.array(places))
+        DuckDB loses the order of a table of ten batches or more, even in one thread, where a subquery stands beside
+        the scan. So every row takes its position along.
+        """
+        statement = split_sql(_of_part(task), task.function, task.number, task.blocks, task.parts)
+        found = _workers.run(_Part(task), statement, rows.append_column(POSITION, pa.array(np.arange(len(rows)))))
+        places = np.empty(len(rows), dtype=np.int64)
+        places[found.column(POSITION).to_numpy()] = np.arange(len(rows))  # which fails unless every row came
+        return single_chunk(found.column(PART)).take(pa.array(places))
 
-
-def hashes_of_rows(rows: pa.Table) -> int:
-    """Return the sum of a hash of each row. It does not depend on the rows' order or division."""
-    [total] = _workers.run(None, f"SELECT coalesce(sum(hash({ROWS})), 0) FROM {ROWS}", rows).column(0)
-    return int(total.as_py())
+    def fingerprint(self, rows: pa.Table) -> int:
+        """Return the sum of a hash of each row. It does not depend on the rows' order or division."""
+        [total] = _workers.run(None, f"SELECT coalesce(sum(hash({ROWS})), 0) FROM {ROWS}", rows).column(0)
+        return int(total.as_py())
 
 
 def _of_part(task: Task) -> Plan:

@@ -85,13 +85,13 @@ def rows_sql(plan: Plan, release: str) -> str:
     entries = call("unnest", field("release", "entries"))
     shape = FUNCTIONS[plan.function].shape
     if not shape.has_keys:
-        return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM ({release}))"
+        return f"SELECT {call('unnest', 'entry')} FROM (SELECT {entries} AS entry FROM (\n{release}))"
     columns = [
         f"{call('cast_to_type', element(field('entry', KEYS), number + 1), f'key{number}')} AS {identifier(name)}"
         for number, name in enumerate(plan.key_columns if isinstance(plan, GroupedPlan) else ())
     ]
     columns += [f"{field('entry', name)} AS {name}" for name in shape.columns if name != KEYS]
-    return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM ({release}))"
+    return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM (\n{release}))"
 
 
 def stored_rows(connection: duckdb.DuckDBPyConnection, function: str, result: Any) -> pa.Table:

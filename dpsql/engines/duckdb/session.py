@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import wraps
 from os import PathLike
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -27,10 +28,9 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import fold, show, text
+from dpsql.contract.parameters import show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
-from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.filtering import ONE
 from dpsql.engines.duckdb.lineage.aggregates import Around
@@ -64,6 +64,23 @@ FAILED_ON_ENGINE = (
 )
 
 
+class EngineRegistry(Protocol):
+    """The engines of a session, of which it knows no more than where their sources are placed."""
+
+    def place(
+        self, engine: object, source: str, dataset: str | None, privacy_unit: str | None
+    ) -> tuple[str, Placement]:
+        """Return the name of an engine, and the budgets that its source is charged to.
+
+        Raises
+        ------
+        ParameterError
+            P074: no engine is attached under this name.
+        SourceError, BudgetError
+            The source cannot be placed.
+        """
+
+
 class Session(Calls):
     """The shared state of one DuckDB instance.
 
@@ -73,6 +90,8 @@ class Session(Calls):
         Where charges go.
     sources : Sources
         Knows which budgets the tables of the instance belong to.
+    engines : EngineRegistry
+        Knows the engines that calls name.
     strict : bool
         Refuse datasets that were never protected.
     location : str, optional
@@ -80,10 +99,17 @@ class Session(Calls):
     """
 
     def __init__(
-        self, ledger: Ledger, sources: Sources, *, strict: bool, location: str | PathLike[str] | None = None
+        self,
+        ledger: Ledger,
+        sources: Sources,
+        engines: EngineRegistry,
+        *,
+        strict: bool,
+        location: str | PathLike[str] | None = None,
     ) -> None:
         self.ledger = ledger
         self.sources = sources
+        self.engines = engines
         self.past = PastReleases(ledger)
         self._location = LedgerPlace.of(location)
         self.strict = strict
@@ -92,7 +118,6 @@ class Session(Calls):
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., object]] = {}
-        self._engines: dict[str, Attached] = {}
         # Calls that a thread has planned to be explained; other threads' calls are none of them.
         self._planned: dict[int, list[Planned]] = {}
 
@@ -107,35 +132,6 @@ class Session(Calls):
         if mine is None or other is None or is_url(mine) or is_url(other):
             return mine == other
         return Path(location).resolve() == Path(mine).resolve()
-
-    def attach(self, attached: Attached) -> None:
-        """Let calls refer to an engine by its name; another engine of this name is replaced.
-
-        What was declared of the tables of the other one is forgotten: this one may have other tables of their names.
-        """
-        standing = self._engines.get(attached.name)
-        if standing is not None and standing.engine is not attached.engine:
-            self.sources.forget_engine(attached.name)
-        self._engines[attached.name] = attached
-
-    def engine(self, name: object) -> Attached:
-        """Return the engine of a name.
-
-        Raises
-        ------
-        ParameterError
-            P074: none is attached under this name.
-        """
-        name = text("engine", name, hint="Give the name of an attached engine.")
-        found = self._engines.get(fold(name))
-        if found is None:
-            listed = f" It has: {', '.join(sorted(self._engines))}." if self._engines else ""
-            raise ParameterError(
-                "P074",
-                f"no engine {show(name)} is attached to this session.{listed} Attach it in Python: "
-                f"dpsql.attach_engine(connection, {show(name)}, ...), or start dpsql with --engine.",
-            )
-        return found
 
     def plan(
         self,
@@ -191,10 +187,9 @@ class Session(Calls):
         placement = None
         if engine is not None:
             claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
-            attached = self.engine(engine)
             unit = arguments.get("privacy_unit")
-            placement = attached.place(self, name, claim, unit if isinstance(unit, str) else None)
-            arguments = {**arguments, "engine": attached.name}
+            engine, placement = self.engines.place(engine, name, claim, unit if isinstance(unit, str) else None)
+            arguments = {**arguments, "engine": engine}
         elif not aggregate:
             placement = self._placement(function, name, arguments, seen, governed=governed)
         if placement is not None:

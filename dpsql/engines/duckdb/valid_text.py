@@ -10,7 +10,7 @@ keeps the value or leaves it out, so any type stays as it is.
 
 from __future__ import annotations
 
-from dpsql.rendering import call, cast, is_readable, text
+from dpsql.rendering import call, cast, text
 
 # The types that hold no text, as `typeof` spells them.
 _WITHOUT_TEXT = "|".join(
@@ -29,8 +29,6 @@ def valid_text(column: str) -> str:
 
     Types that hold no text cost nothing when rows are read: `typeof` is a constant when a statement is planned.
     """
-    if is_readable():
-        return column
     decoded = call("decode", call("encode", cast(_VALUE, "VARCHAR")))
     judged = f"lambda {_VALUE}: TRY({decoded}) IS NOT NULL"
     checked = call("list_extract", call("list_filter", call("list_value", column), judged), "1")

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.duckdb import grouped_steps, unit_sample
-from dpsql.engines.duckdb.grouped_steps import GroupedSteps
+from dpsql.engines.duckdb import unit_sample
+from dpsql.engines.duckdb.steps import limits, private_bounds, public_keys
+from dpsql.engines.duckdb.steps.grouped_frame import UNIT, GroupedFrame
+from dpsql.engines.duckdb.steps.step import Step
 from dpsql.functions import aggregate
 from dpsql.functions.aggregate import AggregateCall
 from dpsql.functions.aggregate_plan import AggregatePlan
@@ -20,17 +22,17 @@ from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
-_kept, _sampled, _draw = GroupedSteps._kept, unit_sample.sampled, KeyedNoise.draw
-_bounds_pass = GroupedSteps._bounds_pass
+_kept, _sampled, _draw = limits.kept, unit_sample.sampled, KeyedNoise.draw
+_bounds_pass = private_bounds.bounds_pass
 _NO_LIMIT = 1 << 19
 
 
-def _without(*limits: str) -> Callable[..., str]:
+def _without(*names: str) -> Callable[..., Step]:
     """Return what bounds nothing by some limits of the plan."""
 
-    def kept(steps: GroupedSteps, *given: Any) -> str:
-        looser: dict[str, Any] = dict.fromkeys((*limits, "max_rows_per_unit"), _NO_LIMIT)
-        return _kept(GroupedSteps(replace(steps.plan, **looser), steps.frame), *given)
+    def kept(frame: GroupedFrame, rows: str) -> Step:
+        looser: dict[str, Any] = dict.fromkeys((*names, "max_rows_per_unit"), _NO_LIMIT)
+        return _kept(replace(frame, plan=replace(frame.plan, **looser)), rows)
 
     return kept
 
@@ -43,17 +45,15 @@ def _over_all(ticket: str, owner: list[str], sorted_by: list[str], most: int) ->
     return _sampled(ticket, ["true"], [*owner, *sorted_by], most)
 
 
-def _capped_first(steps: GroupedSteps) -> Iterator[str]:
+def _capped_first(frame: GroupedFrame) -> Iterator[Step]:
     """Bound each unit by its own keys, and map these afterwards."""
-    plan, frame = steps.plan, steps.frame
-    values = [f"q{position}" for position in range(len(plan.targets))]
-    unmapped = GroupedSteps(replace(plan, keys=None, key_rows=None, other=False), frame)
-    yield frame.step("mapped", unmapped._kept(frame.name("valued"), values, []))
-    yield frame.step("kept", steps._mapped(frame.name("mapped"), "unit_number", "unit_data", *values))
+    unmapped = replace(frame, plan=replace(frame.plan, keys=None, key_rows=None, other=False))
+    yield replace(_kept(unmapped, "valued"), name="mapped")
+    yield public_keys.mapped(frame, "kept", frame.name("mapped"), *UNIT, *frame.codes)
 
 
-def _uncapped_bounds(steps: GroupedSteps) -> Iterator[str]:
-    yield from _bounds_pass(GroupedSteps(replace(steps.plan, max_rows_per_unit=_NO_LIMIT), steps.frame))
+def _uncapped_bounds(frame: GroupedFrame) -> Iterator[Step]:
+    yield from _bounds_pass(replace(frame, plan=replace(frame.plan, max_rows_per_unit=_NO_LIMIT)))
 
 
 def _bounds_of_rows(plan: AggregatePlan) -> IntervalNoise:
@@ -84,27 +84,27 @@ def _exact_counts(part: KeyedNoise, sums: Sequence[Any]) -> tuple[Any, list[Nois
 CAPPED_FIRST = Fault(
     "A unit's groups and rows are bounded before keys are mapped: several groups of it become one. With g = 2 and r = 1 "
     "it has two rows in the group of other keys, and a squared norm of 4 instead of 2.",
-    ((GroupedSteps, "_bounded", _capped_first),),
+    ((limits, "limited", _capped_first),),
 )
 OVER_ALL_ROWS = Fault(
     "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((grouped_steps, "sampled", _over_all),),
+    ((limits, "sampled", _over_all), (private_bounds, "sampled", _over_all)),
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
-    ((grouped_steps, "short_place", _by_accident), (unit_sample, "short_place", _by_accident)),
+    ((limits, "short_place", _by_accident), (unit_sample, "short_place", _by_accident)),
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",
-    ((GroupedSteps, "_kept", _without("rows_per_group")),),
+    ((limits, "kept", _without("rows_per_group")),),
 )
 ROWS_ALONE = Fault(
     "Rows of a unit in each group are bounded, and its groups are not.",
-    ((GroupedSteps, "_kept", _without("groups")),),
+    ((limits, "kept", _without("groups")),),
 )
 ROWS_FOR_UNITS = Fault(
     "All rows of a unit count, and noise is drawn for what one row adds.",
-    ((GroupedSteps, "_kept", _without("groups", "rows_per_group")),),
+    ((limits, "kept", _without("groups", "rows_per_group")),),
 )
 NOT_EMPTY = Fault(
     "Public keys without rows are not in the result: one row makes a key appear, with any noise.",
@@ -125,7 +125,7 @@ EXACT_COUNTS = Fault(
 BOUNDS_OF_ALL_ROWS = Fault(
     "The pass that draws bounds counts all rows of a unit, at the noise for as many as its limits leave. With m = 4 and "
     "40 rows the scans cost ten times what is charged for them.",
-    ((GroupedSteps, "_bounds_pass", _uncapped_bounds),),
+    ((private_bounds, "bounds_pass", _uncapped_bounds),),
 )
 BOUNDS_FOR_ROWS = Fault(
     "Bounds are drawn at the noise for one row, while m = 4 rows of a unit count: they cost four times their charge.",

@@ -8,7 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.contract.contribution import Contribution
-from dpsql.engines.duckdb.grouped_steps import GroupedSteps
+from dpsql.engines.duckdb.steps import limits
+from dpsql.engines.duckdb.steps.grouped_frame import GroupedFrame
+from dpsql.engines.duckdb.steps.step import Step
 from dpsql.mechanisms import aggregates, prefix_sums
 from dpsql.mechanisms.aggregates import Lattice
 from dpsql.mechanisms.parts import CumulativeCounts
@@ -16,17 +18,17 @@ from dpsql.statistics.aggregates import DirectSum, GroupCount, ValueBlock
 from dpsql.statistics.marginals import MarginalCounts
 from support.broken.planting import Fault
 
-_kept, _lattice = GroupedSteps._kept, aggregates.laplace_lattice
+_kept, _lattice = limits.kept, aggregates.laplace_lattice
 _limits: Any = vars(ValueBlock)["limits"]
 _direct_limits: Any = vars(DirectSum)["limits"]
 
 
-def _one_more(*limits: str) -> Callable[..., str]:
+def _one_more(*names: str) -> Callable[..., Step]:
     """Return what lets a unit have one more than its plan says."""
 
-    def kept(steps: GroupedSteps, *given: Any) -> str:
-        more: dict[str, Any] = {name: getattr(steps.plan, name) + 1 for name in (*limits, "max_rows_per_unit")}
-        return _kept(GroupedSteps(replace(steps.plan, **more), steps.frame), *given)
+    def kept(frame: GroupedFrame, rows: str) -> Step:
+        more: dict[str, Any] = {name: getattr(frame.plan, name) + 1 for name in (*names, "max_rows_per_unit")}
+        return _kept(replace(frame, plan=replace(frame.plan, **more)), rows)
 
     return kept
 
@@ -55,11 +57,9 @@ def _of_rows(part: CumulativeCounts, strategy: prefix_sums.PrefixStrategy) -> Fr
 
 
 ONE_ROW_MORE = Fault(
-    "A unit counts with one row more than its limit.", ((GroupedSteps, "_kept", _one_more("rows_per_group")),)
+    "A unit counts with one row more than its limit.", ((limits, "kept", _one_more("rows_per_group")),)
 )
-ONE_GROUP_MORE = Fault(
-    "A unit counts in one group more than its limit.", ((GroupedSteps, "_kept", _one_more("groups")),)
-)
+ONE_GROUP_MORE = Fault("A unit counts in one group more than its limit.", ((limits, "kept", _one_more("groups")),))
 TWICE_THE_BOUND = Fault(
     "Values beyond their bounds count as twice the bound.",
     ((ValueBlock, "limits", property(_twice)), (DirectSum, "limits", property(_twice_direct))),

@@ -437,7 +437,7 @@ class Sources:
 
     def listed(self, plan: GroupedPlan) -> list[list[str | None]]:
         """Return the keys that a public table lists, as texts, in their order."""
-        from dpsql.engines.duckdb.grouped_steps import listed_keys
+        from dpsql.engines.duckdb.steps.public_keys import listed_keys
 
         cursor = self._cursor()
         if cursor is None:

@@ -1,0 +1,42 @@
+"""The steps of a statement with groups: map keys, bound what each privacy unit contributes, and add up.
+
+Keys become a number or text before they are compared (`keys.key`). So no collation applies, and no row's spelling
+becomes a label. Public keys are cast to the column's type and written as texts again by the same rule; a row is in one
+group or in none. Values become integers in SQL. Like scores, they have the gate's zero added first, which hides them
+from column statistics. Nothing in these steps can fail for one row's value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsql.engines.duckdb.steps import limits, private_bounds, private_keys, public_keys, sums, values
+from dpsql.engines.duckdb.steps.grouped_frame import GroupedFrame
+from dpsql.engines.duckdb.steps.passes import statistic
+from dpsql.engines.duckdb.steps.step import Frame, Step
+from dpsql.functions.grouped import GroupedPlan
+
+
+def grouped_steps(frame: Frame) -> Iterator[Step]:
+    """Yield the steps that add up the rows of every group; the last one is the statistic."""
+    plan, only = frame.plan, frame.only
+    if not isinstance(plan, GroupedPlan):
+        raise TypeError("the statistic is of another plan")
+    grouped = GroupedFrame(plan, frame.function, only, frame.blocks, frame.suffix)
+    if only is not None and only > plan.passes:
+        yield from private_keys.labels_alone(grouped)
+        return
+    if not plan.has_private_keys:
+        yield from public_keys.public_keys(grouped)
+    if grouped.draws_bounds:
+        if only in (None, 1):
+            yield from private_bounds.bounds_pass(grouped)
+        if only == 1:
+            yield statistic(grouped, 1)
+            return
+        yield from private_bounds.drawn_bounds(grouped)
+    yield values.opened(grouped)
+    yield values.valued(grouped)
+    yield from limits.limited(grouped)
+    yield sums.grouped(grouped)
+    yield from private_keys.by_private_keys(grouped) if plan.has_private_keys else sums.by_public_keys(grouped)

@@ -1,0 +1,142 @@
+"""Long rows: cells are read once, and become one row for each row id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsql.engines.duckdb.keys import exact_text, first_rows, place
+from dpsql.engines.duckdb.steps.rows import first_of_units, identities, owner
+from dpsql.engines.duckdb.steps.source import rows_of
+from dpsql.engines.duckdb.steps.step import Frame, Step, select
+from dpsql.rendering import call, cast, field, struct
+
+
+def owners(frame: Frame) -> tuple[str, ...]:
+    """Return of what a cell is: of a unit, if there are units, and of a row."""
+    return ("row",) if frame.plan.layout.privacy_unit is None else ("unit", "row")
+
+
+def document(frame: Frame) -> str:
+    """Return the columns that identify the row, and the privacy unit, of a cell."""
+    return ", ".join(", ".join(owner(part)) for part in owners(frame))
+
+
+def _cells(frame: Frame, *more: str) -> Step:
+    condition = f"WHERE {frame.ticket} IS NOT NULL AND dpsql_row_id IS NOT NULL"
+    if frame.plan.layout.privacy_unit is not None:
+        condition += " AND dpsql_unit IS NOT NULL"
+    return Step(
+        "cells",
+        "The cells of the long rows, read once and kept: so no join can be planned around the gate.",
+        select([*identities(*owners(frame)), *more], rows_of(frame), condition),
+        kept=True,
+    )
+
+
+def _name_of_cell(frame: Frame) -> str:
+    """Return the name of a cell's feature, as it is compared."""
+    return exact_text("dpsql_feature", frame.zero)
+
+
+def features(frame: Frame) -> Step:
+    """Return the step that names the public features by their position."""
+    listed = call("unnest", call("dpsql_features", frame.ticket))
+    name = exact_text(field("f", "name"), frame.zero)
+    parts = [f"{field('f', 'j')} AS j", f"{name} AS name", f"{field('f', 'absent')} AS absent"]
+    note = "The public names of the features, by their position."
+    return Step("features", note, select(parts, f"(SELECT {listed} AS f)"), kept=True)
+
+
+def documents(frame: Frame) -> Iterator[Step]:
+    """Yield the cells, and one row per (unit, row id)."""
+    value = "NULL" if frame.plan.layout.value is None else call("dpsql_value", frame.ticket, "dpsql_value")
+    target = call("dpsql_target", frame.ticket, "dpsql_row")
+    yield _cells(frame, f"{_name_of_cell(frame)} AS name", f"{value} AS value", f"{target} AS target")
+    rows = select([document(frame), f"{call('max', 'target')} AS target"], f"{frame.name('cells')}", "GROUP BY ALL")
+    note = "One row for each row id: of several targets the largest counts."
+    yield Step("documents", f"{note}{_cap(frame)}", _capped(frame, rows), kept=True)
+
+
+def _cap(frame: Frame) -> str:
+    """Return the sentence on the cap of a unit's rows, for notes."""
+    if frame.plan.layout.privacy_unit is None:
+        return ""
+    return f" At most {frame.plan.max_rows_per_unit} count of one privacy unit, chosen by a keyed hash."
+
+
+def _capped(frame: Frame, rows: str) -> str:
+    if frame.plan.layout.privacy_unit is None:
+        return rows
+    return first_of_units(frame, rows, place(frame.ticket, owner("row")))
+
+
+def present(frame: Frame) -> Step:
+    """Return the step of one row per cell that is present."""
+    value = "1::DOUBLE" if frame.plan.layout.value is None else call("max", "value")
+    joined = f"{frame.name('cells')} JOIN {frame.name('features')} USING (name)"
+    return Step(
+        "present",
+        "One row for each feature that a row has: of duplicates the largest value counts.",
+        select([document(frame), "j", f"{value} AS value"], joined, "GROUP BY ALL"),
+    )
+
+
+def gathered(frame: Frame) -> Iterator[Step]:
+    """Yield the steps that make one row of all cells of a row id: its target, its features and their values."""
+    lists = {"js": call("list", "j"), "vs": call("list", "value")}
+    cells = (f"{values} FILTER (WHERE j IS NOT NULL) AS {name}" for name, values in lists.items())
+    joined = f"{frame.name('documents')} LEFT JOIN {frame.name('present')} USING ({document(frame)})"
+    yield from documents(frame)
+    yield features(frame)
+    yield present(frame)
+    yield Step(
+        "gathered",
+        "One row for each row id, with its target, and the lists of its features and their values.",
+        select([document(frame), "target", *cells], joined, f"GROUP BY {document(frame)}, target"),
+        kept=frame.plan.passes > 1,
+    )
+
+
+def gathered_names(frame: Frame) -> Iterator[Step]:
+    """Yield the steps that make one row of all cells of a row id: its labels, and the numbers of its features.
+
+    Both are lists with an element per cell, because few functions see single cells: labels are judged, and features
+    sampled, for all cells of many row ids at once.
+    """
+    plan, name = frame.plan, _name_of_cell(frame)
+    if plan.layout.value is not None:
+        name = f"CASE WHEN {call('dpsql_present', frame.ticket, 'dpsql_value')} THEN {name} END"
+    yield _cells(frame, f"{name} AS name", f"{field('dpsql_row', plan.layout.target)} AS label")
+    if plan.draws_vocabulary and frame.only in (None, 1):  # a pass alone after the first knows which are released
+        yield from _private_names(frame)
+    else:
+        yield features(frame)
+    rows = select(
+        [document(frame), f"{call('list', 'label')} AS target", f"{call('list', cast('j', 'INTEGER'))} AS js"],
+        f"{frame.name('cells')} LEFT JOIN {frame.name('features')} USING (name)",
+        f"GROUP BY {document(frame)}",
+    )
+    rows, note = _capped(frame, rows), f"One row for each row id, with its labels and features.{_cap(frame)}"
+    if plan.most_rows is not None:
+        rows = first_rows(rows, plan.most_rows, place(frame.ticket, *map(owner, owners(frame))))
+        note += f" At most {plan.most_rows} count in all."
+    yield Step("gathered", note, rows, kept=plan.passes > 1)
+
+
+def _private_names(frame: Frame) -> Iterator[Step]:
+    """Yield the steps that number the names in the rows, in arbitrary order: the numbers only stand for them."""
+    listed = call("list", f"{struct({'j': 'j', 'name': 'name'})} ORDER BY j ASC NULLS LAST")
+    known = call("dpsql_vocabulary", frame.ticket, f"(SELECT {listed} FROM {frame.name('names')})")
+    distinct = f"SELECT name FROM {frame.name('cells')} WHERE name IS NOT NULL GROUP BY name"
+    yield Step(
+        "names",
+        "The names that occur in the rows, which are private, and a number for each. The numbers mean nothing.",
+        select(["name", f"{call('row_number')} OVER () AS j"], f"({distinct})"),
+        kept=True,
+    )
+    yield Step(
+        "features",
+        "The private names by their numbers, once the collector has learned them. Which are released is drawn.",
+        select(["j", "name"], frame.name("names"), f"WHERE (SELECT {known}) IS NOT NULL"),
+        kept=True,
+    )

@@ -1,0 +1,104 @@
+"""The keys and values of rows, as integers: first hidden from the planner's statistics, then in fixed point."""
+
+from __future__ import annotations
+
+import math
+
+from dpsql.engines.duckdb.keys import FLOATS, identity, key
+from dpsql.engines.duckdb.steps.grouped_frame import ITEM, GroupedFrame
+from dpsql.engines.duckdb.steps.rows import identities
+from dpsql.engines.duckdb.steps.source import rows_of
+from dpsql.engines.duckdb.steps.step import Step, select
+from dpsql.rendering import call, cast, double, field, plus, text
+from dpsql.statistics.aggregates import ValueBlock
+
+# The sum of a unit's values saturates far beyond any bounds; 2**47 rows fit into 128 bits.
+_WIDEST_VALUE = 2.0**80
+
+
+def opened(frame: GroupedFrame) -> Step:
+    """Return the step of the key of every row, and its values in a form that the planner knows nothing of.
+
+    Where bounds are private, rows wait until these are drawn.
+    """
+    plan, zero, parts = frame.plan, frame.zero, []
+    for column in frame.columns:
+        number, data = key(field("dpsql_row", f"k{column}"), zero)
+        parts += [f"{number} AS k{column}_number", f"{data} AS k{column}_data"]
+    for position, block in enumerate(plan.target_blocks):
+        target = f"t{position}"
+        opaque = frame.number(target) if block is not None else _presence(field("dpsql_row", target), zero)
+        parts.append(f"{opaque} AS v{position}")
+    condition = f"WHERE {frame.ticket_of('turn1') if frame.draws_bounds else frame.waits_for} IS NOT NULL"
+    if frame.has_unit:
+        parts += identities("unit")
+        condition += " AND dpsql_unit IS NOT NULL"
+    if plan.counts_items:
+        item = field("dpsql_row", "d0")
+        parts += [f"{expression} AS {name}" for expression, name in zip(identity(item), ITEM, strict=True)]
+        condition += f" AND {item} IS NOT NULL"
+    if plan.derived is not None:
+        parts.append(f"{frame.number('v0')} AS number")
+    rows = select(parts or ["true AS counted"], rows_of(frame), condition)
+    return Step(
+        "opened",
+        "The key and the values of every row. The gate adds 0 to values, which hides them from column statistics.",
+        rows if plan.derived is None else plan.derived.query(rows),
+    )
+
+
+def valued(frame: GroupedFrame) -> Step:
+    """Return the step of the rows with their values coded."""
+    values = [f"v{position}" for position in range(len(frame.plan.targets))]
+    codes = [f"{_code(frame, position)} AS q{position}" for position in range(len(values))]
+    rows, left_out = frame.name("opened"), values
+    if frame.draws_bounds:
+        rows, left_out = f"{rows} CROSS JOIN {frame.name('drawn')}", [*values, "drawn"]
+    others = [f"* EXCLUDE ({', '.join(left_out)})" if values else "*"]
+    if not (frame.identities or frame.has_unit) and values:
+        others = []
+    note = "The values in fixed point, within their bounds; NULL and NaN have none." if values else "No values."
+    return Step("valued", note, select([*others, *codes], rows))
+
+
+def _code(frame: GroupedFrame, position: int) -> str:
+    """Return the code of a target; NULL where it has no value."""
+    value, block = f"v{position}", frame.plan.target_blocks[position]
+    if block is None:
+        return value
+    middle, scale = block.affine
+    if frame.plan.merges_units:
+        wide = call("*", value, double(scale))
+        bounded = call("least", call("greatest", wide, double(-_WIDEST_VALUE)), double(_WIDEST_VALUE))
+        code = cast(call("floor", plus(bounded, double(0.5))), "HUGEINT")
+        return f"CASE WHEN NOT {call('isnan', value)} THEN {code} END"
+    if frame.draws_bounds:
+        drawn = call("list_extract", "drawn", str(position + 1))
+        lower, upper, shift, factor, low, high = (
+            field(drawn, name) for name in ("lower", "upper", "middle", "scale", "low", "high")
+        )
+    else:
+        low, high = map(str, block.limits)
+        lower, upper, shift, factor = map(double, (block.lower, block.upper, middle, scale))
+    moved = value if middle == 0 and not frame.draws_bounds else call("-", value, shift)
+    code = f"TRY_CAST({call('floor', plus(call('*', moved, factor), double(0.5)))} AS INTEGER)"
+    if frame.draws_bounds or not _keeps_limits(block):
+        code = call("least", call("greatest", code, low), high)
+    return (
+        f"CASE WHEN {value} BETWEEN {lower} AND {upper} THEN {code} WHEN {value} < {lower} THEN {low} "
+        f"WHEN {value} > {upper} AND NOT {call('isnan', value)} THEN {high} END"
+    )
+
+
+def _presence(column: str, zero: str) -> str:
+    """Return 0 where a column has a value, and NULL where it is NULL or NaN."""
+    is_float = f"{call('typeof', column)} IN ({', '.join(map(text, FLOATS))})"
+    number = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
+    return f"CASE WHEN {column} IS NULL OR ({is_float} AND {call('isnan', number)}) THEN NULL ELSE 0 END"
+
+
+def _keeps_limits(block: ValueBlock) -> bool:
+    """Whether values within the bounds have codes within the limits, by the same arithmetic: it keeps their order."""
+    middle, scale = block.affine
+    low, high = (math.floor((value - middle) * scale + 0.5) for value in (block.lower, block.upper))
+    return block.limits[0] <= low and high <= block.limits[1]
