@@ -21,10 +21,10 @@ from dpsql.ledger.ledger import Ledger
 settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dpsql")
 
-# Whole folders and files that take minutes: audits, laws and studies. `-m long` runs them; CI runs each test of them,
-# and of its parameters a sample.
+# Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
+# and of the others each test with a sample of its parameters.
 LONG = (
-    *("conformance", "privacy", "statistical", "lineage/test_stability"),
+    *("conformance", "privacy", "statistical/test_verdicts", "lineage/test_stability"),
     *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
     *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_keys", "sql/test_aggregates"),
     *("sql/test_arguments_at_extremes", "sql/test_bad_input", "sql/test_bounds_by_name", "sql/test_engine_boosting"),
@@ -39,11 +39,10 @@ LONG = (
         "unit/test_mechanisms_canonical_lipschitz",
     ),
 )
-# The quickest of each kind, so that every mechanism's law or loss is looked at in a minute, too; and all planted faults.
+# The planted faults, and what is quick.
 QUICK = (
     *("privacy/test_broken", "privacy/test_neighbours", "privacy/test_distribution", "privacy/test_auditor"),
     *("conformance/test_engine_faults", "conformance/test_group_distances", "conformance/test_settings"),
-    *("statistical/test_noise_laws", "statistical/test_roc_law"),
 )
 
 
