@@ -130,6 +130,22 @@ def test_shares_of_gaussian_noise_spend_their_mu_together() -> None:
         assert sum(part.bounds_losses("a", width, last=last)) == shares[0][1] ** 2
 
 
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_rounds_spend_together_what_they_are_charged(monkeypatch: pytest.MonkeyPatch, noise: str) -> None:
+    part, spent = SelectionRounds("rounds", noise, ONE, 3), []
+
+    def select(*given: Any, epsilon: Fraction, k: int, **named: Any) -> Any:
+        spent.append(k * epsilon)
+        return real(*given, epsilon=epsilon, k=k, **named)
+
+    real = choices.select
+    monkeypatch.setattr(choices, "select", select)
+    with Permit(measurement_of(part)).drawing():
+        for _ in range(3):
+            part.draw(np.array([1, 2, 3]), utility_range=1)
+    assert sum(spent) == part.event.cost.epsilon == ONE
+
+
 def test_an_early_end_charges_what_was_drawn_and_no_less() -> None:
     permit = Permit(measurement_of(BOTH, SECOND))
     with permit.drawing():
