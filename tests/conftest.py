@@ -24,7 +24,7 @@ settings.load_profile("dpsql")
 # Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
 # and of the others each test with a sample of its parameters.
 LONG = (
-    *("conformance", "privacy", "statistical/test_verdicts", "lineage/test_stability"),
+    *("conformance", "privacy", "statistical/test_verdicts"),
     *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
     *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_keys", "sql/test_aggregates"),
     *("sql/test_arguments_at_extremes", "sql/test_bad_input", "sql/test_bounds_by_name", "sql/test_engine_boosting"),
