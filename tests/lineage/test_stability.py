@@ -123,7 +123,9 @@ def sample(found: list[str], share: int) -> list[str]:
     return random.Random(11).sample(found, min(len(found), share))
 
 
-@pytest.mark.parametrize("share", [50, pytest.param(1 << 30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "share", [pytest.param(50, marks=pytest.mark.long), pytest.param(1 << 30, marks=pytest.mark.slow)]
+)
 def test_row_level_means_one_row(con: Any, share: int) -> None:
     """A row more or fewer in the table is at most a row more or fewer in a query that is called row level."""
     kept = [query for query in queries("patients", "id") if not judged(con, query).row_level]
@@ -144,7 +146,9 @@ def test_row_level_means_one_row(con: Any, share: int) -> None:
     assert more >= 20
 
 
-@pytest.mark.parametrize("share", [50, pytest.param(1 << 30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "share", [pytest.param(50, marks=pytest.mark.long), pytest.param(1 << 30, marks=pytest.mark.slow)]
+)
 def test_own_rows_means_rows_of_the_unit(con: Any, share: int) -> None:
     """A unit more or fewer changes only rows that carry it, in the column that is called the unit's."""
     found = {query: judged(con, query) for query in queries("visits", "pid")}

@@ -268,6 +268,7 @@ def audited(opened: list[Any], name: str, runs: int) -> AuditReport:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", AUDITS)
 def test_the_auditor_sees_it(opened: list[Any], fault: str) -> None:
     runs = AUDITS[fault][-1]

@@ -86,7 +86,7 @@ TURNED = tuple(f"CREATE TABLE t AS SELECT unnest({keys}) AS h" for keys in (["a"
     ("fault", "sql", "tables", "delta"),
     [
         (broken.NOT_EMPTY, EACH.format("h", PUBLIC), LONE, 0),
-        (broken.BY_COUNT, ORDERED, TURNED, 0),
+        pytest.param(broken.BY_COUNT, ORDERED, TURNED, 0, marks=pytest.mark.long),
         (broken.DISTINCT_KEYS, EACH.format("h", PRIVATE), LONE, 1e-6),
         (broken.EXACT_COUNTS, EACH.format("value", PRIVATE), MANY, 1e-6),
     ],

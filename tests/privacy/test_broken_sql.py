@@ -117,6 +117,7 @@ def test_half_scale_selection(opened: list[Any]) -> None:
     assert right.verdict == "passes", str(right)
 
 
+@pytest.mark.long
 def test_canonical_lipschitz_as_printed(opened: list[Any]) -> None:
     """At a small epsilon the overlapping classes alone, whose weights jump at ties, are many times the claim."""
     rows = "CREATE TABLE t(a, b, c, d, e, f) AS VALUES (1, 1, 1, 1, 1, 1), (1, 0, 0, 0, 0, 0)"

@@ -14,7 +14,8 @@ import pytest
 
 from dpsql.contract.contribution import Contribution
 from dpsql.kernels.wide_sums import wide_parts
-from dpsql.mechanisms.aggregates import Lattice, noisy_block
+from dpsql.mechanisms.aggregates import Lattice, count_law, gaussian_lattice, laplace_lattice, noisy_block
+from dpsql.mechanisms.keyed_aggregates import UnitCount, keyed_noise
 from dpsql.statistics.aggregates import (
     AGGREGATES,
     Bernstein,
@@ -161,6 +162,39 @@ def test_rounding_moves_a_coordinate_by_at_most_one_more(block):
         half = 1 << (bits - 1)
         change = ((first + half) >> bits) - ((second + half) >> bits)
         assert np.abs(change).sum(axis=1).max() <= bound
+
+
+@pytest.mark.parametrize("kind", [DirectSum, TransformedPair, Bernstein, CentredPair, Chebyshev])
+def test_noise_on_a_coarse_lattice_is_for_what_rounding_adds(kind):
+    """So wide that the lattice is coarser than the codes: a unit then moves each coordinate by up to one more."""
+    block, shape = kind(0.0, 1.0), Contribution("replace", 3, 2, 2)
+    norm, moved, squared = block.norm(shape), block.moved(shape), block.squared_norm(shape)
+    epsilon = Fraction(norm, 1 << 53)
+    lattice = laplace_lattice(block, shape, epsilon)
+    assert lattice.bits > 0
+    assert lattice.spread * epsilon == (norm + moved * ((1 << lattice.bits) - 1)) >> lattice.bits
+    mu = Fraction(math.isqrt(squared), 1 << 56)
+    lattice = gaussian_lattice(block, shape, mu**2)
+    assert lattice.bits > 0
+    least = math.sqrt(squared) / 2.0**lattice.bits + math.sqrt(moved)
+    assert math.sqrt(lattice.spread) * float(mu) >= least * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_a_lone_row_passes_the_threshold_with_delta_at_most(relation, law):
+    """Counts of keys that are told by sums of two rounded coordinates, of which a row adds a half each."""
+    delta = Fraction(1, 10**4)
+    part = keyed_noise("sums", Fraction(1), delta, Contribution(relation, 1, 1, 1), [TransformedPair(0.0, 1.0)], law)
+    rows = count_law(part.blocks[0], part.noise.lattices[0])
+    assert rows.terms == 2
+    assert part.count_noise.tail(part.threshold - rows.most(1)) <= delta
+
+
+@pytest.mark.parametrize(("relation", "moved"), [("add_remove", 3), ("replace", 6)])
+def test_a_unit_is_counted_once_in_each_of_its_groups(relation, moved):
+    shape = Contribution(relation, 5, 3, 2)
+    assert UnitCount().norm(shape) == UnitCount().squared_norm(shape) == moved
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])

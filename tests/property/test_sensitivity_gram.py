@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -139,3 +139,12 @@ def test_delta_is_rounded_up_a_little(size: int, radius: str) -> None:
         assert ((value_tested - 1 - value**2 * size) ** 2 >= 4 * value**2 * size) == above
     if math.isqrt(size) ** 2 == size:
         assert delta == (1 + value * math.isqrt(size)) ** 2
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_scores_known_within_a_width_move_apart_by_two_widths_more(relation: Relation) -> None:
+    """Two scores, on two tables, each between the exact one and a width above it."""
+    width = Fraction(1, 8)
+    exact, known = (utility_range(relation, 2, Fraction(1), width=wide) for wide in (Fraction(0), width))
+    errors = product((Fraction(0), width), repeat=4)
+    assert known == exact + max((first - other) - (second - last) for first, second, other, last in errors)

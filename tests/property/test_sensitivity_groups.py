@@ -32,7 +32,7 @@ def same_key() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
     made = dpsql.connect()
     yield made
@@ -208,7 +208,7 @@ def test_equal_rows_are_one_another(con: Any) -> None:
 )
 @pytest.mark.parametrize("keys", ["range(1000)", "'private', delta := 1e-3"])
 def test_a_unit_with_very_many_rows(con: Any, groups: int, each: int, most: int | None, keys: str) -> None:
-    con.execute("CREATE TABLE t AS SELECT 1 AS unit, i % 1000 AS h, i % 17 AS x FROM range(100000) AS r(i)")
+    con.execute("CREATE OR REPLACE TABLE t AS SELECT 1 AS unit, i % 1000 AS h, i % 17 AS x FROM range(100000) AS r(i)")
     limit = "" if most is None else f"max_rows_per_unit := {most},"
     given = f"by := 'h', keys := {keys}, privacy_unit := 'unit', max_groups_per_unit := {groups}, {limit} "
     with exact_sums() as seen:
@@ -222,7 +222,7 @@ def test_a_unit_with_very_many_rows(con: Any, groups: int, each: int, most: int 
 
 def test_unlisted_keys_take_no_room(con: Any) -> None:
     """Rows of keys that are not listed go before a unit's groups and rows are bounded; so do the rows of NULL."""
-    con.execute("CREATE TABLE t AS SELECT u AS unit, k AS h FROM range(50) AS a(u), range(50) AS b(k)")
+    con.execute("CREATE OR REPLACE TABLE t AS SELECT u AS unit, k AS h FROM range(50) AS a(u), range(50) AS b(k)")
     con.execute("INSERT INTO t SELECT u, NULL FROM range(50) AS a(u)")
     unit = "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_group := 1, epsilon := 1e12"
     sql = "SELECT value FROM dp_count('t', by := 'h', keys := [3, 17], {} {})"
@@ -240,7 +240,7 @@ def test_unlisted_keys_take_no_room(con: Any) -> None:
 def test_sums_of_units_hang_on_nothing_but_their_rows(con: Any, kind: str) -> None:
     """Neither on the order of rows, nor on threads, nor on other units."""
     con.execute(
-        f"CREATE TABLE base AS SELECT i % 20000 AS unit, 'a' AS h, ((hash(i) % 1000003) / 7919)::{kind} AS x "
+        f"CREATE OR REPLACE TABLE base AS SELECT i % 20000 AS unit, 'a' AS h, ((hash(i) % 1000003) / 7919)::{kind} AS x "
         "FROM range(160000) AS r(i)"
     )
     given = (
@@ -283,7 +283,7 @@ def test_sums_of_units_hang_on_nothing_but_their_rows(con: Any, kind: str) -> No
 )
 def test_no_value_raises(con: Any, kind: str, values: list[str], bounds: tuple[float, float]) -> None:
     """Whatever a row holds, all calls answer, within what one unit may move."""
-    con.execute(f"CREATE TABLE t (unit INTEGER, h {kind}, x {kind})")
+    con.execute(f"CREATE OR REPLACE TABLE t (unit INTEGER, h {kind}, x {kind})")
     for value in values:
         con.execute(f"INSERT INTO t VALUES (1, {value}, {value})")
     keys = {"keys": "by := 'h', keys := ['0'],", "private": "by := 'h', keys := 'private',", "": ""}

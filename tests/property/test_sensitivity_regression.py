@@ -11,7 +11,7 @@ import pytest
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
-from dpsql.mechanisms.ada_ssp import MOST_ROWS, eigenvalue_error, least_eigenvalue
+from dpsql.mechanisms.ada_ssp import MOST_ROWS, eigenvalue_error, least_eigenvalue, release_least_eigenvalue
 from dpsql.statistics.regression import (
     cross_sensitivity,
     gram_sensitivity,
@@ -167,3 +167,15 @@ def test_the_error_of_an_eigenvalue_is_small_beside_the_bound() -> None:
     assert eigenvalue_error(width, R) >= 8 * width * Fraction(MOST_ROWS * R**2, 1 << 53)
     assert eigenvalue_error(90, R) < 1e-3 * R**2
     assert eigenvalue_error(2048, R) < 0.01 * R**2
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_noise_of_an_eigenvalue_hides_what_doubles_get_wrong(relation: Relation) -> None:
+    """Two tables' eigenvalues may each be off by their error, beside the distance of the exact ones."""
+    gram = np.array([[int(S) ** 2, 3], [3, int(S) ** 2]], dtype=object)
+    mu = Fraction(1, 2)
+    for unit in (1, 4):
+        sigma = release_least_eigenvalue(gram, relation, R, unit, squared_mu=mu**2).sigma
+        hidden = least_eigenvalue_sensitivity(relation, R, unit) + 2 * eigenvalue_error(2, R)
+        assert sigma * float(mu) >= hidden * (1 - 2.0**-40)
+        assert sigma * float(mu) <= hidden * (1 + 2.0**-40)

@@ -16,7 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
+from dpsql.functions.registry import FUNCTIONS
 from dpsql.kernels.lasso_votes import lasso_votes
+from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.mechanisms.select import select
 from dpsql.statistics.votes import (
     blocks_from_count,
@@ -263,3 +265,16 @@ def test_blocks_from_count() -> None:
             count_shift(epsilon, bad)
     with pytest.raises(ParameterError):
         count_shift(Fraction(0), failure)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_count_that_blocks_follow_from_hides_a_whole_unit(relation: Relation, rows: int) -> None:
+    """A unit that comes, goes or takes another's place moves the number of rows by all of its rows."""
+    given = {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1, "rows_per_block": 20, "count_share": 0.25}
+    unit = {"privacy_unit": "u", "max_rows_per_unit": rows, "neighbours": relation}
+    plan = FUNCTIONS["dp_two_stage"].plan.from_arguments("t", {**given, **unit})
+    count, selection = plan.measurement.parts
+    assert isinstance(count, LaplaceNoise)
+    assert rows / count.scale() == count.epsilon == Fraction(1, 4)
+    assert count.epsilon + selection.event.cost.epsilon == plan.epsilon

@@ -416,7 +416,7 @@ def test_the_calls_answer(tables: Tables, name: str) -> None:
     assert set(FUNCTIONS[name].plan.arguments) - named <= optional | set(BOUNDS) | set(TARGET_BOUNDS) | {"mechanism"}
 
 
-# Both forms check arguments in one place: of every function one form is looked at in CI, the other with `-m slow`.
+# Both forms check arguments in one place: of every function one form is looked at in the gate, the other with `-m slow`.
 BY_TURNS = [
     pytest.param(form, name, marks=() if (place + turn) % 2 else pytest.mark.slow)
     for turn, form in enumerate((table_form, aggregate_form))

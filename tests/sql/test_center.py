@@ -161,7 +161,7 @@ def call_of(values: list[float]) -> tuple[SisCall, pa.StructArray]:
     return SisCall.resolve(plan, rows.type, {}), rows
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(-3, 3), st.integers(-ONE, ONE))
 def test_one_row_moves_no_sum_beyond_its_sensitivity(target: float, center: int) -> None:
     """Without the second clip a row could move a sum by 2 S**2: review W5 measured a loss of 2.291 for 1.8."""
@@ -179,7 +179,7 @@ def test_the_second_clip_acts() -> None:
     assert centred.tolist() == [-ONE, ONE / 2], "the first would be -1.5 S"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=8), st.floats(-2, 2))
 def test_neighbours_of_the_two_sums(targets: list[float], other: float) -> None:
     call, rows = call_of([*targets, other])

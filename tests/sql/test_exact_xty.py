@@ -91,7 +91,7 @@ def test_layouts_agree_with_each_other_and_the_reference(con: Any, bare: Any, co
     assert list(bare.execute(f"SELECT {macro} FROM arrow_wide").fetchall()[0]) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.lists(
         st.tuples(

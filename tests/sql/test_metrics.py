@@ -147,7 +147,7 @@ number = st.one_of(
 row = st.tuples(number, number)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     table=st.lists(row, max_size=8),
     removed=st.lists(row, min_size=0, max_size=3),

@@ -1,6 +1,6 @@
 """The noise of private regression against its exact law; noise scaled by 0.7 and by 1.3 must be told apart.
 
-False-alarm rate 1e-8 per case, rate of missing the wrong scale 1e-6; `runs_needed` sizes the samples.
+Per case the rates of a false alarm and of missing the wrong scale are 1e-8; `runs_needed` sizes the samples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ S = FIXED_POINT_ONE
 FEATURE_RADIUS = round(1.2 * S)
 R = largest_norm(1, FEATURE_RADIUS)
 MU = gaussian_mu(Fraction(1), Fraction("1e-6"))
-FALSE_ALARM, MISS = 1e-8, 1e-6
+FALSE_ALARM, MISS = 1e-8, 1e-8
 FACTORS = [0.7, 1.3]
 # Multipliers of the sensitivities (Gram matrix in units of R^2, X'y in units of R S), by relation.
 GRAM = {"add_remove": 1.0, "replace": math.sqrt(2)}

@@ -43,7 +43,7 @@ from support.laws.keys import (
     upper_tail,
 )
 
-FALSE_ALARM, MISS = 1e-8, 1e-6
+FALSE_ALARM, MISS = 1e-8, 1e-8
 SETTINGS = [(1, 1e-6), (0.1, 0.05), (3, 1e-3), (8, 0.01), (0.01, 0.1)]
 # What a unit may have: limits, its rows in all, its rows in one key, and its keys.
 UNITS: dict[str, tuple[KeyLimits, int, int, int]] = {

@@ -1,6 +1,6 @@
 """Quantiles against their exact law, bounds' counts against the noise; 0.7 and 1.3 times the noise must show.
 
-False-alarm rate 1e-8 per case, rate of missing the wrong scale 1e-6; `runs_needed` sizes the samples.
+Per case the rates of a false alarm and of missing the wrong scale are 1e-8; `runs_needed` sizes the samples.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dpsql.testing.exhaustive import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, neighbouring_pairs
 from support.laws.filters import excess, filter_law, log_ratio
 
-FALSE_ALARM, MISS = 1e-8, 1e-6
+FALSE_ALARM, MISS = 1e-8, 1e-8
 
 
 def plan(d: int = 2, **more: Any) -> ScoreFilterPlan:

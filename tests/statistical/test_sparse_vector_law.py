@@ -1,6 +1,6 @@
 """The sparse vector technique: its exact law against epsilon, and draws against the exact law.
 
-False-alarm rate 1e-8 per case, rate of missing noise of the wrong scale 1e-6.
+Per case the rates of a false alarm and of missing noise of the wrong scale are 1e-8.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
+from dpsql.mechanisms import choices
+from dpsql.mechanisms.choices import ScoresAbove
 from dpsql.mechanisms.sparse_vector import SparseVector, sparse_vector
 from dpsql.testing.bits import ScriptedBits
 from dpsql.testing.distribution import fit, runs_needed
 from support.laws.filters import log_ratio, sparse_vector_law, sparse_vector_run_law
 
-FALSE_ALARM, MISS = 1e-8, 1e-6
+FALSE_ALARM, MISS = 1e-8, 1e-8
 WRONG = [Fraction(7, 10), Fraction(13, 10)]
 ONE = Fraction(1)
 
@@ -177,3 +180,19 @@ def test_shares_and_scales() -> None:
             parameters(**bad)
     with pytest.raises(ParameterError):
         sparse_vector([0.5], parameters(), level=0)
+
+
+def test_finer_scores_get_noise_that_is_finer_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores in eighths move by eight times the sensitivity, and so must both scales."""
+    runs: list[SparseVector] = []
+
+    def record(scores: Any, run: SparseVector, *, level: int) -> None:
+        runs.append(run)
+
+    monkeypatch.setattr(choices, "sparse_vector", record)
+    part = ScoresAbove("filter", parameters(cutoff=2, monotone=False, sensitivity=3))
+    for finer in (1, 8):
+        with Permit(measurement_of(part)).drawing():
+            part.draw(np.array([8, 16]), threshold=Fraction(5), finer=finer)
+    assert runs[1].score_scale == 8 * runs[0].score_scale
+    assert runs[1].threshold_scale == 8 * runs[0].threshold_scale

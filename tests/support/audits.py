@@ -10,7 +10,7 @@ import dpsql
 from dpsql.testing.distribution import fit, runs_needed
 
 # Chances of a wrong verdict: that a right sampler is rejected, and that a wrong one passes.
-FALSE_ALARM, MISS = 1e-8, 1e-6
+FALSE_ALARM, MISS = 1e-8, 1e-8
 # Noise that is this many times as wide as it should be must be noticed.
 WRONG = (Fraction(7, 10), Fraction(13, 10))
 

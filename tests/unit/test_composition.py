@@ -83,7 +83,7 @@ def test_every_mechanism_has_the_least_loss_that_its_guarantees_imply() -> None:
     assert renyi_loss(cost_of(FAILING), order) == pure_renyi_loss(Fraction("0.1"), order)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(EVENTS), min_size=1, max_size=12))
 def test_more_releases_never_cost_less(events: list[dict[str, Any]]) -> None:
     states = [state(*events[:count]) for count in range(len(events) + 1)]

@@ -31,7 +31,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_norms_hold_in_integers(data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 12))
@@ -96,7 +96,7 @@ def test_a_row_is_clipped_alone() -> None:
     assert (shuffled == whole[order]).all()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=8))
 def test_any_coefficients_become_integers_whose_products_are_exact(theta: list[float]) -> None:
     integers, bits = fixed_coefficients(np.array(theta))

@@ -38,7 +38,7 @@ def counted(rows: list[Row], most: int) -> list[int]:
     return counts.tolist()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ROWS, st.integers(1, 12), st.randoms(use_true_random=False))
 def test_counts_are_those_of_a_loop(rows: list[Row], most: int, chance: Any) -> None:
     """In any order of the rows and of the features in them, however often a feature is repeated."""
@@ -49,7 +49,7 @@ def test_counts_are_those_of_a_loop(rows: list[Row], most: int, chance: Any) -> 
     assert counted(again, most) == truth
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ROWS, st.sampled_from([0, WIDTH]), st.lists(st.integers(0, 39)), st.integers(1, 5))
 def test_a_row_moves_as_many_rows_as_it_may(rows: list[Row], side: int, positions: list[int], most: int) -> None:
     """Sensitivity: an added row raises counts of one side, each by one row and together by `most` rows at most."""

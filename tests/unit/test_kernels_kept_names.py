@@ -57,7 +57,7 @@ TIED = np.array([[position % 3, position] for position in range(WIDTH)], dtype=n
 WORDS = text_words([b"name %d" % position for position in range(WIDTH)], KEY)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ROWS, st.integers(1, 12), st.sampled_from([TIED, WORDS]), st.randoms(use_true_random=False))
 def test_counts_are_those_of_a_loop(rows: list[Row], most: int, words: Any, chance: Any) -> None:
     """In any order of the rows and of the features in them, however often a feature is repeated."""
@@ -68,7 +68,7 @@ def test_counts_are_those_of_a_loop(rows: list[Row], most: int, words: Any, chan
     assert counted(again, most, words) == truth
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ROWS, st.tuples(st.integers(0, 9), st.lists(st.integers(0, 39))))
 def test_a_row_moves_its_most_by_one_each(rows: list[Row], row: Row) -> None:
     """Sensitivity: an added row raises at most `most` counts by 1, whatever other rows there are."""

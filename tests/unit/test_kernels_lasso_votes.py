@@ -317,13 +317,13 @@ def test_an_exception_from_progress_stops_the_work(threads: int) -> None:
     def stop(share: float) -> None:
         raise KeyboardInterrupt
 
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(KeyboardInterrupt):
         lasso_votes(
             np.tile(x, (3, 1)), np.tile(y, 3), np.arange(12000) % 400, blocks=400, k=3, penalty=1e-6,
             threads=threads, progress=stop,
         )  # fmt: skip
-    assert time.monotonic() - began < 2.0
+    assert time.process_time() - began < 2.0
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("dpsql-kernel")]
 
 

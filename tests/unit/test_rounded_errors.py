@@ -8,14 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsql
 from dpsql.released.shapes import rounded_up
 
 
-@settings(deadline=None)
 @given(st.floats(min_value=1e-300, max_value=1e300))
 def test_four_digits_are_never_less_than_the_error(error: float) -> None:
     [shown] = rounded_up(pa.array([error])).to_pylist()

@@ -1,4 +1,4 @@
-"""The sample of parameters that CI runs leaves no test out, and another commit looks at other parameters."""
+"""The sample of parameters that the gate runs leaves no test out, and another commit looks at other parameters."""
 
 from __future__ import annotations
 

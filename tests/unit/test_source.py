@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.contract.layout import Layout
@@ -17,7 +17,6 @@ from dpsql.rendering import identifier, text
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=20)
 
 
-@settings(deadline=None)  # it opens a database
 @given(TEXT)
 def test_quoted_text_is_that_text(value: str) -> None:
     connection = duckdb.connect()
@@ -66,7 +65,6 @@ def test_the_aggregate_form_has_the_default_dataset() -> None:
     assert dataset_name("") == "default"
 
 
-@settings(deadline=None)  # it opens a database
 @given(TEXT)
 def test_whatever_the_name_it_is_identifiers_only(source: str) -> None:
     try:

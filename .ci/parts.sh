@@ -1,0 +1,38 @@
+# What `run` and `nightly` share; sourced by both, in the folder of the checkout.
+
+packages() {  # COMMAND PACKAGE…: of Debian, where the command is missing and they can be installed
+  command -v "$1" >/dev/null || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null && return
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${@:2}" >/dev/null
+}
+
+readme() {  # NAME: run the first ```sh block after the marker <!-- NAME --> of the README as it stands
+  local command
+  command=$(awk -v marker="<!-- $1 -->" '$0 == marker {found = 1} found && /^```sh/ {inside = 1; next}
+    inside && /^```/ {exit} inside' README.md)
+  test -n "$command"
+  bash -euc "$command"
+}
+
+tests() { .venv/bin/python -m pytest -q -n 2 "$@"; }  # ARGUMENTS…: in the environment that README's commands made
+
+lint() {
+  .venv/bin/python -m ruff check . &&
+    .venv/bin/python -m ruff format --check . &&
+    .venv/bin/python -m mypy &&
+    .venv/bin/python -m dpsql.generate --check &&
+    .venv/bin/python .ci/mutants.py --check
+}
+
+dbt() {  # ARGUMENTS…: its tests, in an environment that dbt can live in
+  python3 -m venv .venv-dbt
+  .venv-dbt/bin/python -m pip install -q '.[dbt,plot]' pytest pytest-xdist hypothesis
+  .venv-dbt/bin/python -m pytest -q -n 2 -m long tests/integration/test_dbt.py "$@"
+}
+
+jvm() {  # ARGUMENTS…: the tests on Apache Spark
+  packages java default-jre-headless
+  packages ip iproute2
+  python3 -m venv .venv-jvm
+  .venv-jvm/bin/python -m pip install -q -e . pytest pytest-xdist hypothesis 'pyspark[connect]==4.3.0' 'pandas<3'
+  .venv-jvm/bin/python -m pytest -q tests/engines -m jvm "$@"
+}
