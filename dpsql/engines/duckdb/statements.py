@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
-from dpsql.engines.duckdb.steps import gate, long_rows, passes, products, rows, scores, source
+from dpsql.engines.duckdb.steps import long_rows, rows, scores, source
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, Step
 from dpsql.engines.port import PART
@@ -88,7 +88,7 @@ def part_sql(plan: Plan, function: str, number: int, blocks: int | None, *, note
 def split_sql(plan: Plan, function: str, number: int, blocks: int, parts: int) -> str:
     """Return the query of the part of each of some rows, with the row's position; NULL for rows of nobody."""
     frame = _frame(plan, function, number, blocks)
-    return f"{_with(frame, [gate.gate(frame)])}\n{rows.parts_of_rows(frame, PART, POSITION, parts)}"
+    return f"{_with(frame, [source.gate(frame)])}\n{rows.parts_of_rows(frame, PART, POSITION, parts)}"
 
 
 def types_sql(plan: Plan, function: str) -> str:
@@ -110,11 +110,11 @@ def admit_sql(plan: Plan) -> str:
 
 
 _STEPS: Mapping[str, Callable[[Frame], Iterator[Step]]] = {
-    XTY: products.products,
+    XTY: long_rows.products,
     HISTOGRAM: scores.counts,
     GROUPED: grouped_steps,
-    COLLECTED: passes.in_passes,
-    FEATURE_COUNTS: passes.in_passes,
+    COLLECTED: rows.in_passes,
+    FEATURE_COUNTS: rows.in_passes,
 }
 
 
@@ -127,7 +127,7 @@ def _steps(frame: Frame) -> Iterator[Step]:
     plan = frame.plan
     if frame.only is None or plan.statistic == GROUPED:
         yield source.types(frame)
-    yield gate.gate(frame)
+    yield source.gate(frame)
     if plan.statistic == FEATURE_COUNTS:
         yield from long_rows.gathered_names(frame)
     elif plan.statistic == COLLECTED and plan.layout.kind == "long":

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpsql.engines.duckdb import unit_sample
-from dpsql.engines.duckdb.steps import limits, private_bounds, public_keys
-from dpsql.engines.duckdb.steps.grouped_frame import UNIT, GroupedFrame
-from dpsql.engines.duckdb.steps.step import Step
+from dpsql.engines.duckdb.steps import limits, public_keys, values
+from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step
 from dpsql.functions import aggregate
 from dpsql.functions.aggregate import AggregateCall
 from dpsql.functions.aggregate_plan import AggregatePlan
@@ -23,7 +22,7 @@ from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
 _kept, _sampled, _draw = limits.kept, unit_sample.sampled, KeyedNoise.draw
-_bounds_pass = private_bounds.bounds_pass
+_bounds_pass = values.bounds_pass
 _NO_LIMIT = 1 << 19
 
 
@@ -88,7 +87,7 @@ CAPPED_FIRST = Fault(
 )
 OVER_ALL_ROWS = Fault(
     "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((limits, "sampled", _over_all), (private_bounds, "sampled", _over_all)),
+    ((limits, "sampled", _over_all), (values, "sampled", _over_all)),
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
@@ -125,7 +124,7 @@ EXACT_COUNTS = Fault(
 BOUNDS_OF_ALL_ROWS = Fault(
     "The pass that draws bounds counts all rows of a unit, at the noise for as many as its limits leave. With m = 4 and "
     "40 rows the scans cost ten times what is charged for them.",
-    ((private_bounds, "bounds_pass", _uncapped_bounds),),
+    ((values, "bounds_pass", _uncapped_bounds),),
 )
 BOUNDS_FOR_ROWS = Fault(
     "Bounds are drawn at the noise for one row, while m = 4 rows of a unit count: they cost four times their charge.",

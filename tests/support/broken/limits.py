@@ -9,8 +9,7 @@ from typing import Any
 
 from dpsql.contract.contribution import Contribution
 from dpsql.engines.duckdb.steps import limits
-from dpsql.engines.duckdb.steps.grouped_frame import GroupedFrame
-from dpsql.engines.duckdb.steps.step import Step
+from dpsql.engines.duckdb.steps.step import GroupedFrame, Step
 from dpsql.mechanisms import aggregates, prefix_sums
 from dpsql.mechanisms.aggregates import Lattice
 from dpsql.mechanisms.parts import CumulativeCounts

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsql.engines.duckdb.steps import limits, private_bounds, private_keys, public_keys, sums, values
-from dpsql.engines.duckdb.steps.grouped_frame import GroupedFrame
-from dpsql.engines.duckdb.steps.passes import statistic
-from dpsql.engines.duckdb.steps.step import Frame, Step
+from dpsql.engines.duckdb.steps import limits, public_keys, sums, values
+from dpsql.engines.duckdb.steps.rows import statistic
+from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.functions.grouped import GroupedPlan
 
 
@@ -24,19 +23,19 @@ def grouped_steps(frame: Frame) -> Iterator[Step]:
         raise TypeError("the statistic is of another plan")
     grouped = GroupedFrame(plan, frame.function, only, frame.blocks, frame.suffix)
     if only is not None and only > plan.passes:
-        yield from private_keys.labels_alone(grouped)
+        yield from sums.labels_alone(grouped)
         return
     if not plan.has_private_keys:
         yield from public_keys.public_keys(grouped)
     if grouped.draws_bounds:
         if only in (None, 1):
-            yield from private_bounds.bounds_pass(grouped)
+            yield from values.bounds_pass(grouped)
         if only == 1:
             yield statistic(grouped, 1)
             return
-        yield from private_bounds.drawn_bounds(grouped)
+        yield from values.drawn_bounds(grouped)
     yield values.opened(grouped)
     yield values.valued(grouped)
     yield from limits.limited(grouped)
     yield sums.grouped(grouped)
-    yield from private_keys.by_private_keys(grouped) if plan.has_private_keys else sums.by_public_keys(grouped)
+    yield from sums.by_private_keys(grouped) if plan.has_private_keys else sums.by_public_keys(grouped)

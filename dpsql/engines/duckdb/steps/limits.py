@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 
 from dpsql.engines.duckdb.keys import short_place
-from dpsql.engines.duckdb.steps.grouped_frame import UNIT, GroupedFrame
 from dpsql.engines.duckdb.steps.public_keys import mapped
-from dpsql.engines.duckdb.steps.step import Step, select
+from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step, select
 from dpsql.engines.duckdb.unit_sample import order_by, partition_by, sampled
 from dpsql.rendering import call, cast, text
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpsql.engines.duckdb.keys import key
-from dpsql.engines.duckdb.steps.grouped_frame import GroupedFrame
 from dpsql.engines.duckdb.steps.source import typed_key
-from dpsql.engines.duckdb.steps.step import Step, select
+from dpsql.engines.duckdb.steps.step import GroupedFrame, Step, select
 from dpsql.functions.grouped import GroupedPlan
 from dpsql.rendering import call, cast, field, identifier, struct
 

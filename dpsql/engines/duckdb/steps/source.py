@@ -1,4 +1,4 @@
-"""The rows of the source: the one place where its contents enter a statement, and where their types are looked at."""
+"""The source: the one place where its rows enter a statement, a look at their types, and the gate before them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.filtering import NAMED, kept
+from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
 from dpsql.engines.duckdb.valid_text import valid_text
-from dpsql.rendering import call, field, identifier, struct
+from dpsql.rendering import call, field, identifier, struct, text
 
 
 def rows_of(frame: Frame, *, filtered: bool = True, checked: bool = True, also: tuple[str, ...] = ()) -> str:
@@ -98,3 +99,32 @@ def key_types(frame: Frame) -> list[str]:
     by = getattr(frame.plan, "by", ())
     kinds = [call("typeof", f"(SELECT {typed_key(column)} FROM {frame.name('types')})") for column in range(len(by))]
     return [call("list_value", *kinds)] if kinds else []
+
+
+def gate(frame: Frame) -> Step:
+    """Return the step of the ticket, and of a zero that nobody knows when the statement is planned."""
+    if frame.only is not None:
+        return Step(
+            "gate",
+            "Arguments, column types and budget were checked where the call began. Every scan waits for this ticket.",
+            f"SELECT {call('dpsql_part')} AS gate",
+            kept=True,
+        )
+    plan, keys, condition = frame.plan, key_types(frame), _condition_types(frame)
+    given = [text(frame.function), text(plan.to_json()), f"(SELECT probe FROM {frame.name('types')})", texts_sql(plan)]
+    given += [*(keys or ["NULL::VARCHAR[]"]), *condition] if condition else keys
+    return Step(
+        "gate",
+        "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
+        f"SELECT {call('dpsql_gate', *given)} AS gate",
+        kept=True,
+    )
+
+
+def _condition_types(frame: Frame) -> list[str]:
+    """Return the types of the columns that the condition reads, as one text; nothing without a condition."""
+    judged = frame.plan.judged
+    if judged is None or not judged.columns:
+        return []
+    columns = struct({name: field(field("probe", NAMED), name) for name in judged.columns})
+    return [call("typeof", f"(SELECT {columns} FROM {frame.name('types')})")]
