@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import ZERO_FINE, GridCounts, MagnitudeCounts
+from dpsql.mechanisms import quantile as mechanism
+from dpsql.mechanisms.choices import GroupQuantileSelection
 from dpsql.statistics.counts import l1_sensitivity, rank_utility_range, squared_l2_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
@@ -178,3 +181,20 @@ def test_what_is_refused() -> None:
             with pytest.raises(ParameterError) as caught:
                 function(given[0], max_rows_per_unit=given[1])  # type: ignore[arg-type]
             assert caught.value.code == "DPSQL-P018"
+
+
+@pytest.mark.parametrize("at", [Fraction(1, 4), Fraction(9, 10)])
+def test_a_replaced_row_may_leave_one_group_for_another(monkeypatch: pytest.MonkeyPatch, at: Fraction) -> None:
+    """So the rows of a group are not public, and its scores move like those of a table that a row comes to."""
+    asked: list[Fraction] = []
+
+    def first(utility: Any, *, utility_range: int, **named: Any) -> list[int]:
+        asked.append(Fraction(utility_range, at.denominator))
+        return [0]
+
+    monkeypatch.setattr(mechanism, "select", first)
+    part = GroupQuantileSelection("quantiles", Fraction(1), (at,), "replace", 1)
+    with Permit(measurement_of(part)).drawing():
+        part.draw_groups(np.array([[1, 2, 3], [3, 0, 1]]))
+    assert asked == [rank_utility_range(at, "replace", whole=False)] * 2
+    assert asked[0] > rank_utility_range(at, "replace", whole=True)
