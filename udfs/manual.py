@@ -24,7 +24,7 @@ def functions(session: Session) -> Callable[..., list[dict[str, str]]]:
                 "summary": page.summary,
                 "signature": "\n".join(page.calls),
                 "guarantee": page.guarantee,
-                "example": "\n".join((*page.before, page.example)),
+                "example": "\n".join(page.statements),
             }
             for page in MANUAL.values()
         ]

@@ -58,7 +58,7 @@ def runs() -> Iterator[Run]:
         done: set[str] = set()
 
         def run(page: Page) -> str:
-            for statement in (*STATEMENTS, *BUDGETS, *page.before):
+            for statement in (*STATEMENTS, *BUDGETS, *page.statements[:-1]):
                 if statement not in done:
                     context.connection.execute(statement)
                     done.add(statement)
@@ -82,7 +82,7 @@ def generated(run: Run | None) -> Iterator[tuple[Path, str]]:
     for path in sorted(FOLDER.glob("*.md")):
         if path.stem != "index":
             text = _filled(path.read_text(encoding="utf-8"), passages, run)
-            pages[path.stem] = Page.read(text)
+            pages[path.stem] = Page(text)
             yield path, text
     path = FOLDER / "index.md"
     index = _index(path.read_text(encoding="utf-8"), pages)
@@ -92,7 +92,7 @@ def generated(run: Run | None) -> Iterator[tuple[Path, str]]:
 
 def _filled(text: str, passages: dict[str, str], run: Run | None) -> str:
     """Return the text of a page with its blocks filled in."""
-    page = Page.read(text)
+    page = Page(text)
 
     def block(found: re.Match[str]) -> str:
         kind, words, body = found.groups("")
@@ -135,7 +135,7 @@ def _navigation(topics: dict[str, list[str]]) -> str:
 
 def _digest(page: Page) -> str:
     """Return what identifies an example with all that runs before it."""
-    text = "\0".join((*STATEMENTS, *BUDGETS, *page.before, page.example))
+    text = "\0".join((*STATEMENTS, *BUDGETS, *page.statements))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from dpsql.contract.arguments import Signature
 from dpsql.functions.declarations import DECLARATIONS
@@ -29,7 +30,7 @@ class Manual(Mapping[str, Page]):
         if name not in self._read:
             if name not in _names():
                 raise KeyError(name)
-            self._read[name] = Page.read(_text(name))
+            self._read[name] = Page(_text(name))
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
@@ -62,7 +63,13 @@ def topics_of(index: str) -> dict[str, list[str]]:
 
 
 def _text(name: str) -> str:
-    return files("dpsql.docs.functions").joinpath(f"{name}.md").read_text(encoding="utf-8")
+    return _files()[f"{name}.md"].read_text(encoding="utf-8")
+
+
+@cache
+def _files() -> dict[str, Traversable]:
+    """Return the pages by their names; looking each of them up in a folder that may be in two places takes longer."""
+    return {path.name: path for path in files("dpsql.docs.functions").iterdir()}
 
 
 def signature_of(name: str) -> Signature:

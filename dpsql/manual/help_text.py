@@ -58,7 +58,7 @@ def _function(page: Page, width: int) -> Iterator[str]:
     for call in page.calls:
         yield from ("", *wrapped_call(call + ";", width).split("\n"))
     yield from ("", "Example, on the tables that .examples makes")
-    for statement in (*page.before, page.example):
+    for statement in page.statements:
         yield from statement.split("\n")
     for title, text in {"Guarantee": page.guarantee, **page.facts}.items():
         yield from ("", *_wrapped(f"{title}. {text}", width))

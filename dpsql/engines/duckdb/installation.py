@@ -270,7 +270,9 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         instance.catalog = _attach(cursor)
         for spec in SPECS:
             spec.register(cursor, instance.function(spec))
+        cursor.begin()  # one transaction costs less than one for each macro and comment
         _run(cursor, _macros(instance.catalog)[0])
+        cursor.commit()
 
         def identify() -> str:
             return instance.identifier
