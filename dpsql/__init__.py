@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# In a checkout sql/ and udfs/ stand beside this package; in a wheel they are inside it.
+# In a checkout sql/, udfs/ and docs/ stand beside this package; in a wheel they are inside it.
 _here = Path(__file__).resolve().parent
 if not (_here / "udfs").exists() and (_here.parent / "udfs" / "__init__.py").exists():
     __path__.append(str(_here.parent))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,9 @@ from dpsql import stubs
 from dpsql.contract import codes
 from dpsql.engines.duckdb import macros
 from dpsql.manual.__main__ import main as write_manual
-from dpsql.manual.catalogue import by_topic
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNATURES = ROOT / "tests" / "docs" / "signatures.txt"
-_SITE = ROOT / "zensical.toml"
 
 
 def generated() -> Iterator[tuple[Path, str]]:
@@ -28,7 +25,6 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield from macros.generated()
     yield SIGNATURES, signatures()
     yield ROOT / "docs" / "errors.md", codes.page()
-    yield _SITE, with_functions(_SITE.read_text(encoding="utf-8"))
 
 
 def signatures() -> str:
@@ -58,18 +54,6 @@ def broken(before: str, after: str) -> list[str]:
 def _parsed(line: str) -> tuple[str, list[str]]:
     name, _, parameters = line.rstrip(")").partition("(")
     return name, parameters.split(", ")
-
-
-def with_functions(site: str) -> str:
-    """Return the site's configuration with the pages of all functions in its navigation, by topic."""
-    listed = "".join(
-        f'    {{ "{topic}" = [\n'
-        + "".join(f'      {{ "{entry.name}" = "functions/{entry.name}.md" }},\n' for entry in entries)
-        + "    ] },\n"
-        for topic, entries in by_topic()
-    )
-    head = '    { "All functions" = "functions/index.md" },\n'
-    return re.sub(rf"(?<={re.escape(head)}).*?(?=^  \] \}},$)", listed, site, flags=re.MULTILINE | re.DOTALL)
 
 
 def main(words: list[str]) -> int:

@@ -15,18 +15,18 @@ def functions(session: Session) -> Callable[..., list[dict[str, str]]]:
     """Bind () → one row per function."""
 
     def run() -> list[dict[str, str]]:
-        from dpsql.manual.catalogue import MANUAL, signatures, summary_of
+        from dpsql.manual.catalogue import MANUAL
 
         return [
             {
-                "name": name,
-                "topic": entry.topic,
-                "summary": summary_of(name),
-                "signature": "\n".join(signatures(name)),
-                "guarantee": entry.guarantee,
-                "example": "\n".join((*entry.example.before, entry.example.sql)),
+                "name": page.name,
+                "topic": page.topic,
+                "summary": page.summary,
+                "signature": "\n".join(page.calls),
+                "guarantee": page.guarantee,
+                "example": "\n".join(page.statements),
             }
-            for name, entry in MANUAL.items()
+            for page in MANUAL.values()
         ]
 
     return run

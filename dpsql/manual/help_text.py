@@ -5,18 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from dpsql.contract.arguments import Argument
-from dpsql.manual.catalogue import (
-    MANUAL,
-    arguments_of,
-    by_topic,
-    nearest,
-    search,
-    signatures,
-    summary_of,
-    wrapped_call,
-)
-from dpsql.manual.entry import ManualEntry
+from dpsql.manual.catalogue import MANUAL, by_topic, nearest, search
+from dpsql.manual.page import Page, wrapped_call
 
 WIDTH = 80
 _GAP = "  "
@@ -31,16 +21,10 @@ def help_lines(word: str | None = None, *, width: int = WIDTH) -> list[str] | No
         A function's name, or part of a name, a topic, a summary or an argument; all functions if it is left out.
     width : int
     """
-    if word is None:
-        return list(_listed([(topic, [one.name for one in entries]) for topic, entries in by_topic()], width))
-    name = word.lower()
-    if name in MANUAL:
-        return list(_function(MANUAL[name], width))
-    found = set(search(name))
-    if not found:
-        return None
-    topics = [(topic, [one.name for one in entries if one.name in found]) for topic, entries in by_topic()]
-    return list(_listed([(topic, names) for topic, names in topics if names], width))
+    if word is not None and word.lower() in MANUAL:
+        return list(_function(MANUAL[word.lower()], width))
+    names = set(MANUAL if word is None else search(word))
+    return list(_listed(names, width)) if names else None
 
 
 def suggestion(word: str) -> str:
@@ -58,45 +42,38 @@ def columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
         yield from (" " * (first + len(_GAP)) + line for line in lines[1:])
 
 
-def _listed(topics: Sequence[tuple[str, list[str]]], width: int) -> Iterator[str]:
-    longest = max(len(name) for _, names in topics for name in names)
-    for number, (topic, names) in enumerate(topics):
-        if number:
-            yield ""
-        yield topic
-        yield from columns([(_GAP + name.ljust(longest), summary_of(name)) for name in names], width)
+def _listed(names: set[str], width: int) -> Iterator[str]:
+    longest = max(map(len, names))
+    topics = {topic: [name for name in listed if name in names] for topic, listed in by_topic().items()}
+    gap: tuple[str, ...] = ()
+    for topic, listed in topics.items():
+        if listed:
+            yield from (*gap, topic)
+            yield from columns([(_GAP + name.ljust(longest), MANUAL[name].summary) for name in listed], width)
+            gap = ("",)
 
 
-def _function(entry: ManualEntry, width: int) -> Iterator[str]:
-    yield from _wrapped(f"{entry.name}: {summary_of(entry.name)}", width)
-    for call in signatures(entry.name):
-        yield ""
-        yield from wrapped_call(call + ";", width).split("\n")
+def _function(page: Page, width: int) -> Iterator[str]:
+    yield from _wrapped(f"{page.name}: {page.summary}", width)
+    for call in page.calls:
+        yield from ("", *wrapped_call(call + ";", width).split("\n"))
     yield from ("", "Example, on the tables that .examples makes")
-    for statement in (*entry.example.before, entry.example.sql):
+    for statement in page.statements:
         yield from statement.split("\n")
-    for title, text in (
-        ("Guarantee", entry.guarantee),
-        ("Neighbours", entry.neighbours),
-        ("Sensitivity", entry.sensitivity),
-        ("Not protected", entry.unprotected),
-        ("Missing values", entry.missing),
-    ):
-        yield ""
-        yield from _wrapped(f"{title}. {text}", width)
-    arguments = arguments_of(entry.name)
-    if arguments:
+    for title, text in {"Guarantee": page.guarantee, **page.facts}.items():
+        yield from ("", *_wrapped(f"{title}. {text}", width))
+    if page.arguments:
         yield from ("", "Arguments")
-        yield from columns([(_GAP + one.name, _meaning(one)) for one in arguments.values()], width)
+        arguments = page.arguments.items()
+        yield from columns([(_GAP + name, _meaning(*argument)) for name, argument in arguments], width)
     yield from ("", "Result")
-    yield from columns([(_GAP + name, meaning) for name, meaning in entry.columns.items()], width)
+    yield from columns([(_GAP + name, meaning) for name, meaning in page.columns.items()], width)
 
 
-def _meaning(argument: Argument) -> str:
-    default = argument.shown_default
+def _meaning(default: str, meaning: str) -> str:
     if not default:
-        return argument.meaning
-    return f"{argument.meaning} {'Required' if argument.required else f'Default: {default}'}."
+        return meaning
+    return f"{meaning} {'Required' if default == 'required' else f'Default: {default}'}."
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -14,7 +14,7 @@ from dpsql.contract.parameters import fold
 from dpsql.contract.spelling import did_you_mean, meant_argument
 from dpsql.errors import DpsqlError, original
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.manual.catalogue import MANUAL, arguments_of, nearest, signature_of, signatures
+from dpsql.manual.catalogue import MANUAL, nearest
 
 _TOKEN = re.compile(r"""'(?:[^']|'')*'?|"(?:[^"]|"")*"?|--[^\n]*|:=|=>|::|\w+|\S""")
 _NO_FUNCTION = re.compile(r'(?:Function|Table) with name "?(?P<name>\w+)"? does not exist')
@@ -192,7 +192,7 @@ def _unknown_function(message: str, calls: Sequence[_Called], statement: str) ->
 
 def _form(name: str) -> str:
     """Return the first way to call a function, with what it must be given."""
-    call = signatures(name)[0]
+    call = MANUAL[name].calls[0]
     if len(call) <= _LONGEST_FORM:
         return call
     head, _, rest = call.partition("(")
@@ -206,7 +206,7 @@ def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) ->
     for call in calls:
         if call.function not in MANUAL or (refused is not None and call.function != fold(refused["name"])):
             continue
-        known = list(arguments_of(call.function))
+        known = list(MANUAL[call.function].arguments)
         for given in call.given:
             is_meant = refused is not None or (reserved is not None and fold(reserved[1]) == given.name)
             if is_meant and given.name and given.sign != "=" and given.name not in known:
@@ -218,7 +218,7 @@ def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) ->
 
 def _equals(message: str, calls: Sequence[_Called], statement: str) -> str | None:
     for call in calls:
-        known = signature_of(call.function) if call.function in MANUAL else ()
+        known = MANUAL[call.function].arguments if call.function in MANUAL else ()
         for given in call.given:
             if given.sign in ("=", ":") and given.value and (given.name in known or not known):
                 return f"An argument is given with := as in {given.name} := {_written(given.value)}."
@@ -243,7 +243,7 @@ def _no_sign(message: str, calls: Sequence[_Called], statement: str) -> str | No
     if "syntax error" not in message:
         return None
     for call in calls:
-        known = signature_of(call.function) if call.function in MANUAL else ()
+        known = MANUAL[call.function].arguments if call.function in MANUAL else ()
         for given in call.given:
             first, *rest = given.value or ("",)
             if not given.name and rest and fold(first) in known and rest[0] not in "([.+-*/<>":
@@ -309,7 +309,7 @@ def _result_column(message: str, calls: Sequence[_Called], statement: str) -> st
     if "not found in FROM clause" not in message or not calls or calls[0].function not in MANUAL:
         return None
     name = calls[0].function
-    known = arguments_of(name)
+    known = MANUAL[name].arguments
     returned = f"{name} returns {', '.join(one for one in MANUAL[name].columns if ' ' not in one)}"
     if "details" in known:
         return f"{returned}, some of them with details := true alone."

@@ -1,9 +1,10 @@
-"""The manual is complete, its examples run, and its pages are what it says."""
+"""The manual is complete, its examples run, and its tables are what the code says."""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import duckdb
@@ -11,11 +12,10 @@ import pytest
 
 import dpsql
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.manual.__main__ import main, runs
-from dpsql.manual.catalogue import MANUAL, arguments_of, summary_of
+from dpsql.manual.__main__ import FOLDER, Run, main, runs
+from dpsql.manual.catalogue import MANUAL, by_topic
 from dpsql.manual.demonstration import TABLES, fill
-from dpsql.manual.entry import TOPICS
-from dpsql.manual.pages import FOLDER, Run
+from dpsql.manual.page import Page
 
 
 @pytest.fixture(scope="module")
@@ -24,26 +24,39 @@ def run() -> Iterator[Run]:
         yield made
 
 
+FACTS = ["Neighbours", "Sensitivity", "Not protected", "Missing values"]
+
+
 @pytest.mark.parametrize("name", MANUAL)
-def test_every_field_says_something(name: str) -> None:
-    entry = MANUAL[name]
-    assert entry.topic in TOPICS
-    assert summary_of(name).endswith(".")
-    for one in fields(entry):
-        value = getattr(entry, one.name)
-        if one.name not in ("summary", "signature", "arguments"):
-            assert value, one.name
-        # A sentence that lost its end.
-        assert not isinstance(value, str) or value == value.strip(), one.name
-        if one.name in ("guarantee", "neighbours", "sensitivity", "unprotected", "missing"):
-            assert value.endswith("."), value
-    for argument in arguments_of(name).values():
-        assert argument.meaning
+def test_every_part_says_something(name: str) -> None:
+    page = MANUAL[name]
+    assert page.name == name
+    assert name in by_topic()[page.topic]
+    assert list(page.facts) == FACTS
+    # Neither a sentence that lost its end, nor a mark of Markdown.
+    for sentence in (page.summary, page.guarantee, *page.facts.values()):
+        assert sentence.endswith(".")
+        assert "<!--" not in sentence
+    assert page.calls
+    assert all(page.columns.values())
+    assert all(meaning for _, meaning in page.arguments.values())
+
+
+def test_a_page_is_read_as_it_is_written() -> None:
+    page = MANUAL["dp_auc"]
+    assert page.calls[-1] == "FROM dp_auc(release := 'roc', dataset := NULL)"
+    assert page.arguments["source"] == ("required", "A table, view, file or registered frame.")
+    assert page.arguments["cells"][0] == "4096"
+    assert page.facts["Not protected"].endswith(" use rows that it has not seen.")
+    assert page.synonyms[0] == "auroc"
+    # Lines may be broken anywhere in a paragraph.
+    assert Page(page.markdown.replace(" reads a released", "\nreads a released")).guarantee == page.guarantee
+    assert Page(page.markdown.replace(" moves both by", "\nmoves both by")).facts == page.facts
 
 
 @pytest.mark.parametrize("name", MANUAL)
 def test_an_example_runs_and_returns_rows(name: str, run: Run) -> None:
-    shown = run(MANUAL[name].example)
+    shown = run(MANUAL[name])
     assert len(shown.strip().split("\n")) > 2, shown
 
 
@@ -58,7 +71,7 @@ def bare() -> Iterator[dpsql.Context]:
 @pytest.mark.parametrize("name", MANUAL)
 def test_an_example_runs_for_who_has_just_made_the_tables(name: str, bare: dpsql.Context) -> None:
     """A stranger pastes the blocks of a page. What protects a table has a database of its own."""
-    statements = (*MANUAL[name].example.before, MANUAL[name].example.sql)
+    statements = MANUAL[name].statements
     if not any("dp_protect(" in one or "dp_p" in one.partition("(")[0] for one in statements):
         for one in statements:
             bare.connection.execute(one).fetchall()
@@ -89,14 +102,31 @@ def test_an_example_stands_before_its_guarantee() -> None:
         assert text.index("## Example") < text.index("## Guarantee") < text.index("**Sensitivity.**")
 
 
-def test_every_private_function_has_a_page_and_stands_in_python() -> None:
+def test_every_private_function_has_a_page_that_the_code_fills_in() -> None:
     assert set(FUNCTIONS) <= set(MANUAL)
-    for name in MANUAL:
-        assert (FOLDER / f"{name}.md").exists(), f"run python -m dpsql.manual: {name}"
-    for name, known in FUNCTIONS.items():
-        if known.spends:
-            assert f"ctx.{name}(" in MANUAL[name].example.python
-            assert f".dp.{name.removeprefix('dp_')}(" in MANUAL[name].example.frame
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*MANUAL, "index"}
+    for name in FUNCTIONS:
+        text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+        for block in ("call", "python", "arguments"):
+            assert f"<!-- {block} -->" in text, (name, block)
+
+
+@pytest.mark.parametrize("name", [name for name, known in FUNCTIONS.items() if known.spends])
+def test_an_example_is_the_same_call_in_python(name: str, bare: dpsql.Context) -> None:
+    """What stands on the page in three languages is one plan."""
+    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    context_call, frame_call = re.findall(r"^```python\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    bare.connection.execute(MANUAL[name].example).fetchall()
+    eval(context_call, {"ctx": bare})
+    ledger = bare.connection.execute("SELECT event, guarantee FROM dp_ledger() ORDER BY sequence DESC LIMIT 2")
+    in_python, in_sql = ledger.fetchall()
+    assert in_python == in_sql
+    source = context_call.split('"')[1]
+    assert frame_call.startswith(f"{source}.dp.{name.removeprefix('dp_')}(")
+    first, second = (ast.parse(call, mode="eval").body for call in (context_call, frame_call))
+    assert isinstance(first, ast.Call)
+    assert isinstance(second, ast.Call)
+    assert list(map(ast.dump, first.keywords)) == list(map(ast.dump, second.keywords))
 
 
 def test_the_columns_are_those_of_the_result() -> None:
@@ -105,7 +135,7 @@ def test_the_columns_are_those_of_the_result() -> None:
         assert listed == set(known.shape.columns), name
 
 
-def test_pages_are_what_the_manual_says() -> None:
+def test_pages_are_what_the_code_says() -> None:
     assert main(["--check"]) == 0
 
 

@@ -23,7 +23,6 @@ from dpsql.contract.spelling import MEANT, in_python, on_frames
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest, search
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
-from dpsql.manual.synonyms import SYNONYMS
 
 MISTAKES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text("utf-8"))
 _SQL_SIGN = re.compile(r"\w :=|\b(FROM|SELECT) dp_")
@@ -143,9 +142,10 @@ def test_a_word_leads_to_its_function(there: Interfaces, word: str, function: st
 
 
 def test_synonyms_are_of_functions_and_no_names_themselves() -> None:
-    assert set(SYNONYMS) <= set(MANUAL)
-    assert {name for name, known in FUNCTIONS.items() if known.spends} <= set(SYNONYMS)
-    for words in SYNONYMS.values():
+    assert {name for name, known in FUNCTIONS.items() if known.spends} <= {
+        name for name, page in MANUAL.items() if page.synonyms
+    }
+    for words in (page.synonyms for page in MANUAL.values()):
         assert len(set(words)) == len(words)
         assert all(word == word.lower() and f"dp_{word}" not in words for word in words)
 

@@ -25,8 +25,7 @@ from dpsql.cli.shell import Shell, is_complete
 from dpsql.cli.splitting import is_blank, split, split_all
 from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.manual.catalogue import MANUAL, arguments_of, comment_of, signature_of, summary_of
-from dpsql.manual.entry import TOPICS
+from dpsql.manual.catalogue import MANUAL, by_topic, signature_of
 
 
 @pytest.fixture
@@ -191,12 +190,12 @@ def test_help_of_a_function(runner: Runner, function: str, capsys: pytest.Captur
     """It fits 80 columns, and has the signature with its defaults, every argument, the guarantee and the example."""
     lines = help_of(runner, f".help {function}", capsys)
     whole = " ".join(" ".join(lines).split())
-    entry = MANUAL[function]
-    for said in (summary_of(function), entry.guarantee, entry.sensitivity, entry.unprotected, f"{function}("):
+    page = MANUAL[function]
+    for said in (page.summary, page.guarantee, *page.facts.values(), f"{function}("):
         assert " ".join(said.split()) in whole
-    assert set(entry.example.sql.split("\n")) <= set(lines)
-    for argument in arguments_of(function).values():
-        assert any(line.strip().startswith(argument.name) for line in lines)
+    assert set(page.example.split("\n")) <= set(lines)
+    for name in page.arguments:
+        assert any(line.strip().startswith(name) for line in lines)
     for argument in signature_of(function).values():
         assert f"{argument.name} := " in whole
 
@@ -213,7 +212,7 @@ def test_help_finds_what_has_a_word(runner: Runner, word: str, found: str, capsy
 
 def test_help_lists_all_by_topic_and_suggests(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
     lines = help_of(runner, ".help", capsys)
-    assert [line for line in lines if line in TOPICS] == list(TOPICS)
+    assert [line for line in lines if line in by_topic()] == list(by_topic())
     assert not Shell(runner).run_dot(".help dp_siss")
     assert "Did you mean dp_sis" in capsys.readouterr().err
 
@@ -222,7 +221,7 @@ def test_examples_of_the_manual_run_in_the_shell(capsys: pytest.CaptureFixture[s
     with Runner(":memory:") as runner:
         shell = Shell(runner)
         assert shell.run_dot(".examples")
-        assert shell.run_text(MANUAL["dp_sis"].example.sql)
+        assert shell.run_text(MANUAL["dp_sis"].example)
         assert not shell.run_dot(".examples")
     assert "there is a table 'patients' already" in capsys.readouterr().err
 
@@ -246,7 +245,7 @@ def test_duckdb_lists_what_each_function_does(runner: Runner) -> None:
         ).fetchall()
         assert len(found) == len({name for name, _ in found}) > 30
         assert all(comment for _, comment in found)
-        assert dict(found)["dp_sis"] == comment_of("dp_sis")
+        assert dict(found)["dp_sis"] == MANUAL["dp_sis"].comment
 
 
 def test_a_misspelt_table_is_not_taken_from_python(runner: Runner) -> None:

@@ -52,9 +52,10 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def expected_modules() -> set[str]:
     names = set()
-    for folder, inside in (("dpsql", "dpsql"), ("sql", "dpsql/sql"), ("udfs", "dpsql/udfs")):
+    for folder in ("dpsql", "sql", "udfs", "docs/functions"):
+        inside = folder if folder == "dpsql" else f"dpsql/{folder}"
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".sql", ".toml", ".typed"} and "__pycache__" not in path.parts:
+            if path.suffix in {".py", ".sql", ".md", ".toml", ".typed"} and "__pycache__" not in path.parts:
                 names.add(f"{inside}/{path.relative_to(ROOT / folder).as_posix()}")
     return names
 
@@ -91,6 +92,8 @@ def test_installs_elsewhere_and_doctor_is_content(kind: str, distributions: dict
     assert run(python, "-c", AUDIT, cwd=tmp_path).split() == ["True", "False", "passes", "violates", "violates"]
     report = run(venv / "bin" / "dpsql", "doctor", cwd=tmp_path)
     assert "dp_sis" in report
+    helped = run(venv / "bin" / "dpsql", "query", "FROM dp_help('dp_sis')", cwd=tmp_path)
+    assert "Guarantee. Pure epsilon-DP" in helped
 
 
 def test_import_is_light(tmp_path: Path) -> None:

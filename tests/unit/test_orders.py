@@ -170,7 +170,7 @@ ALLOWED = {
     ("dpsql/released/plots.py", "_by_size", "sorted"): SHOWN,
     ("dpsql/engines/duckdb/sql_files.py", "sql_texts", "sorted"): SHOWN,
     ("dpsql/engines/polars.py", "check", "sort"): "one row",
-    ("dpsql/manual/synonyms.py", "named_by", "sorted"): SHOWN,
+    ("dpsql/manual/catalogue.py", "named_by", "sorted"): SHOWN,
     ("udfs/release.py", "_release_rows", "sort"): VALUES,
 }
 NAMES = {"argsort", "argpartition", "partition", "sort", "lexsort", "sort_complex", "nsmallest", "nlargest", "sorted"}

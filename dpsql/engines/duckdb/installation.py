@@ -237,7 +237,9 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         instance.catalog = _attach(cursor)
         for spec in SPECS:
             spec.register(cursor, instance.function(spec))
+        cursor.begin()  # one transaction costs less than one for each macro and comment
         _run(cursor, _macros(instance.catalog)[0])
+        cursor.commit()
 
         def identify() -> str:
             return instance.identifier
@@ -347,13 +349,13 @@ def _comments_sql(macros: str) -> str:
 
     DuckDB keeps no description and no example of a macro; it keeps a comment.
     """
-    from dpsql.manual.catalogue import MANUAL, comment_of
+    from dpsql.manual.catalogue import MANUAL
 
     defined = re.findall(
         r"^CREATE OR REPLACE (TEMP )?MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S
     )
     return "".join(
-        f"COMMENT ON MACRO {kind} {'temp.main.' if temporary else ''}{path} IS {text(comment_of(name))};\n"
+        f"COMMENT ON MACRO {kind} {'temp.main.' if temporary else ''}{path} IS {text(MANUAL[name].comment)};\n"
         for temporary, path, name, kind in dict.fromkeys(defined)
         if name in MANUAL
     )

@@ -1,7 +1,7 @@
 """The SQL macros of the private functions, made of their arguments.
 
-``python -m dpsql.generate`` writes the files of ``sql/dp`` in a checkout. The comment above a macro comes from the
-manual (`dpsql.manual`). Written by hand are the macros of ``models.sql``, ``manual.sql`` and ``dp_split.sql``, and
+``python -m dpsql.generate`` writes the files of ``sql/dp`` in a checkout. The comment above a macro is from the function's
+page (`dpsql.manual`). Written by hand are the macros of ``models.sql``, ``manual.sql`` and ``dp_split.sql``, and
 everything in ``budget.sql`` but the parameters of a macro and the struct that it hands over.
 
 A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
@@ -19,7 +19,7 @@ from dpsql.contract.arguments import Argument, Signature
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import EXACT, FUNCTIONS
-from dpsql.manual.catalogue import MANUAL, summary_of
+from dpsql.manual.catalogue import MANUAL
 from dpsql.rendering import identifier, text
 
 SQL = Path(__file__).resolve().parents[3] / "sql" / "dp"
@@ -180,7 +180,8 @@ def generated() -> Iterator[tuple[Path, str]]:
 
 def _header(name: str) -> str:
     """Return the comment above a function's macros: what the manual says in short, and where the rest is."""
-    lines = [f"{name}: {summary_of(name)}", f"Guarantee: {MANUAL[name].guarantee}", f"More: docs/functions/{name}.md"]
+    page = MANUAL[name]
+    lines = [f"{name}: {page.summary}", f"Guarantee: {page.guarantee}", f"More: docs/functions/{name}.md"]
     return "".join(f"-- {line}\n" for text in lines for line in textwrap.wrap(text, _WIDTH - 3))
 
 
