@@ -62,29 +62,7 @@ def _ridge(given: object) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class BestSubsetPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_best_subset`` call.
-
-    Attributes
-    ----------
-    lower, upper : float, tuple of float or dict of float
-        Public bounds of the features, by their order or their names.
-    radius : Fraction
-        Radius of the ball of coefficients, in [1e-6, 1e6]. One unit is half the width of the target's bounds per half
-        the width of a feature's bounds.
-    ridge : Fraction
-        Weight of the squared coefficients in the score, in [0, 1e12]. The unit is the squared half width of the
-        target's bounds.
-    intercept : bool
-        Whether every subset also fits an intercept, which counts toward the radius.
-    method : {'exact', 'top_r'}
-        'exact' scores every subset; 'top_r' scores the best ones and gives all others the same score.
-    list_size : int or None
-        Number of subsets to list, at most `MOST_LISTED`; None means ``k (d - k) + 2``.
-    gap : Fraction or None
-        For 'top_r': scores are capped at this much above the best one.
-    node_limit : int
-        For 'exact': the search for subsets to list ends after this many nodes, at most 1e9.
-    """
+    """The checked public arguments of one ``dp_best_subset`` call; `arguments` says what each means."""
 
     lower: Side
     upper: Side

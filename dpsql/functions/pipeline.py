@@ -37,7 +37,8 @@ from dpsql.contract.plan import NOT_STATED, Plan, Quantity, SelectionPlan
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.functions.linear_regression import Fitting, RegressionCall, RegressionPlan
+from dpsql.functions.regression.linear import RegressionPlan
+from dpsql.functions.regression.method import Fitting, RegressionCall
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.kernels.fixed_point import quantise
