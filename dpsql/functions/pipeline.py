@@ -97,22 +97,8 @@ _SELECTING = ("selector", "selection_share", "selection_blocks")
 class PipelinePlan(Plan):
     """The checked public arguments of one ``dp_pipeline`` call.
 
-    Attributes
-    ----------
-    k : int or None
-        Number of features to select; None to fit all of them, and then the fields of the selection are None, too.
-    delta : Fraction
-        As in ``dp_linear_regression``; the selection spends none of it.
-    selector : {'kendall', 'two_stage', 'best_subset', 'sis'} or None
-        The function that selects.
-    method : str
-        As in ``dp_linear_regression``.
-    selection_share : Fraction or None
-        Share of epsilon spent on the selection, in (0, 1).
-    selection_blocks : int or None
-        Public number of blocks for the two-stage selection, from 1 to `MOST_BLOCKS`.
-    fitting : dict
-        The other arguments of the fit, as given.
+    The argument of the same name says what each field means. Without `k` the fields of the selection are None. The
+    selection spends nothing of `delta`; `fitting` holds the other arguments of the fit, as given.
     """
 
     k: int | None

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.fold import Collector, Ignoring
+from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Quantity
+from dpsql.contract.plan import Quantity, refuse_small_part
 from dpsql.errors import ParameterError
-from dpsql.functions.regression.method import Method, RegressionCall
+from dpsql.functions.regression.method import Method, NoModel, RegressionCall
 from dpsql.functions.regression.scaling import Interval, Magnitudes, bounds_needed, scaling_numbers
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.mechanisms.ada_ssp import LinearFit
@@ -105,11 +105,11 @@ class LeastSquares(Method):
         """Mu left for the fit."""
         return dict(self.gaussian_shares)["fit"]
 
-    def gaussian_parts(self) -> Iterable[Fraction]:
-        """Return the shares of mu of the private bounds, of the moments, and of the fit's smallest release."""
-        fit = share_of_mu(self.least_share, self.fit_mu)
-        parts = (*(mu for name, mu in self.gaussian_shares if name != "fit"), fit)
-        return (part / self.plan.max_rows_per_unit for part in parts)
+    def check_drawable(self) -> None:
+        """Raise if the bounds, the moments or the fit's smallest release would be useless."""
+        for name, mu in self.gaussian_shares:
+            part = share_of_mu(self.least_share, mu) if name == "fit" else mu
+            refuse_small_part(part / self.plan.max_rows_per_unit)
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -160,27 +160,11 @@ class LeastSquares(Method):
         def following(drawn: Sequence[Interval | None], other: Interval | None) -> Collector:
             ends = other if target is None else target
             if ends is None:
-                return Undetermined(call)
+                return NoModel(call, "the noise hides where the target's values lie")
             return self.bounded(Columns(self, call, drawn if features is None else features, ends))
 
         # Zero columns if the type of the target determines its bounds.
         return Magnitudes(self.plan, len(call.features) if features is None else 0, target is None, following)
-
-
-class Undetermined(Ignoring):
-    """The rest of a call whose target has no bounds: there is no model, and all is charged."""
-
-    def __init__(self, call: RegressionCall) -> None:
-        self._call = call
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Return itself."""
-        return self
-
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
-        """Return a result without a model."""
-        result = self._call.result(None, reason="the noise hides where the target's values lie")
-        return lambda: result
 
 
 class Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -149,13 +149,9 @@ class RegressionPlan(FittingPlan):
             affine_map(*self.target_bounds)
         self.fit.check_features(count)
 
-    def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scales of all Laplace noise that the method adds."""
-        return self.fit.laplace_scales()
-
-    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the shares of mu that the method spends, for one row of a unit."""
-        return self.fit.gaussian_parts()
+    def check_drawable(self, count: int) -> None:
+        """Raise unless every part of the budget can be drawn."""
+        self.fit.check_drawable()
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:

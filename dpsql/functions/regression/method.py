@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Protocol
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Collector
+from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement
 from dpsql.contract.parameters import Side
@@ -105,13 +105,9 @@ class Method(ABC):
     def measurement(self) -> Measurement:
         """What the call spends and draws."""
 
-    def laplace_scales(self) -> Iterable[Fraction]:
-        """Return the scales of all Laplace noise."""
-        return ()
-
-    def gaussian_parts(self) -> Iterable[Fraction]:
-        """Return the shares of mu spent on Gaussian noise, each per row of a privacy unit."""
-        return ()
+    @abstractmethod
+    def check_drawable(self) -> None:
+        """Raise unless every part of the budget can be drawn, see `Plan.check_drawable`."""
 
     @abstractmethod
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
@@ -201,6 +197,31 @@ class RegressionCall(Call):
     def target_unit(self) -> float:
         """One unit of the target in the collected integers; levels are coded as -1 and 1."""
         return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
+
+
+class NoModel(Ignoring):
+    """The rest of a call whose passes leave nothing to fit.
+
+    Parameters
+    ----------
+    call : RegressionCall
+    reason : str
+        Why there is no model.
+    charged : sequence of str
+        The parts that are charged; none given means all.
+    """
+
+    def __init__(self, call: RegressionCall, reason: str, charged: Sequence[str] = ()) -> None:
+        self._call, self._reason, self._charged = call, reason, charged
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Return itself."""
+        return self
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
+        """Return a result without a model."""
+        result, measurement = self._call.result(None, reason=self._reason), self._call.plan.measurement
+        return Draw(measurement.only(*self._charged), lambda: result) if self._charged else lambda: result
 
 
 def _finite(values: Floats, unknown: float = 0.0) -> list[float]:

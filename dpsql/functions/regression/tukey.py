@@ -7,20 +7,20 @@ at `range_epsilon`: pure, and added to what the count and the model spend. The e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from dpsql.contract.fold import Collector, Ignoring, Pass, Several, Waiting
+from dpsql.contract.fold import Collector, Pass, Several, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement, Part, measurement_of
 from dpsql.contract.parameters import known
-from dpsql.contract.plan import Quantity
+from dpsql.contract.plan import Quantity, refuse_wide_noise
 from dpsql.errors import ParameterError
-from dpsql.functions.regression.method import Method, RegressionCall
+from dpsql.functions.regression.method import Method, NoModel, RegressionCall
 from dpsql.kernels.fixed_point import affine_map, affine_maps
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
 from dpsql.mechanisms.parts import DeepModel, LaplaceNoise, ScannedInterval
@@ -106,13 +106,13 @@ class Tukey(Method):
             parts.append(ScannedInterval("range", self.range_noise))
         return measurement_of(*parts, DeepModel("model", self.model_epsilon, self.plan.delta, self.model_budget))
 
-    def laplace_scales(self) -> Iterable[Fraction]:
-        """Return the scales of the noise on a private number of rows, and for the range of predictions."""
-        found = list(self.range_noise.scales) if self.draws_range else []
+    def check_drawable(self) -> None:
+        """Raise if the noise on a private number of rows, or for the range of predictions, would be too wide."""
+        for scale in self.range_noise.scales if self.draws_range else ():
+            refuse_wide_noise(scale)
         if self.draws_count:
             part: LaplaceNoise = self.measurement["count"]
-            found.append(part.scale())
-        return found
+            refuse_wide_noise(part.scale())
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how many blocks and rows a call would need."""
@@ -183,24 +183,8 @@ class Counted(Pass[RowCount]):
         [noisy] = part.draw([self.inner.rows])
         rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
         if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
-            return Refused(self._call)
+            return NoModel(self._call, "too few rows for so many features", ["count"])
         return self._method.blocked_by_rows(self._call, rows)
-
-
-class Refused(Ignoring):
-    """The end of a call with too few rows: only the count is charged."""
-
-    def __init__(self, call: RegressionCall) -> None:
-        self._call = call
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Return the last collector."""
-        return self
-
-    def draw(self, progress: Callable[[float], None]) -> Draw:
-        """Return a result without a model."""
-        result = self._call.result(None, reason="too few rows for so many features")
-        return Draw(self._call.plan.measurement.only("count"), lambda: result)
 
 
 class Ranges(Pass[Several]):
