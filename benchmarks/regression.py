@@ -26,7 +26,7 @@ from racing import race
 
 import dpsql
 from dpsql.engines.duckdb.statements import statistic_sql
-from dpsql.functions.linear_regression import RegressionPlan
+from dpsql.functions.regression.linear import RegressionPlan
 from dpsql.released.model import LinearModel
 
 BOUNDS = {"lower": -4, "upper": 4, "target_lower": -12, "target_upper": 12}

@@ -50,4 +50,3 @@ def page() -> str:
         lines += ["", f"## {letter}", "", kind, "", "| code | when | what to do |", "|---|---|---|"]
         lines += [f"| {c.code} | {c.when} | {c.what_to_do} |" for c in CODES.values() if c.code.startswith(letter)]
     return "\n".join(lines) + "\n"
-

@@ -10,12 +10,9 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dpsql.errors import ParameterError
-
-if TYPE_CHECKING:
-    from dpsql.contract.events import Event
 
 UNITS_PER_ONE = 10**18
 DEFAULT_REPORT_DELTA = Fraction(1, 10**6)
@@ -43,6 +40,18 @@ def units_text(units: int) -> str:
     return f"{whole}.{part:018d}".rstrip("0").rstrip(".")
 
 
+class Spender(Protocol):
+    """What a cost keeps of its event (`dpsql.contract.events.Event`)."""
+
+    @property
+    def is_profile(self) -> bool:
+        """Whether delta is one point of a privacy profile and rho needs no delta, as for Gaussian noise."""
+
+    @property
+    def repetitions(self) -> int:
+        """Number of rounds that share the loss equally."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """The privacy loss of one release in the two accountings that a budget may use.
@@ -56,7 +65,7 @@ class Cost:
         In [0, 1).
     rho : Fraction or None
         The release is rho-zCDP, >= 0. None when it is not zCDP at all, as for a propose-test-release.
-    event : Event or None
+    event : Spender or None
         The mechanism that has this loss; None for several.
     parts : tuple of Cost
         The losses of the single mechanisms if there are several, for accountants that add up other quantities.
@@ -65,7 +74,7 @@ class Cost:
     epsilon: Fraction | None
     delta: Fraction
     rho: Fraction | None
-    event: Event | None = field(default=None, compare=False, repr=False)
+    event: Spender | None = field(default=None, compare=False, repr=False)
     parts: tuple[Cost, ...] = field(default=(), compare=False, repr=False)
 
     @property

@@ -103,6 +103,8 @@ class Plan(ABC):
     target_is_label: ClassVar[bool] = False
     # The names under which this function takes the owner's stated bounds; None drops a bound.
     stated_as: ClassVar[Mapping[str, str | None]] = {}
+    # Whether a row of few columns takes less time to add up than to reach Python.
+    adds_fast: ClassVar[bool] = False
 
     @classmethod
     def from_arguments(
@@ -282,11 +284,6 @@ class Plan(ABC):
     def passes(self) -> int:
         """Number of passes over the rows; each pass may use draws made after the one before."""
         return 1
-
-    @property
-    def adds_fast(self) -> bool:
-        """Whether a row of few columns takes less time to add up than to reach Python."""
-        return False
 
     @property
     def may_stop_early(self) -> bool:

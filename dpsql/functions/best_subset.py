@@ -61,7 +61,7 @@ def _ridge(given: object) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class BestSubsetPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_best_subset`` call."""
+    """The checked public arguments of one ``dp_best_subset`` call; `arguments` says what each means."""
 
     lower: Side
     upper: Side

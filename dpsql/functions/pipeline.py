@@ -38,7 +38,8 @@ from dpsql.contract.selection import SelectionPlan, read_k
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.functions.linear_regression import Fitting, RegressionCall, RegressionPlan
+from dpsql.functions.regression.linear import RegressionPlan
+from dpsql.functions.regression.method import Fitting, RegressionCall
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.kernels.fixed_point import quantise
@@ -97,22 +98,8 @@ _SELECTING = ("selector", "selection_share", "selection_blocks")
 class PipelinePlan(Plan):
     """The checked public arguments of one ``dp_pipeline`` call.
 
-    Attributes
-    ----------
-    k : int or None
-        Number of features to select; None to fit all of them, and then the fields of the selection are None, too.
-    delta : Fraction
-        As in ``dp_linear_regression``; the selection spends none of it.
-    selector : {'kendall', 'two_stage', 'best_subset', 'sis'} or None
-        The function that selects.
-    method : str
-        As in ``dp_linear_regression``.
-    selection_share : Fraction or None
-        Share of epsilon spent on the selection, in (0, 1).
-    selection_blocks : int or None
-        Public number of blocks for the two-stage selection, from 1 to `MOST_BLOCKS`.
-    fitting : mapping
-        The other arguments of the fit, as given.
+    The argument of the same name says what each field means. Without `k` the fields of the selection are None. The
+    selection spends nothing of `delta`; `fitting` holds the other arguments of the fit, as given.
     """
 
     k: int | None

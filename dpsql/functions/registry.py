@@ -33,11 +33,12 @@ from dpsql.functions.grouped_columns import (
 )
 from dpsql.functions.histogram import HistogramCall, HistogramPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.functions.linear_regression import RegressionCall, RegressionPlan
-from dpsql.functions.logistic_regression import LogisticCall, LogisticPlan
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.functions.pipeline import PipelineCall, PipelinePlan
 from dpsql.functions.quantile import QuantileCall, QuantilePlan
+from dpsql.functions.regression.linear import RegressionPlan
+from dpsql.functions.regression.logistic import LogisticCall, LogisticPlan
+from dpsql.functions.regression.method import RegressionCall
 from dpsql.functions.regression_metrics import MetricsCall, MetricsPlan
 from dpsql.functions.roc import RocCall, RocPlan
 from dpsql.functions.score_filter import ScoreFilterCall

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_down, units_text, units_up
-from dpsql.contract.events import Composed
+from dpsql.contract.events import Composed, Event
 from dpsql.contract.names import NAMELESS
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin
@@ -320,7 +320,7 @@ def _rounded(units: int, *, digits: int = 6, up: bool = False) -> int:
 def _affordable_share(name: str, limit: int, spent: Spent, cost: Cost) -> Fraction:
     """Return about the largest share of a call's epsilon at which it fits, from below."""
     low, high = Fraction(0), Fraction(1)
-    event = Composed(tuple(part.event for part in cost.mechanisms if part.event is not None))
+    event = Composed(tuple(part.event for part in cost.mechanisms if isinstance(part.event, Event)))
     for _ in range(24):
         middle = (low + high) / 2
         try:

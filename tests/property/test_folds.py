@@ -14,7 +14,6 @@ import pytest
 
 from dpsql.contract.fold import Batch, Fold, Several
 from dpsql.contract.relation import NEIGHBOURS, relation_of
-from dpsql.functions.logistic_rows import Scaling, StepSums
 from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
@@ -26,6 +25,7 @@ from dpsql.statistics.error_sums import ErrorSums
 from dpsql.statistics.feature_moments import CompleteProducts
 from dpsql.statistics.gram import Gram
 from dpsql.statistics.grouped_sums import GroupedSums, NamedSums
+from dpsql.statistics.logistic_rows import Scaling, StepSums
 from dpsql.statistics.pairs import BlockScores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scales

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions.linear_regression import RegressionPlan
+from dpsql.functions.regression.linear import RegressionPlan
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.statistics.regression import RoundProducts
 from support.broken.planting import planted

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions import logistic_regression
-from dpsql.functions.logistic_rows import StepSums
+from dpsql.functions.regression import logistic
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
+from dpsql.statistics.logistic_rows import StepSums
 from support.arrow_engine import ArrowEngine
 from support.broken.planting import planted
 from support.twins import Sending, context, release, same_draws, spent
@@ -54,13 +54,13 @@ ASKED: dict[str, dict[str, Any]] = {
 def test_models_are_those_of_duckdb(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same entropy, both ways end within the certified distance of one minimiser, and get one noise."""
     noises: list[tuple[ObjectiveNoise, int]] = []
-    calibrated = logistic_regression.LogisticPlan.calibrated
+    calibrated = logistic.LogisticPlan.calibrated
 
     def noted(plan: Any, count: int) -> ObjectiveNoise:
         noises.append((calibrated(plan, count), 1 + count))
         return noises[-1][0]
 
-    monkeypatch.setattr(logistic_regression.LogisticPlan, "calibrated", noted)
+    monkeypatch.setattr(logistic.LogisticPlan, "calibrated", noted)
     asked = {name: value for name, value in {**CALL, **ASKED[case]}.items() if value is not None}
     found = [release(frame(), "dp_logistic_regression", engine=engine, **asked).result for engine in (False, True)]
     noise, width = noises[-1]
@@ -95,7 +95,7 @@ def test_passes_end_with_the_solver_and_the_rows_are_read_no_more() -> None:
 
 
 def test_too_many_steps_are_charged_without_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logistic_regression, "MOST_STEPS", 2)
+    monkeypatch.setattr(logistic, "MOST_STEPS", 2)
     with context(frame(), engine=True) as made:
         with pytest.raises(dpsql.InternalError, match="I001"):
             made.dp_logistic_regression("t", **CALL)

@@ -17,8 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 import dpsql
 from dpsql.errors import ParameterError
-from dpsql.functions.logistic_regression import LogisticPlan
-from dpsql.functions.logistic_rows import Scaling
+from dpsql.functions.regression.logistic import LogisticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.objective_perturbation import calibrate
 
@@ -280,7 +279,7 @@ def test_no_row_is_longer_than_one(width: int, norm: float | None, epsilon: int)
         "upper": 3,
         "row_norm": norm,
     }
-    scaling = Scaling.of(LogisticPlan.from_arguments("t", given), [(-1.0, 3.0)] * width)
+    scaling = LogisticPlan.from_arguments("t", given).scaling([(-1.0, 3.0)] * width)
     rng = np.random.default_rng(width)
     values = rng.uniform(-2, 4, (300, width)) * 10.0 ** rng.uniform(-6, 6, (300, 1))
     values[:3] = np.array([[-1.0], [3.0], [np.nan]])

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
-from dpsql.functions import linear_regression
 from dpsql.functions import regression_metrics as metrics
-from dpsql.functions.linear_regression import RegressionPlan
 from dpsql.functions.pipeline import SELECTORS
+from dpsql.functions.regression import tukey as tukey_method
+from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms import ada_ssp, choices, interval_scan, parts, prefix_bounds, quantile, tukey
@@ -175,7 +175,7 @@ def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any
     return _release_least_eigenvalue(gram, *given, squared_mu=3 * squared_mu, **options)
 
 
-_gaussian_shares = vars(RegressionPlan)["gaussian_shares"].func
+_gaussian_shares = vars(LeastSquares)["gaussian_shares"].func
 _release_least_eigenvalue = ada_ssp.release_least_eigenvalue
 _sensitivities_of_metrics = vars(metrics.MetricsPlan)["sensitivities"].func
 
@@ -194,12 +194,12 @@ def _greedy_mu(part: parts.GaussianNoise, share: str) -> Fraction:
     return gaussian_mu(whole, part.delta) * mine / part.mu
 
 
-def _whole_mu(plan: Any) -> Any:
-    return tuple((name, plan.mu if name == "fit" else mu) for name, mu in _gaussian_shares(plan))
+def _whole_mu(method: Any) -> Any:
+    return tuple((name, method.mu if name == "fit" else mu) for name, mu in _gaussian_shares(method))
 
 
-def _mu_rounded_up(plan: Any) -> Fraction:
-    return gaussian_mu(plan.epsilon - plan.scale_epsilon, plan.delta) + Fraction(1, MU_UNIT)
+def _mu_rounded_up(method: Any) -> Fraction:
+    return gaussian_mu(method.plan.epsilon - method.scale_epsilon, method.plan.delta) + Fraction(1, MU_UNIT)
 
 
 def _passes(boxes: Any, *_: Any) -> int:
@@ -211,7 +211,7 @@ def _fit(what: str, *patches: Patch) -> Fault:
 
 
 BROKEN_FITS: dict[str, Fault] = {
-    "mu rounded up": _fit("the last digit of mu is too large", (RegressionPlan, "mu", property(_mu_rounded_up))),
+    "mu rounded up": _fit("the last digit of mu is too large", (LeastSquares, "mu", property(_mu_rounded_up))),
     "pasted multiplier": _fit(
         "7.3 for sqrt(3) / mu = 7.31736", _rescaled("ada_ssp", lambda mu, **_: Fraction("7.31736") / Fraction("7.3"))
     ),
@@ -229,14 +229,14 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "bounds not paid for": _fit(
         "the fit has all of mu, and so do the bounds in part",
-        (RegressionPlan, "gaussian_shares", property(_whole_mu)),
+        (LeastSquares, "gaussian_shares", property(_whole_mu)),
     ),
     "count not paid for": _fit(
         "the models have all of epsilon, and so does the count in part",
         (
-            RegressionPlan,
+            tukey_method.Tukey,
             "model_budget",
-            property(lambda plan: row_budget(plan.neighbours, plan.epsilon, plan.delta)),
+            property(lambda method: row_budget(method.plan.neighbours, method.plan.epsilon, method.plan.delta)),
         ),
     ),
     "pipeline pays twice": _fit(
@@ -265,7 +265,7 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "one-sided models": _fit(
         "a replaced row changes two blocks, and is paid for as one",
-        (linear_regression, "row_budget", lambda neighbours, epsilon, delta: (epsilon, delta)),
+        (tukey_method, "row_budget", lambda neighbours, epsilon, delta: (epsilon, delta)),
     ),
     "noise for one row": _fit("a unit of several rows is protected like one row", *_for_rows(None, 1)),
     "constant of the median": _fit(

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.gaussian_profile import gaussian_mu
-from dpsql.functions import logistic_regression as model
-from dpsql.functions.logistic_rows import Scaling
+from dpsql.functions.regression import logistic as model
 from dpsql.kernels.logistic import SignedRows, minimise
 from dpsql.mechanisms import objective_perturbation as mechanism
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
 from dpsql.noise.ball import ball_error, exponential_norm
 from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.statistics.logistic_rows import Scaling
 from support.broken.planting import Patch, planted
 from support.laws.logistic import Array, Perturbation, Table
 

@@ -1,30 +1,26 @@
-"""Rows of a logistic regression as integers of bounded norm: kept in memory, or added up for a step of the solver."""
+"""Rows of a logistic regression as integers of bounded norm: kept in memory, or added up for a step of the solver.
+
+The norm, intercept included, is at most S in every row. It is all that the guarantee needs to know of the rows: one row
+moves the gradient of the objective by a vector of norm S at most, see `dpsql.mechanisms.objective_perturbation`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.fold import Batch, Collector, Fold, Ignoring, KeptRows, field, numbers, record
-from dpsql.errors import InternalError
-from dpsql.functions.feature_scaling import Interval, KeptFeatures
+from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
 from dpsql.kernels.clipped_rows import SHRINK
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.logistic import GradientSums, SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
-from dpsql.mechanisms.objective_perturbation import FINE_EPSILON, PerturbedFit
-from dpsql.mechanisms.parts import PerturbedObjective
 from dpsql.statistics.regression import RowMap, Scales, Standard
-
-if TYPE_CHECKING:
-    from dpsql.functions.logistic_regression import LogisticPlan
 
 _CLOSE = 1e-9
 
@@ -59,8 +55,29 @@ class Scaling:
     nearest: bool
 
     @classmethod
-    def of(cls, plan: LogisticPlan, pairs: Sequence[Interval], standard: Standard | None = None) -> Scaling:
-        """Derive the map from public arguments and what was released; `pairs` are the bounds of each feature.
+    def of(
+        cls,
+        pairs: Sequence[tuple[float, float]],
+        standard: Standard | None,
+        *,
+        longest: float,
+        about_zero: bool,
+        nearest: bool,
+    ) -> Scaling:
+        """Derive the map from public arguments and what was released.
+
+        Parameters
+        ----------
+        pairs : sequence of (float, float)
+            Bounds of each feature.
+        standard : Standard or None
+            Released means and deviations that rows are measured in.
+        longest : float
+            Norm to which longer rows of features are scaled down, > 0.
+        about_zero : bool
+            Whether features are centred at zero, where their bounds include it.
+        nearest : bool
+            As the attribute.
 
         Raises
         ------
@@ -69,15 +86,14 @@ class Scaling:
         """
         count = len(pairs)
         low, high = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()
-        middle, scale = affine_maps([_around_zero(pair) for pair in pairs] if plan.about_zero else pairs)
-        longest = plan.longest(count)
+        middle, scale = affine_maps([_around_zero(pair) for pair in pairs] if about_zero else pairs)
         mapped = RowMap(Scales(middle, scale, 0.0, 1.0), standard=standard)
         if standard is not None or longest**2 < count * (1 - _CLOSE):
             mapped = replace(mapped, longest=math.floor(longest * mapped.one))
         intercept = math.floor(FIXED_POINT_ONE / math.hypot(longest, 1.0))
         radius = math.isqrt(FIXED_POINT_ONE**2 - intercept**2)
         shrink = radius / (longest * mapped.one) if count else 1.0
-        return cls(low, high, mapped, shrink, intercept, radius, plan.epsilon >= FINE_EPSILON)
+        return cls(low, high, mapped, shrink, intercept, radius, nearest)
 
     def rows(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return rows as integers, the intercept first.
@@ -122,20 +138,6 @@ def _around_zero(pair: tuple[float, float]) -> tuple[float, float]:
         return pair
     far = max(-low, high)
     return -far, far
-
-
-class LabelledRows(KeptFeatures["SignedFeatures"]):
-    """Rows multiplied by their label, of the features that have bounds; the solver reads them in memory."""
-
-    @property
-    def scaling(self) -> Scaling:
-        """The map of the rows."""
-        return self.inner.scaling
-
-
-def labelled_rows(kept: Sequence[int], scaling: Scaling) -> LabelledRows:
-    """Return no rows, of the features at some positions."""
-    return LabelledRows(kept, SignedFeatures(scaling))
 
 
 class SignedFeatures(KeptRows):
@@ -206,77 +208,3 @@ class StepSums(Fold):
         self.sums.rows += int(numbers(state, "rows")[0])
         self.sums.digits.absorb(field(state, "digits"))
         self.sums.curvature.absorb(field(state, "curvature"))
-
-
-class FitStep(KeptFeatures[StepSums]):
-    """A step of the solver on an engine: one pass over the rows, at coefficients that follow from the passes before.
-
-    Parameters
-    ----------
-    plan : LogisticPlan
-    kept : sequence of int
-        Positions of the features with bounds.
-    scaling : Scaling
-    at : list of int, optional
-        The coefficients, by default zeros.
-    run : PerturbedFit, optional
-        The fit, which starts after the first pass.
-    """
-
-    ending = ("_plan", "_run")
-
-    def __init__(
-        self,
-        plan: LogisticPlan,
-        kept: Sequence[int],
-        scaling: Scaling,
-        at: list[int] | None = None,
-        run: PerturbedFit | None = None,
-    ) -> None:
-        super().__init__(kept, StepSums(scaling, at or [0] * (1 + len(kept))))
-        self._plan, self._run = plan, run
-
-    @property
-    def scaling(self) -> Scaling:
-        """The map of the rows."""
-        return self.inner.scaling
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Take a step; at the solver's end, draw."""
-        plan, run = self._plan, self._run
-        if run is None:
-            part: PerturbedObjective = plan.measurement["coefficients"]
-            run = part.start(1 + len(self.kept), plan.calibrated(len(self.kept)))
-            next(run)  # the first coefficients are zeros
-        try:
-            return FitStep(plan, self.kept, self.scaling, run.send(self.inner.sums), run)
-        except StopIteration as end:
-            return Solved(self.kept, self.scaling, end.value)
-
-    def drawn(self) -> NDArray[np.float64]:
-        """Return the coefficients, drawn after the last pass.
-
-        Raises
-        ------
-        InternalError
-            I022: the solver would need another pass.
-        """
-        last = self.turn(lambda _: None)
-        if not isinstance(last, Solved):
-            raise InternalError("I022", "the fit did not converge. Raise regularization.")
-        return last.drawn()
-
-
-class Solved(Ignoring):
-    """The passes after the solver's end: none of them reads rows."""
-
-    def __init__(self, kept: Sequence[int], scaling: Scaling, coefficients: NDArray[np.float64]) -> None:
-        self.kept, self.scaling, self._coefficients = kept, scaling, coefficients
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Return itself."""
-        return self
-
-    def drawn(self) -> NDArray[np.float64]:
-        """Return the coefficients."""
-        return self._coefficients

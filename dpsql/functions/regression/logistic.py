@@ -34,7 +34,8 @@ from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side, known
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.feature_scaling import (
+from dpsql.functions.regression.objective_perturbation import FitStep, LabelledRows, Solved
+from dpsql.functions.regression.scaling import (
     BOUNDS,
     MOMENTS,
     PART,
@@ -44,15 +45,12 @@ from dpsql.functions.feature_scaling import (
     bounds_needed,
     scaling_numbers,
 )
-from dpsql.functions.logistic_rows import FitStep, LabelledRows, Scaling, Solved, labelled_rows
 from dpsql.kernels.logistic import MOST_FACTORISED
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.objective_perturbation import (
-    ObjectiveNoise,
-    calibrate,
-)
+from dpsql.mechanisms.objective_perturbation import FINE_EPSILON, ObjectiveNoise, PerturbedFit, calibrate
 from dpsql.mechanisms.parts import GaussianNoise, PerturbedObjective
 from dpsql.progress import Progress
+from dpsql.statistics.logistic_rows import Scaling, SignedFeatures
 from dpsql.statistics.regression import DEVIATIONS, Standard
 
 MOST_FEATURES = 20_000
@@ -78,26 +76,7 @@ def _row_norm(given: object) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticPlan(Plan):
-    """The checked public arguments of one ``dp_logistic_regression`` call.
-
-    Attributes
-    ----------
-    delta : Fraction or None
-        If given, the perturbation is Gaussian whenever that is smaller.
-    lower, upper : float, tuple of float, dict of float or None
-        Public bounds of the features, by position or by name; None for private bounds, which need delta.
-    row_norm : float or None
-        Norm to which longer rows of features are scaled down; a feature at its bound is 1. None means no limit, or in
-        the long layout the square root of 10, the norm of ten features at their bounds.
-    regularization : float or None
-        Ridge penalty against the summed loss, for rows with a norm of at most 1, intercept included; None for the
-        default.
-    standardize : bool
-        Whether rows are measured in private standard deviations of their features. That needs delta, and is not done
-        for long rows or with a `row_norm`.
-    bounds_share, moments_share : Fraction
-        Shares of epsilon and delta spent on private bounds, and on means and standard deviations, in (0, 1).
-    """
+    """The checked public arguments of one ``dp_logistic_regression`` call; `arguments` says what each means."""
 
     delta: Fraction | None
     lower: Side | None
@@ -276,6 +255,16 @@ class LogisticPlan(Plan):
             return min(root, math.sqrt(_LONG_FEATURES)) if self.layout.kind == "long" else root
         return min(root, self.row_norm)
 
+    def scaling(self, pairs: Sequence[Interval], standard: Standard | None = None) -> Scaling:
+        """Return the map of rows from public arguments and what was released; `pairs` are the features' bounds."""
+        return Scaling.of(
+            pairs,
+            standard,
+            longest=self.longest(len(pairs)),
+            about_zero=self.about_zero,
+            nearest=self.epsilon >= FINE_EPSILON,
+        )
+
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement, as an upper bound: without Gaussian noise a call spends no delta."""
@@ -309,7 +298,7 @@ class LogisticCall(Call):
         """Check the call as `Call.check` does, and raise if a feature has no bounds or too extreme ones."""
         super().check()
         self.refuse_extremes()
-        _ = Scaling.of(self.plan, self.intervals or [])
+        self.plan.scaling(self.intervals or [])
 
     def start(self) -> Collector:
         """Return the collector of the first pass."""
@@ -323,14 +312,16 @@ class LogisticCall(Call):
         pairs = [pair for pair in bounds if pair is not None]
 
         def fitted(standard: Standard | None) -> Collector:
-            scaling = Scaling.of(self.plan, pairs, standard)
-            return labelled_rows(kept, scaling) if self.plan.engine is None else FitStep(self.plan, kept, scaling)
+            scaling = self.plan.scaling(pairs, standard)
+            if self.plan.engine is None:
+                return LabelledRows(kept, SignedFeatures(scaling))
+            return FitStep(partial(_begin, self.plan, len(kept)), kept, scaling)
 
         if not self.plan.standardizes:
             return fitted(None)
         if not kept:
             return Waiting(fitted(None))
-        return Moments(self.plan, kept, Scaling.of(self.plan, pairs).mapped, fitted)
+        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, fitted)
 
     def prepare(self, statistic: LabelledRows | FitStep | Solved, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model now: fitting takes too long for the ledger's transaction."""
@@ -363,3 +354,8 @@ class LogisticCall(Call):
         spent = part.spent(noise)
         scaled = plan.scaling_part
         return Draw(measurement_of(spent) if scaled is None else measurement_of(scaled, spent), lambda: result)
+
+
+def _begin(plan: LogisticPlan, features: int) -> PerturbedFit:
+    part: PerturbedObjective = plan.measurement["coefficients"]
+    return part.start(1 + features, plan.calibrated(features))

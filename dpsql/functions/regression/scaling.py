@@ -6,14 +6,13 @@ What a pass released is public for the next one, which maps rows one by one by i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Collector, Pass
-from dpsql.contract.measurement import Measurement
-from dpsql.contract.plan import Quantity
+from dpsql.contract.plan import Plan, Quantity
 from dpsql.kernels.cells import FINE_CELLS
 from dpsql.mechanisms.parts import GaussianNoise
 from dpsql.mechanisms.prefix_bounds import ZEROS, rows_needed
@@ -27,28 +26,12 @@ PART, BOUNDS, MOMENTS = "fit", "bounds", "moments"
 Inner = TypeVar("Inner", bound=Collector)
 
 
-class Scaled(Protocol):
-    """A plan that draws bounds or moments."""
-
-    @property
-    def neighbours(self) -> str:
-        """The neighbouring relation."""
-
-    @property
-    def max_rows_per_unit(self) -> int:
-        """Rows that one privacy unit may have."""
-
-    @property
-    def measurement(self) -> Measurement:
-        """What the plan samples."""
-
-
 class Magnitudes(Pass[MagnitudeHistogram]):
     """Histograms of magnitudes, one for each column without public bounds.
 
     Parameters
     ----------
-    plan : Scaled
+    plan : Plan
     width : int
         Features whose bounds are drawn.
     target : bool
@@ -62,7 +45,7 @@ class Magnitudes(Pass[MagnitudeHistogram]):
 
     def __init__(
         self,
-        plan: Scaled,
+        plan: Plan,
         width: int,
         target: bool,
         following: Callable[[Sequence[Interval | None], Interval | None], Collector],
@@ -105,7 +88,7 @@ class Moments(KeptFeatures[ColumnMoments]):
 
     Parameters
     ----------
-    plan : Scaled
+    plan : Plan
     kept : sequence of int
         Positions of the features with bounds, at least one.
     mapped : RowMap
@@ -117,7 +100,7 @@ class Moments(KeptFeatures[ColumnMoments]):
     ending = ("_plan", "_following")
 
     def __init__(
-        self, plan: Scaled, kept: Sequence[int], mapped: RowMap, following: Callable[[Standard], Collector]
+        self, plan: Plan, kept: Sequence[int], mapped: RowMap, following: Callable[[Standard], Collector]
     ) -> None:
         super().__init__(kept, ColumnMoments(mapped))
         self._plan, self._following = plan, following
@@ -132,7 +115,7 @@ def scaling_numbers(bounds: int, moments: int) -> int:
     return FINE_CELLS * bounds + 2 * moments + 1
 
 
-def bounds_needed(plan: Scaled, width: int, target: bool) -> list[Quantity]:
+def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
     """Return how many rows a feature needs for its bounds to be found, where `width` bounds are drawn."""
     part: GaussianNoise = plan.measurement[PART]
     loss = part.bounds_losses(BOUNDS, width, last=target)[0]
@@ -140,7 +123,7 @@ def bounds_needed(plan: Scaled, width: int, target: bool) -> list[Quantity]:
     return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are found in most calls")]
 
 
-def draw_standard(plan: Scaled, moments: ColumnMoments) -> Standard:
+def draw_standard(plan: Plan, moments: ColumnMoments) -> Standard:
     """Draw means and deviations of features."""
     part: GaussianNoise = plan.measurement[PART]
     return part.draw_standard(

@@ -1,0 +1,51 @@
+"""AdaSSP: one noisy release of the products of all columns, after private bounds and moments if they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpsql.contract.fold import Collector, Waiting
+from dpsql.contract.json import Json
+from dpsql.functions.regression.least_squares import Columns, LeastSquares
+from dpsql.functions.regression.scaling import KeptFeatures, Moments
+from dpsql.mechanisms.parts import GaussianNoise
+from dpsql.statistics.regression import RowMap, RowProducts
+
+
+class AdaSsp(LeastSquares):
+    """AdaSSP."""
+
+    @property
+    def passes(self) -> int:
+        """Number of passes over the rows."""
+        return 1 + self.draws_bounds + self.standardizes
+
+    def bounded(self, columns: Columns) -> Collector:
+        """Return the collector of the moments, or of the products."""
+        if not self.standardizes:
+            return Products(columns, columns.mapped)
+        if not columns.kept:
+            return Waiting(Products(columns, columns.mapped))
+        mapped = columns.mapped
+        return Moments(self.plan, columns.kept, mapped, lambda found: Products(columns, mapped.standardised(found)))
+
+
+class Products(KeptFeatures[RowProducts]):
+    """Exact products of all columns."""
+
+    def __init__(self, columns: Columns, mapped: RowMap) -> None:
+        super().__init__(columns.kept, RowProducts(mapped, columns.target))
+        self._columns, self._mapped = columns, mapped
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
+        """Draw the noisy products and solve."""
+        plan = self._columns.plan
+        part: GaussianNoise = plan.measurement["fit"]
+        fit = part.draw_fit(
+            "fit",
+            self.inner.products(),
+            radius=self._mapped.radius,
+            neighbours=plan.neighbours,
+            max_rows_per_unit=plan.max_rows_per_unit,
+        )
+        return self._columns.result(fit, self._mapped, self._columns.scales)

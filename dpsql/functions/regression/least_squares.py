@@ -1,0 +1,234 @@
+"""What AdaSSP and boosted AdaSSP share: the budget, the columns, and private bounds before the fit."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract.fold import Collector
+from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
+from dpsql.contract.json import Json
+from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.plan import Quantity, refuse_small_part
+from dpsql.errors import ParameterError
+from dpsql.functions.regression.method import Method, NoModel, RegressionCall
+from dpsql.functions.regression.scaling import Interval, Magnitudes, bounds_needed, scaling_numbers
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
+from dpsql.mechanisms.ada_ssp import LinearFit
+from dpsql.mechanisms.gaussian import MOST_COORDINATES
+from dpsql.mechanisms.parts import GaussianNoise
+from dpsql.statistics.regression import (
+    STANDARD_ONE,
+    RowMap,
+    Scales,
+    cross_sensitivity,
+    gram_sensitivity,
+    largest_norm,
+    standard_radius,
+)
+
+
+class LeastSquares(Method):
+    """Least squares from noisy products of all columns, within bounds that are public or drawn first."""
+
+    @property
+    def scale_epsilon(self) -> Fraction:
+        """Epsilon spent before the Gaussian releases."""
+        return Fraction(0)
+
+    @property
+    def rounds(self) -> int:
+        """Number of releases of the products of features and target."""
+        return 1
+
+    @property
+    def releases(self) -> int:
+        """Number of Gaussian releases of the fit: the products of features, the least eigenvalue, and the rounds."""
+        return self.rounds + 2
+
+    @property
+    def least_share(self) -> Fraction:
+        """Smallest share of mu squared of any release of the fit; see `dpsql.mechanisms.ada_ssp`."""
+        return Fraction(1, self.releases)
+
+    @abstractmethod
+    def bounded(self, columns: Columns) -> Collector:
+        """Return the collector that follows once the bounds are known."""
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of the arguments of standardizing, where nothing is standardized."""
+        return () if self.standardizes else super().unused
+
+    @property
+    def draws_bounds(self) -> bool:
+        """Whether some bounds are private."""
+        return self.plan.lower is None or not self.plan.target_is_bounded
+
+    @property
+    def standardizes(self) -> bool:
+        """Whether rows are measured in private standard deviations of their features."""
+        return self.plan.standardize and self.plan.row_norm is None
+
+    def check_features(self, count: int) -> None:
+        """Raise if the call would release too many numbers."""
+        columns = count + 1
+        scaling = scaling_numbers(columns if self.draws_bounds else 0, count if self.standardizes else 0)
+        if scaling + columns * (columns + 1) // 2 + 1 + self.rounds * columns > MOST_COORDINATES:
+            raise ParameterError(
+                "P026",
+                f"{count} features in {self.plan.rounds} rounds are more noisy numbers than one call releases. "
+                "Give bounds, or take fewer features or rounds.",
+            )
+
+    @cached_property
+    def mu(self) -> Fraction:
+        """Gaussian privacy loss of all Gaussian releases together."""
+        return usable_mu(self.plan.epsilon - self.scale_epsilon, self.plan.delta)
+
+    @cached_property
+    def gaussian_shares(self) -> tuple[tuple[str, Fraction], ...]:
+        """The mu of each Gaussian release, by its name. Squares of mu add up."""
+        rest = 1 - self.plan.bounds_share if self.draws_bounds else Fraction(1)
+        moments = self.plan.moments_share * rest if self.standardizes else Fraction(0)
+        shares = (("bounds", 1 - rest), ("moments", moments), ("fit", rest - moments))
+        return tuple((name, share_of_mu(share, self.mu) if share < 1 else self.mu) for name, share in shares if share)
+
+    @property
+    def fit_mu(self) -> Fraction:
+        """Mu left for the fit."""
+        return dict(self.gaussian_shares)["fit"]
+
+    def check_drawable(self) -> None:
+        """Raise if the bounds, the moments or the fit's smallest release would be useless."""
+        for name, mu in self.gaussian_shares:
+            part = share_of_mu(self.least_share, mu) if name == "fit" else mu
+            refuse_small_part(part / self.plan.max_rows_per_unit)
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """The Gaussian releases."""
+        rest = self.plan.epsilon - self.scale_epsilon
+        return measurement_of(GaussianNoise("fit", self.mu, rest, self.plan.delta, self.gaussian_shares))
+
+    def longest(self, n_features: int) -> int | None:
+        """Return the norm to which rows of features are shortened, where nothing is standardized; None for no limit."""
+        norm = self.plan.row_norm
+        if norm is not None and norm < math.sqrt(n_features):
+            return max(1, math.floor(norm * FIXED_POINT_ONE))
+        return None
+
+    def radius(self, n_features: int) -> int:
+        """Return the largest norm of a row with its intercept, in units of S, or of `STANDARD_ONE` if standardized."""
+        if self.standardizes:
+            return standard_radius(n_features)
+        return largest_norm(n_features, self.longest(n_features))
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy a call would be. Columns are in half widths of their bounds, or in standard deviations."""
+        plan = self.plan
+        one = STANDARD_ONE if self.standardizes else FIXED_POINT_ONE
+        scale = self.releases**0.5 / float(self.fit_mu)
+        given = (plan.neighbours, self.radius(n_features), plan.max_rows_per_unit)
+        products = gram_sensitivity(*given) * scale / one**2
+        cross = cross_sensitivity(*given) * scale / (one * FIXED_POINT_ONE)
+        out: list[Quantity] = [
+            ("mu", float(self.mu), "Gaussian privacy loss of all Gaussian releases together"),
+            ("noise_multiplier", scale, "noise of each release over its sensitivity"),
+            ("products_noise", products, "standard deviation of the noise on a sum of squares of the features"),
+            ("cross_noise", cross, "standard deviation of the noise on a sum of feature times target, in each round"),
+        ]
+        if self.draws_bounds:
+            drawn = n_features if plan.lower is None else 0
+            out += bounds_needed(plan, drawn + (not plan.target_is_bounded), not plan.target_is_bounded)
+        if n_rows is not None:
+            out.append(("products_noise_share", products / n_rows, "products_noise as a share of n_rows"))
+        return out
+
+    def start(self, call: RegressionCall) -> Collector:
+        """Return the collector of the first pass."""
+        features, target = call.intervals, call.bounded_target
+        if not (self.draws_bounds or features is None or target is None):
+            return self.bounded(Columns(self, call, features, target))
+
+        def following(drawn: Sequence[Interval | None], other: Interval | None) -> Collector:
+            ends = other if target is None else target
+            if ends is None:
+                return NoModel(call, "the noise hides where the target's values lie")
+            return self.bounded(Columns(self, call, drawn if features is None else features, ends))
+
+        # Zero columns if the type of the target determines its bounds.
+        return Magnitudes(self.plan, len(call.features) if features is None else 0, target is None, following)
+
+
+class Columns:
+    """The columns of a fit: those with bounds, how they are mapped to [-1, 1], and how a model is mapped back.
+
+    A column whose bounds are undetermined is left out. Which these are was released, so they are public.
+
+    Attributes
+    ----------
+    plan : FittingPlan
+    call : RegressionCall
+    standardizes : bool
+        Whether rows are measured in private standard deviations.
+    kept : list of int
+        Positions of the features with bounds.
+    scales : Scales
+    mapped : RowMap
+    target : (float, float)
+    """
+
+    def __init__(
+        self, method: LeastSquares, call: RegressionCall, features: Sequence[Interval | None], target: Interval
+    ) -> None:
+        self.plan, self.standardizes = method.plan, method.standardizes
+        self.call = call
+        self.target = target
+        self._bounds = features
+        found = [(place, pair) for place, pair in enumerate(features) if pair is not None]
+        self.kept = [place for place, _ in found]
+        self._ends = np.array([pair for _, pair in found]).reshape(-1, 2).T
+        self.scales = Scales(*affine_maps([pair for _, pair in found]), *affine_map(*target))
+        self.mapped = RowMap(self.scales, method.longest(len(found)))
+
+    def result(self, fit: LinearFit, mapped: RowMap, scales: Scales) -> Callable[[], Json]:
+        """Return the released model in the units of the columns, from the fit of rows that were mapped so."""
+        unit = self.call.target_unit
+        matrix = _unmapping(mapped, scales, unit)
+        coefficients = matrix @ fit.coefficients
+        coefficients[0] += scales.target_middle / unit
+        errors = None
+        if fit.covariance is not None:
+            sizes = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float64).tiny)  # squares overflow
+            scaled = matrix / sizes[:, None]
+            errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
+        places = [0, *(1 + place for place in self.kept)]
+        bounds: list[Interval | None] = list(self._bounds)
+        for place, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
+            bounds[place] = pair
+        width = 1 + len(bounds)
+        return lambda: self.call.result(_spread(coefficients, places, width), _spread(errors, places, width), bounds)
+
+
+def _spread(values: NDArray[np.float64] | None, places: list[int], width: int) -> NDArray[np.float64] | None:
+    """Return values at their places among zeros."""
+    if values is None:
+        return None
+    found = np.zeros(width)
+    found[places] = values
+    return found
+
+
+def _unmapping(mapped: RowMap, scales: Scales, unit: float) -> NDArray[np.float64]:
+    """Return the matrix that maps coefficients of mapped columns to those of the columns, intercept first."""
+    middle, slopes = mapped.columns
+    matrix = np.diag(np.concatenate(([float(mapped.one)], slopes))) / (scales.target_scale * unit)
+    matrix[0, 1:] = -middle * np.diag(matrix)[1:]
+    return matrix

@@ -1,0 +1,214 @@
+"""dp_linear_regression: a linear model under differential privacy, by one of three methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import ClassVar
+
+from dpsql.contract.arguments import (
+    COLUMNS,
+    DELTA,
+    EPSILON,
+    OPTIONAL_BOUNDS,
+    PROTECTION,
+    Signature,
+    double,
+    flag,
+    integer,
+    share,
+    word,
+)
+from dpsql.contract.gaussian_profile import gaussian_mu
+from dpsql.contract.json import Json
+from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement
+from dpsql.contract.parameters import known
+from dpsql.contract.plan import MOST_ROWS, Quantity, feature_bounds
+from dpsql.errors import ParameterError
+from dpsql.functions.regression.ada_ssp import AdaSsp
+from dpsql.functions.regression.boosted import BoostedAdaSsp
+from dpsql.functions.regression.method import FittingPlan, Method
+from dpsql.functions.regression.tukey import Tukey
+from dpsql.kernels.fixed_point import affine_map
+from dpsql.mechanisms.ada_ssp import SPLITS
+from dpsql.mechanisms.tukey import LARGEST_MODELS
+
+_METHODS: Mapping[str, type[Method]] = {"ada_ssp": AdaSsp, "boosted_ada_ssp": BoostedAdaSsp, "tukey": Tukey}
+_public_hint = "Give a public number, not one from the table."
+# Several copies of the products of this many columns are held in memory.
+MOST_FEATURES = 2000
+_MOST_ROUNDS = 100_000
+_share = partial(share, hint="0.05 is usual.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionPlan(FittingPlan):
+    """The checked public arguments of one ``dp_linear_regression`` call."""
+
+    function: ClassVar[str] = "dp_linear_regression"
+    target_needs_bounds: ClassVar[bool] = False
+    # Arguments of every function that fits a linear model, besides columns, budget, bounds and protection.
+    fitting: ClassVar[Signature] = Signature(
+        double(
+            "row_norm",
+            "Norm to which longer rows of features are scaled down, above 0. Each feature is then measured in half "
+            "widths of its bounds, and nothing is standardized.",
+            shown="sqrt(features), in standard deviations",
+            hint="Give the longest row of features that is to count in full, or leave it out.",
+        ),
+        integer(
+            "rounds",
+            "Boosting: number of rounds, from 1 to 100000.",
+            10,
+            hint="10 is the usual value.",
+            most=_MOST_ROUNDS,
+        ),
+        word("split", "Boosting: how the products, the ridge and the rounds share the budget.", SPLITS, "even"),
+        integer("blocks", "Tukey: public number of blocks of rows.", hint=_public_hint, most=LARGEST_MODELS),
+        integer(
+            "n_rows",
+            "Public lower bound on the number of rows, in place of a private count.",
+            hint=_public_hint,
+            most=MOST_ROWS,
+        ),
+        flag(
+            "standardize",
+            "Measure features in their private standard deviations; not for Tukey.",
+            True,
+            earlier=(None,),
+        ),
+        _share(
+            "bounds_share", "Share of the budget spent on private bounds, between 0 and 1.", 0.4, earlier=(0.25, 0.1)
+        ),
+        _share(
+            "moments_share",
+            "Share of the rest spent on means and standard deviations of the features, between 0 and 1.",
+            0.05,
+            earlier=(None,),
+        ),
+        _share(
+            "scale_share",
+            "Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.",
+            0.1,
+            earlier=(0.05,),
+        ),
+        _share("count_share", "Tukey: share of epsilon spent on a private row count, between 0 and 1.", 0.05),
+        _share("count_failure", "Tukey: chance that the private row count is too high, between 0 and 1.", 0.0001),
+        _share("range_share", "Tukey: share of epsilon spent on the range of predictions, between 0 and 1.", 0.05),
+    )
+    arguments: ClassVar[Signature] = Signature(
+        *COLUMNS,
+        EPSILON,
+        DELTA,
+        word("method", "How the model is fitted; docs/models.md says which to take when.", ("auto", *_METHODS), "auto"),
+        *OPTIONAL_BOUNDS,
+        *fitting.values(),
+        *PROTECTION,
+    )
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = {
+            **cls._read(given, "delta", "method", "rounds", "split", "blocks", "n_rows"),
+            **cls._read(given, "standardize", "bounds_share", "moments_share"),
+            **cls._read(given, "scale_share", "count_share", "count_failure", "range_share"),
+            "lower": None,
+            "upper": None,
+        }
+        if given["lower"] is not None or given["upper"] is not None:
+            own |= feature_bounds(given)
+        own |= cls._read(given, "row_norm")
+        if own["method"] == "auto":
+            blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
+            budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
+            own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
+        own |= _METHODS[known(str, own["method"])].own_arguments(own)
+        return own
+
+    @classmethod
+    def _columns(cls, given: Mapping[str, object], layout: Layout) -> int | None:
+        """Return the number of features to fit; None if it depends on the column types."""
+        if "n_fitted" in given:  # a pipeline states how many features it will select
+            return known(int, given["n_fitted"])
+        listed = layout.features if isinstance(layout.features, tuple) else layout.chosen or layout.names
+        return len(listed) if listed else layout.n_features
+
+    def check_features(self, count: int) -> None:
+        """Raise if there are too many features, or if the number of bounds differs from that of features."""
+        if count > MOST_FEATURES:
+            raise ParameterError(
+                "P026",
+                f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
+                "Select some first, and give features := release('the name of that release').",
+            )
+        if self.target_bounds is not None:
+            affine_map(*self.target_bounds)
+        self.fit.check_features(count)
+
+    def check_drawable(self, count: int) -> None:
+        """Raise unless every part of the budget can be drawn."""
+        self.fit.check_drawable()
+
+    @cached_property
+    def public_arguments(self) -> dict[str, Json]:
+        """The arguments as they are stored, without those that the method does not use."""
+        return {name: value for name, value in super().public_arguments.items() if name not in self.fit.unused}
+
+    @cached_property
+    def fit(self) -> Method:
+        """The method, with these arguments."""
+        return _METHODS[self.method](self)
+
+    @property
+    def passes(self) -> int:
+        """Number of passes over the rows."""
+        return self.fit.passes
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the block of a row depends on that row alone."""
+        return self.fit.in_blocks
+
+    @property
+    def measurement(self) -> Measurement:
+        """The measurement of the method."""
+        return self.fit.measurement
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be."""
+        return self.fit.noise(n_features, n_rows)
+
+
+def automatic(
+    n_features: int | None, blocks: int | None, n_rows: int | None, epsilon: Fraction, delta: Fraction
+) -> str:
+    """Return the method that 'auto' selects, from public arguments alone.
+
+    Parameters
+    ----------
+    n_features : int or None
+        None if it depends on the column types of the source.
+    blocks : int or None
+        If given, the Tukey mechanism is selected.
+    n_rows : int or None
+        Public lower bound on the number of rows.
+    epsilon, delta : Fraction
+
+    Notes
+    -----
+    Boosting is the most accurate when noise matters (`benchmarks/papers/dp_kendall.py`). On DuckDB it holds the rows in
+    memory; on an engine it reads them in every round, so it takes ``rounds`` jobs more where AdaSSP takes one.
+    If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting gains nothing.
+    AdaSSP is then selected: it reads the rows once and reports standard errors.
+    """
+    if blocks is not None:
+        return "tukey"
+    if n_rows is not None and n_features is not None:
+        noise = math.sqrt(3) / float(gaussian_mu(epsilon, delta)) * (n_features + 1)
+        if noise < n_rows / 1000:
+            return "ada_ssp"
+    return "boosted_ada_ssp"

@@ -1,0 +1,228 @@
+"""What a method of linear regression is, and the plan and the call that it is asked with."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector, Ignoring
+from dpsql.contract.json import Json
+from dpsql.contract.measurement import Draw, Measurement
+from dpsql.contract.parameters import Side
+from dpsql.contract.plan import Plan, Quantity
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from dpsql.progress import Progress
+
+Floats = NDArray[np.float64]
+NO_CLIP: Mapping[str, Json] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittingPlan(Plan):
+    """The checked public arguments of a linear regression, as its method reads them.
+
+    The argument of the same name says what each field means. `method` is never 'auto', which follows from public
+    arguments alone; `range_share` is None for methods that draw no range.
+    """
+
+    delta: Fraction
+    method: str
+    lower: Side | None
+    upper: Side | None
+    row_norm: float | None
+    rounds: int
+    split: str
+    blocks: int | None
+    n_rows: int | None
+    standardize: bool
+    bounds_share: Fraction
+    moments_share: Fraction
+    scale_share: Fraction
+    count_share: Fraction
+    count_failure: Fraction
+    range_share: Fraction | None
+
+    @property
+    @abstractmethod
+    def fit(self) -> Method:
+        """The method, with these arguments."""
+
+    @property
+    def target_is_bounded(self) -> bool:
+        """Whether the target has public bounds."""
+        return self.target_bounds is not None or self.target_levels is not None
+
+
+class Method(ABC):
+    """One way to fit a linear model: what it spends, which passes it reads, and how noisy it is.
+
+    Parameters
+    ----------
+    plan : FittingPlan
+    """
+
+    # Whether the block of a row depends on that row alone.
+    in_blocks: ClassVar[bool] = False
+
+    def __init__(self, plan: FittingPlan) -> None:
+        self.plan = plan
+
+    @classmethod
+    def own_arguments(cls, given: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the values of arguments that this method reads otherwise than they were given.
+
+        Raises
+        ------
+        ParameterError
+            The arguments exclude each other.
+        """
+        return {"range_share": None}
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of the arguments that the call does not use, and that are not stored."""
+        return ("standardize", "moments_share")
+
+    @abstractmethod
+    def check_features(self, count: int) -> None:
+        """Raise a ParameterError if the arguments do not fit `count` features."""
+
+    @property
+    @abstractmethod
+    def passes(self) -> int:
+        """Number of passes over the rows."""
+
+    @property
+    @abstractmethod
+    def measurement(self) -> Measurement:
+        """What the call spends and draws."""
+
+    @abstractmethod
+    def check_drawable(self) -> None:
+        """Raise unless every part of the budget can be drawn, see `Plan.check_drawable`."""
+
+    @abstractmethod
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the call would be, see `Plan.noise`."""
+
+    @abstractmethod
+    def start(self, call: RegressionCall) -> Collector:
+        """Return the collector of the first pass; that of the last is a `Fitting`."""
+
+
+class Fitting(Protocol):
+    """The last pass of a fit."""
+
+    def draw(self, progress: Progress) -> Callable[[], Json] | Draw:
+        """Draw the model."""
+
+
+class RegressionCall(Call):
+    """A dp_linear_regression call, with the column types of its source."""
+
+    plan: FittingPlan
+
+    def check(self) -> None:
+        """Check the call as `Call.check` does, and raise if only some features have bounds, or too extreme ones."""
+        super().check()
+        self.refuse_extremes()
+
+    def start(self) -> Collector:
+        """Return the collector of the first pass."""
+        return self.plan.fit.start(self)
+
+    def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
+        """Fit the model now: fitting takes too long for the ledger's transaction."""
+        return statistic.draw(progress)
+
+    @property
+    def bounded_target(self) -> tuple[float, float] | None:
+        """Public bounds of the target as this call reads it; None if there are none."""
+        levels = (-float(FIXED_POINT_ONE), float(FIXED_POINT_ONE))
+        return levels if self.target.levels is not None else self.plan.target_bounds
+
+    def result(
+        self,
+        coefficients: Floats | None,
+        std_errors: Floats | None = None,
+        bounds: Sequence[tuple[float, float] | None] | None = None,
+        reason: str = "",
+        clips: Mapping[str, Json] = NO_CLIP,
+    ) -> dict[str, Json]:
+        """Return the fit as JSON values for the ledger: a model that `dpsql.released.model` reads back.
+
+        Parameters
+        ----------
+        coefficients, std_errors : ndarray or None
+            Intercept first.
+        bounds : sequence of pairs, optional
+            Public or private bounds of the features. Values are clipped to them, here and in predictions. None for a
+            feature that the fit left out, because its bounds are undetermined.
+        reason : str
+            Why there is no model; empty if there is one.
+        clips : mapping
+            ``prediction_bounds`` that predictions are clipped to; None if they were to be drawn and are undetermined.
+        """
+        plan = self.plan
+        left_out = [name for name, pair in zip(self.features, bounds or (), strict=False) if pair is None]
+        return {
+            "kind": "linear_regression",
+            "method": plan.method,
+            "terms": ["intercept", *self.features],
+            "elements": None if self.elements is None else list(self.elements),
+            "coefficients": None if coefficients is None else _finite(coefficients),
+            "std_errors": None if std_errors is None else self._errors(std_errors, left_out),
+            "bounds": None if bounds is None else [None if pair is None else [*map(float, pair)] for pair in bounds],
+            **({"undetermined": left_out} if left_out else {}),
+            **({"reason": reason} if reason else {}),
+            **clips,
+        }
+
+    def _errors(self, std_errors: Floats, left_out: Sequence[str]) -> list[Json]:
+        """Return standard errors: the largest double where one overflowed, NULL for what was left out."""
+        found: list[Json] = list(_finite(std_errors, unknown=sys.float_info.max))
+        for name in left_out:
+            found[1 + self.features.index(name)] = None
+        return found
+
+    @property
+    def target_unit(self) -> float:
+        """One unit of the target in the collected integers; levels are coded as -1 and 1."""
+        return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
+
+
+class NoModel(Ignoring):
+    """The rest of a call whose passes leave nothing to fit.
+
+    Parameters
+    ----------
+    call : RegressionCall
+    reason : str
+        Why there is no model.
+    charged : sequence of str
+        The parts that are charged; none given means all.
+    """
+
+    def __init__(self, call: RegressionCall, reason: str, charged: Sequence[str] = ()) -> None:
+        self._call, self._reason, self._charged = call, reason, charged
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Return itself."""
+        return self
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
+        """Return a result without a model."""
+        result, measurement = self._call.result(None, reason=self._reason), self._call.plan.measurement
+        return Draw(measurement.only(*self._charged), lambda: result) if self._charged else lambda: result
+
+
+def _finite(values: Floats, unknown: float = 0.0) -> list[float]:
+    return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64), nan=unknown)]
