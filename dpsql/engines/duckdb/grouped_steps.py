@@ -16,7 +16,7 @@ from functools import cached_property
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.keys import FLOATS, identity, key, label, short_place
 from dpsql.engines.duckdb.unit_sample import order_by, partition_by, sampled
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, double, field, identifier, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 

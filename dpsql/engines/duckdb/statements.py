@@ -34,7 +34,7 @@ from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identi
 from dpsql.engines.duckdb.result_rows import catalogued_sql, texts_sql
 from dpsql.engines.duckdb.valid_text import valid_text
 from dpsql.engines.port import PART
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan

@@ -10,10 +10,10 @@ import numpy as np
 
 from dpsql.engines.duckdb import grouped_steps, unit_sample
 from dpsql.engines.duckdb.grouped_steps import GroupedSteps
-from dpsql.functions import aggregate
-from dpsql.functions.aggregate import AggregateCall
-from dpsql.functions.aggregate_plan import AggregatePlan
-from dpsql.functions.drawn_bounds import bounds_noise
+from dpsql.functions.grouped import aggregate
+from dpsql.functions.grouped.aggregate import AggregateCall
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.drawn_bounds import bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise

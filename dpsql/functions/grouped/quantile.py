@@ -1,9 +1,10 @@
-"""dp_quantile: private quantiles of one column within public bounds, or within private ones.
+"""dp_quantile: private quantiles of one column, or of each group of it, within public bounds, or within private ones.
 
-Without public bounds there are two passes over the rows. The first draws an interval that holds the bulk of the column
-(`dpsql.mechanisms.interval_scan`) at `bounds_share` of epsilon; it is released. The second counts the rows in the cells
-of that interval, and the quantiles are drawn at the rest of epsilon. By basic composition both cost epsilon, and under
-zCDP what their events add up to. Where no interval is found nothing more is drawn, and the rest is not charged.
+Groups need public bounds. Without public bounds there are two passes over the rows. The first draws an interval that
+holds the bulk of the column (`dpsql.mechanisms.interval_scan`) at `bounds_share` of epsilon; it is released. The second
+counts the rows in the cells of that interval, and the quantiles are drawn at the rest of epsilon. By basic composition
+both cost epsilon, and under zCDP what their events add up to. Where no interval is found nothing more is drawn, and the
+rest is not charged.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ from dpsql.contract.arguments import (
     Signature,
     integer,
 )
-from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, Ignoring, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
-from dpsql.errors import ParameterError
-from dpsql.functions.column import GROUPED_COLUMN, ColumnPlan
-from dpsql.functions.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.column import GROUPED_COLUMN, ColumnCall, ColumnPlan
+from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
+from dpsql.functions.value_cells import DerivedKey, EvenCells
 from dpsql.kernels.cells import GridCounts
-from dpsql.mechanisms.choices import QuantileSelection
+from dpsql.mechanisms.choices import GroupQuantileSelection, QuantileSelection
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
 from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
 from dpsql.released.bounds import interval_record
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
+from dpsql.statistics.grouped_sums import GroupedSums
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
@@ -104,9 +106,31 @@ class QuantilePlan(ColumnPlan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        if not are_missing(given):
-            return {**read_grid(given), "bounds_share": None}
-        return {"lower": None, "upper": None, **_read_cells(given), "bounds_share": read_share(given)}
+        own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles")}
+        if not given["by"] and are_missing(given):
+            return {**own, "lower": None, "upper": None, "bounds_share": read_share(given)}
+        bounds = feature_bounds(given)
+        if not all(isinstance(side, float) for side in bounds.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
+        return {**own, **bounds, "bounds_share": None}
+
+    @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return values for required arguments; the noise of groups does not depend on their bounds."""
+        return {**super().stand_ins(given), **({"lower": 0, "upper": 1} if given.get("by") else {})}
+
+    @cached_property
+    def grid(self) -> EvenCells:
+        """The cells between public bounds, of the rows of each group."""
+        if self.public_bounds is None:
+            raise InternalError("I032", "cells between private bounds were asked for too early. Report it.")
+        return EvenCells(*self.public_bounds, self.cells)
+
+    @cached_property
+    def derived(self) -> DerivedKey:
+        """The cells; a row without a value is in none."""
+        lower, upper = self.grid.ends
+        return DerivedKey(self.grid, lower, upper, missing=False, divides=False)
 
     @property
     def public_bounds(self) -> tuple[float, float] | None:
@@ -140,10 +164,10 @@ class QuantilePlan(ColumnPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: one exponential mechanism per level, after the private bounds if there are any."""
-        at = tuple(Fraction(quantile) for quantile in self.quantiles)
-        unit = (self.neighbours, self.max_rows_per_unit)
-        selection = QuantileSelection("quantiles", self.quantiles_epsilon, at, *unit)
+        """The measurement: one exponential mechanism per level, in all groups together, after any private bounds."""
+        at = tuple(map(Fraction, self.quantiles))
+        select = GroupQuantileSelection if self.by else QuantileSelection
+        selection = select("quantiles", self.quantiles_epsilon, at, self.neighbours, self.contribution.rows)
         if self.bounds_share is None:
             return measurement_of(selection)
         return measurement_of(ScannedInterval("bounds", self.bounds_noise), selection)
@@ -153,8 +177,10 @@ class QuantilePlan(ColumnPlan):
         return () if self.bounds_share is None else self.bounds_noise.scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, as the error of a quantile in ranks (rows)."""
+        """Return how noisy the call would be, as the error of a quantile in ranks (rows), of its group if there are."""
         ranks = self.ranks
+        if self.by:
+            return [("rank_error", ranks, "rows of its group that a first quantile is off by, in 95 % of calls")]
         out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
@@ -172,8 +198,11 @@ class QuantilePlan(ColumnPlan):
     def ranks(self) -> float:
         """Rows that the first quantile drawn is off by, in 95 % of calls."""
         middle = Fraction(self.quantiles[len(self.quantiles) // 2])
-        spread = rank_utility_range(middle, self.neighbours, whole=True, max_rows_per_unit=self.max_rows_per_unit)
-        return rank_error(self.cells, len(self.quantiles), spread, self.quantiles_epsilon)
+        rows = self.contribution.rows
+        spread = rank_utility_range(middle, self.neighbours, whole=not self.by, max_rows_per_unit=rows)
+        # A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
+        candidates = self.cells * parts_of_a_cell(self.cells, len(self.quantiles))
+        return math.log(20 * candidates) * float(spread * self.levels / self.quantiles_epsilon)
 
     @property
     def rows_needed(self) -> int:
@@ -181,42 +210,33 @@ class QuantilePlan(ColumnPlan):
         return math.ceil(self.ranks / float(min(min(at, 1 - at) for at in map(Fraction, self.quantiles))))
 
 
-def read_grid(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the checked quantiles, and the public bounds and number of the cells."""
-    bounds = feature_bounds(given)
-    if not all(isinstance(side, float) for side in bounds.values()):
-        raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
-    return {**bounds, **_read_cells(given)}
-
-
-def _read_cells(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: QuantilePlan.arguments[name].read(given) for name in ("cells", "quantiles")}
-
-
-def rank_error(cells: int, count: int, spread: Fraction, epsilon: Fraction) -> float:
-    """Return the ranks by which the first of `count` quantiles drawn is off in 5 % of calls.
-
-    A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
-    """
-    candidates = cells * parts_of_a_cell(cells, count)
-    return math.log(20 * candidates) * float(spread * halving_levels(count) / epsilon)
-
-
-class QuantileCall(Call):
+@dataclass(frozen=True)
+class QuantileCall(ColumnCall):
     """A dp_quantile call, with the column types of its source."""
 
     plan: QuantilePlan
 
     def start(self) -> Collector:
-        """Return the collector of the first pass: an empty histogram."""
+        """Return the collector of the first pass: empty counts."""
+        if self.plan.by:
+            return super().start()
         bounds = self.plan.public_bounds
         return ColumnMagnitudes(self.plan) if bounds is None else GridHistogram(GridCounts(*bounds, self.plan.cells))
 
     def prepare(
-        self, statistic: GridHistogram | BoundedCells | WithoutBounds, progress: Progress
+        self, statistic: GroupedSums | GridHistogram | BoundedCells | WithoutBounds, progress: Progress
     ) -> Callable[[], Json] | Draw:
-        """Return the draw of the quantiles."""
-        plan = self.plan
+        """Return the draw of the quantiles, of all groups if there are."""
+        plan, shares = self.plan, [float(Fraction(quantile)) for quantile in self.plan.quantiles]
+        if isinstance(statistic, GroupedSums):
+            part: GroupQuantileSelection = plan.measurement["quantiles"]
+            counts, keys = self.counts(statistic), self.keys_record
+
+            def draw() -> Json:
+                values: list[Json] = [list(map(plan.grid.middle, cells)) for cells in part.draw_groups(counts)]
+                return {**keys, "quantiles": [*shares], "values": values}
+
+            return draw
         if isinstance(statistic, GridHistogram):
             cells = statistic.cells
             return lambda: draw_quantiles(plan, cells)
@@ -225,7 +245,7 @@ class QuantileCall(Call):
             "std_error": plan.bounds_noise.deviation,
         }
         if isinstance(statistic, WithoutBounds):
-            values: list[Json] = [[float(Fraction(quantile)), None] for quantile in plan.quantiles]
+            values: list[Json] = [[share, None] for share in shares]
             return Draw(plan.measurement.only("bounds"), lambda: {"values": values, "bounds": known_bounds})
         cells = statistic.inner.cells
         return lambda: {"values": [*draw_quantiles(plan, cells)], "bounds": known_bounds}
