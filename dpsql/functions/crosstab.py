@@ -63,12 +63,10 @@ class CrosstabPlan(CountedPlan):
 
     Attributes
     ----------
-    margins : bool
-        Whether the result has margins.
-    delta : Fraction or None
+    margins, delta, confidence
+        The arguments of these names.
     law : {'auto', 'laplace', 'gaussian'}
         The noise that was asked for.
-    confidence : Fraction
     """
 
     margins: bool

@@ -151,26 +151,19 @@ class Block(ABC):
     ----------
     kind : str
         Name of the block.
-    size : int
-        Coordinates per group.
-    needs_values, needs_squares : bool
-        Whether the engine must add up q, and ``q**2``.
+    form : tuple of tuple of int
+        A row per coordinate: its weights of n, s1 and s2, as many as it needs, which all have the unit S to the degree.
     moments : tuple of tuple of float
         Weights, one per coordinate, of what the coordinates tell in units of `unit`: the number of rows, the sum of z,
         and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are equal where they are not 0.
-    degree : int
-        The coordinates are polynomials of this degree in S and q.
     corners : int
         `unit` is this many times S to the `degree`.
     row : RowBounds
     """
 
     kind: ClassVar[str]
-    size: ClassVar[int] = 1
-    needs_values: ClassVar[bool] = True
-    needs_squares: ClassVar[bool] = False
+    form: ClassVar[tuple[tuple[int, ...], ...]]
     moments: ClassVar[tuple[tuple[float, ...], ...]]
-    degree: ClassVar[int] = 1
     corners: ClassVar[int] = 1
     row: ClassVar[RowBounds]
 
@@ -178,6 +171,21 @@ class Block(ABC):
     @abstractmethod
     def one(self) -> int:
         """S, or 1 where no values are coded."""
+
+    @property
+    def size(self) -> int:
+        """Coordinates per group."""
+        return len(self.form)
+
+    @property
+    def degree(self) -> int:
+        """The coordinates are polynomials of this degree in S and q."""
+        return len(self.form[0]) - 1
+
+    @property
+    def needs_squares(self) -> bool:
+        """Whether the engine must add up ``q**2``."""
+        return self.degree == 2
 
     @property
     def count_of(self) -> tuple[int, ...]:
@@ -189,9 +197,14 @@ class Block(ABC):
         """What counts as 1 in released coordinates."""
         return self.corners * math.prod([self.one] * self.degree)
 
-    @abstractmethod
     def words(self, sums: Sums) -> Words:
         """Return the block's integers, shape (size, G)."""
+        form, parts = np.array(self.form), [self.one * sums.n, sums.s1]
+        if not self.needs_squares:
+            return Words(form @ np.stack(parts[: self.degree + 1]))
+        # In units of S, like the others, and what is left of that.
+        squares, low, bits = _squares(sums, self.one)
+        return Words.of(form @ np.stack([*parts, squares]), form[:, 2:] * low, bits)
 
     def coordinates(self, sums: Sums) -> Integers:
         """Return the block's integers, shape (size, G): int64, or Python ints where the block needs squares."""
@@ -217,18 +230,14 @@ class GroupCount(Block):
     """The number of rows: of all rows, or of those with a value."""
 
     kind = "group_count"
+    form = ((1,),)
     moments = ((1,),)
-    needs_values = False
     row = RowBounds(1, 1, 0)
 
     @property
     def one(self) -> int:
         """A row counts 1."""
         return 1
-
-    def words(self, sums: Sums) -> Words:
-        """Return n."""
-        return Words(sums.n[np.newaxis])
 
 
 @dataclass(frozen=True)
@@ -272,6 +281,7 @@ class DirectSum(ValueBlock):
     """
 
     kind = "direct_sum"
+    form = ((0, 1),)
     moments = ((0,), (1,))
     row = RowBounds(1, 1, 4, 1)
 
@@ -287,73 +297,43 @@ class DirectSum(ValueBlock):
         low, high = quantise(np.array([self.lower, self.upper]), *self.affine).astype(int).tolist()
         return low, high
 
-    def words(self, sums: Sums) -> Words:
-        """Return s1."""
-        return Words(sums.s1[np.newaxis])
-
 
 class TransformedPair(ValueBlock):
     """Sums of S + q and of S - q: for Laplace noise on a count, a sum or a mean."""
 
     kind = "transformed_pair"
+    form = ((1, 1), (1, -1))
     moments = ((1, 1), (1, -1))
-    size = 2
     corners = 2
     row = RowBounds(2, 4, 8)
-
-    def words(self, sums: Sums) -> Words:
-        """Return (S n + s1, S n - s1)."""
-        rows = self.one * sums.n
-        return Words(np.stack([rows + sums.s1, rows - sums.s1]))
 
 
 class Bernstein(ValueBlock):
     """The Bernstein polynomials of degree 2, times 4 S**2: for Laplace noise on a variance."""
 
     kind = "bernstein"
+    form = ((1, -2, 1), (2, 0, -2), (1, 2, 1))
     moments = ((1, 1, 1), (-1, 0, 1), (1, -1, 1))
-    size = 3
-    needs_squares = True
-    degree = 2
     corners = 4
     row = RowBounds(4, 16, 32)
-
-    def words(self, sums: Sums) -> Words:
-        """Return the sums of (S - q)**2, 2 (S - q) (S + q) and (S + q)**2."""
-        high, low, bits = _squares(sums, self.one)
-        rows = self.one * sums.n
-        whole = np.stack([rows + high - 2 * sums.s1, 2 * (rows - high), rows + high + 2 * sums.s1])
-        return Words.of(whole, np.stack([low, -2 * low, low]), bits)
 
 
 class CentredPair(ValueBlock):
     """The count and the sum from the middle of the bounds: for Gaussian noise on a count, a sum or a mean."""
 
     kind = "centred_pair"
+    form = ((1, 0), (0, 1))
     moments = ((1, 0), (0, 1))
-    size = 2
     row = RowBounds(2, 2, 4)
-
-    def words(self, sums: Sums) -> Words:
-        """Return (S n, s1)."""
-        return Words(np.stack([self.one * sums.n, sums.s1]))
 
 
 class Chebyshev(ValueBlock):
     """The Chebyshev polynomials of degree 0, 1 and 2, times S**2: for Gaussian noise on a variance."""
 
     kind = "chebyshev"
+    form = ((1, 0, 0), (0, 1, 0), (-1, 0, 2))
     moments = ((1, 0, 0), (0, 1, 0), (0.5, 0, 0.5))
-    size = 3
-    needs_squares = True
-    degree = 2
     row = RowBounds(3, 3, Fraction(103, 20), Fraction(1, 8))
-
-    def words(self, sums: Sums) -> Words:
-        """Return (S**2 n, S s1, 2 s2 - S**2 n)."""
-        high, low, bits = _squares(sums, self.one)
-        rows = self.one * sums.n
-        return Words.of(np.stack([rows, sums.s1, 2 * high - rows]), np.stack([0 * low, 0 * low, 2 * low]), bits)
 
 
 def _squares(sums: Sums, one: int) -> tuple[Longs, Longs, int]:

@@ -35,10 +35,8 @@ from dpsql.contract.parameters import Side, bounds_by_feature, fold
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
-from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
-from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, noise_choice
-from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.released.moments import estimates
@@ -97,33 +95,23 @@ _WHICH = Argument(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregatePlan(GroupedPlan):
+class AggregatePlan(DrawnBoundsPlan):
     """The checked public arguments of one ``dp_aggregate`` call.
 
     Attributes
     ----------
-    aggregates : tuple of str
-        What is computed of every target, or of the rows if there is none.
-    delta : Fraction or None
+    aggregates, delta, unit_value, distinct_of, ddof, confidence
+        The arguments of these names.
     lower, upper : float, tuple or dict, or None
         Public bounds of the targets; None where rows are only counted, or bounds are private.
-    bounds_share : Fraction or None
-        Share of epsilon spent on private bounds, of all targets together; None where none are drawn.
     law : {'auto', 'laplace', 'gaussian'}
         The noise that was asked for.
-    unit_value : {'rows', 'sum'}
-        What a privacy unit contributes to a group.
-    distinct_of : str or None
-        Column whose different values are counted.
-    ddof : int
-    confidence : Fraction
     """
 
     aggregates: tuple[str, ...]
     delta: Fraction | None
     lower: Side | None
     upper: Side | None
-    bounds_share: Fraction | None
     law: str
     unit_value: str
     distinct_of: str | None
@@ -237,31 +225,6 @@ class AggregatePlan(GroupedPlan):
         columns = dict(super().row_columns or {})
         return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
 
-    @property
-    def draws_bounds(self) -> bool:
-        """Whether the bounds of the targets are private."""
-        return self.bounds_share is not None
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows, up to the sums."""
-        return 1 + self.draws_bounds
-
-    @cached_property
-    def bounds_epsilon(self) -> Fraction:
-        """Epsilon spent on private bounds of all targets together; 0 with public ones."""
-        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
-
-    @cached_property
-    def sums_epsilon(self) -> Fraction:
-        """Epsilon that is left for the sums."""
-        return self.epsilon - self.bounds_epsilon
-
-    @cached_property
-    def bounds_noise(self) -> IntervalNoise:
-        """The noise of the private bounds of one target: all rows of a unit count that its limits leave."""
-        return bounds_noise(self.bounds_epsilon / len(self.targets), self.neighbours, self.contribution.rows)
-
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:
         """The parts that draw the bounds of each target; none with public bounds."""
@@ -273,12 +236,12 @@ class AggregatePlan(GroupedPlan):
         """The law of the noise: the one that was asked for, or that is smaller."""
         if self.delta is None or self.law == LAPLACE:
             return LAPLACE
-        if self.law == AUTO and self.sums_epsilon > LARGEST_EPSILON:
+        if self.law == AUTO and self.remaining_epsilon > LARGEST_EPSILON:
             return LAPLACE
         if self.law == GAUSSIAN:
             return GAUSSIAN
         if not self.has_private_keys:
-            return noise_choice(self.sums_epsilon, self.delta, self.contribution)
+            return noise_choice(self.remaining_epsilon, self.delta, self.contribution)
         thresholds = {law: self._keyed(law).least_count for law in (LAPLACE, GAUSSIAN)}
         return min(thresholds, key=thresholds.__getitem__)
 
@@ -300,7 +263,7 @@ class AggregatePlan(GroupedPlan):
     def _keyed(self, law: str) -> KeyedNoise:
         if self.delta is None:
             raise InternalError("I032", "private keys came without a delta. Report it.")
-        return keyed_noise("sums", self.sums_epsilon, self.delta, self.contribution, self._blocks(law), law)
+        return keyed_noise("sums", self.remaining_epsilon, self.delta, self.contribution, self._blocks(law), law)
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
@@ -313,7 +276,7 @@ class AggregatePlan(GroupedPlan):
         """The part that draws."""
         if self.has_private_keys:
             return self._keyed(self.noise_law)
-        return grouped_noise("sums", self.sums_epsilon, self.delta, self.contribution, self.blocks, self.noise_law)
+        return grouped_noise("sums", self.remaining_epsilon, self.delta, self.contribution, self.blocks, self.noise_law)
 
     @property
     def counts_units(self) -> bool:
@@ -327,8 +290,7 @@ class AggregatePlan(GroupedPlan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of all Laplace noise."""
-        bounds = self.bounds_noise.scales if self.draws_bounds else ()
-        return [*bounds, *self._grouped.laplace_scales()]
+        return [*self.bounds_scales, *self._grouped.laplace_scales()]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the mu of one row in each block."""
@@ -349,7 +311,7 @@ class AggregatePlan(GroupedPlan):
             )
         within = ""
         if self.draws_bounds:
-            out.append(bounds_needed(self.bounds_noise))
+            out.append(self.bounds_needed)
             within = ", in half widths of the bounds that are drawn"
         lattices = self._grouped.lattices[-len(self.blocks) :]
         for block, lattice in dict.fromkeys(zip(self.blocks, lattices, strict=True)):

@@ -32,7 +32,7 @@ class BoundsPlan(ColumnPlan):
     Attributes
     ----------
     failure : Fraction
-        Upper bound on the chance that one of the two claims about a clear interval is false, in (0, 1).
+        The argument of this name.
     """
 
     failure: Fraction

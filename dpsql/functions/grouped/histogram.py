@@ -86,13 +86,10 @@ class HistogramPlan(ValuePlan):
         Edges, ascending: of ``bins := [...]`` all, of bins of equal width those between two bins.
     lower, upper : float or None
         Ends of the outermost bins, to which values are clipped; None for open ends.
-    null_bin : bool
-        Whether missing values are counted.
-    delta : Fraction or None
+    null_bin, delta, curve, confidence
+        The arguments of these names.
     law : {'auto', 'laplace', 'gaussian'}
         The noise that was asked for.
-    curve : {'auto', 'identity', 'tree', 'wavelet', 'toeplitz'}
-    confidence : Fraction
     """
 
     bins: tuple[float, ...]

@@ -33,11 +33,11 @@ from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.column import GROUPED_COLUMN, ColumnCall, ColumnPlan
-from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
+from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
 from dpsql.functions.value_cells import DerivedKey, EvenCells
 from dpsql.kernels.cells import GridCounts
 from dpsql.mechanisms.choices import GroupQuantileSelection, QuantileSelection
-from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
+from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
@@ -61,7 +61,7 @@ def _quantiles(given: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantilePlan(ColumnPlan):
+class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     """The checked public arguments of one ``dp_quantile`` call.
 
     Attributes
@@ -71,16 +71,13 @@ class QuantilePlan(ColumnPlan):
     lower, upper : float or None
         Public bounds of the column; None where they are private.
     cells : int
-        Number of equal-width cells between the bounds, at most ``2**20``. A quantile is the midpoint of a cell.
-    bounds_share : Fraction or None
-        Share of epsilon spent on private bounds, in (0, 1); None with public bounds.
+        The argument of this name.
     """
 
     quantiles: tuple[str, ...]
     lower: float | None
     upper: float | None
     cells: int
-    bounds_share: Fraction | None
 
     function: ClassVar[str] = "dp_quantile"
     arguments: ClassVar[Signature] = Signature(
@@ -137,26 +134,6 @@ class QuantilePlan(ColumnPlan):
         """The public bounds; None where they are private."""
         return None if self.lower is None or self.upper is None else (self.lower, self.upper)
 
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return 1 if self.bounds_share is None else 2
-
-    @cached_property
-    def bounds_epsilon(self) -> Fraction:
-        """Epsilon spent on private bounds; 0 with public ones."""
-        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
-
-    @cached_property
-    def quantiles_epsilon(self) -> Fraction:
-        """Epsilon that is left for the quantiles."""
-        return self.epsilon - self.bounds_epsilon
-
-    @cached_property
-    def bounds_noise(self) -> IntervalNoise:
-        """The noise of private bounds."""
-        return bounds_noise(self.bounds_epsilon, self.neighbours, self.max_rows_per_unit)
-
     @cached_property
     def levels(self) -> int:
         """Number of rounds of halving; each spends the same share of epsilon."""
@@ -167,14 +144,13 @@ class QuantilePlan(ColumnPlan):
         """The measurement: one exponential mechanism per level, in all groups together, after any private bounds."""
         at = tuple(map(Fraction, self.quantiles))
         select = GroupQuantileSelection if self.by else QuantileSelection
-        selection = select("quantiles", self.quantiles_epsilon, at, self.neighbours, self.contribution.rows)
-        if self.bounds_share is None:
-            return measurement_of(selection)
-        return measurement_of(ScannedInterval("bounds", self.bounds_noise), selection)
+        selection = select("quantiles", self.remaining_epsilon, at, self.neighbours, self.contribution.rows)
+        bounds = (ScannedInterval("bounds", self.bounds_noise),) if self.draws_bounds else ()
+        return measurement_of(*bounds, selection)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of the noise of private bounds."""
-        return () if self.bounds_share is None else self.bounds_noise.scales
+        return self.bounds_scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, as the error of a quantile in ranks (rows), of its group if there are."""
@@ -185,8 +161,8 @@ class QuantilePlan(ColumnPlan):
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
         needed = self.rows_needed
-        if self.bounds_share is not None:
-            out.append(bounds_needed(self.bounds_noise))
+        if self.draws_bounds:
+            out.append(self.bounds_needed)
             needed = max(needed, self.bounds_noise.rows_needed)
         meaning = "rows from which that error leaves rows on both sides of the outermost quantile"
         if n_rows is not None and n_rows < needed:
@@ -202,7 +178,7 @@ class QuantilePlan(ColumnPlan):
         spread = rank_utility_range(middle, self.neighbours, whole=not self.by, max_rows_per_unit=rows)
         # A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
         candidates = self.cells * parts_of_a_cell(self.cells, len(self.quantiles))
-        return math.log(20 * candidates) * float(spread * self.levels / self.quantiles_epsilon)
+        return math.log(20 * candidates) * float(spread * self.levels / self.remaining_epsilon)
 
     @property
     def rows_needed(self) -> int:
@@ -294,7 +270,7 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.quantiles_epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
+    - **Guarantee**: pure DP at ``plan.remaining_epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
     """
     part: QuantileSelection = plan.measurement["quantiles"]
     found = part.draw_tied(cells.counts)

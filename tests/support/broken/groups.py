@@ -13,7 +13,7 @@ from dpsql.engines.duckdb.grouped_steps import GroupedSteps
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import AggregatePlan
-from dpsql.functions.grouped.drawn_bounds import bounds_noise
+from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan, bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
@@ -129,6 +129,6 @@ BOUNDS_OF_ALL_ROWS = Fault(
 )
 BOUNDS_FOR_ROWS = Fault(
     "Bounds are drawn at the noise for one row, while m = 4 rows of a unit count: they cost four times their charge.",
-    ((AggregatePlan, "bounds_noise", property(_bounds_of_rows)),),
+    ((DrawnBoundsPlan, "bounds_noise", property(_bounds_of_rows)),),
 )
 MOVES = (CAPPED_FIRST, OVER_ALL_ROWS, BY_ACCIDENT, GROUPS_ALONE, ROWS_ALONE, ROWS_FOR_UNITS)
