@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from dpsql.engines.duckdb.running import Calls
-from dpsql.functions.aggregate import AggregateCall
+from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.udfs.values import struct_list
 
 CODE = {

@@ -13,7 +13,7 @@ from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.running import Calls
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped import GroupedCall
+from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.kernels.columns import single_chunk
 from dpsql.statistics.grouped_sums import Labels
 

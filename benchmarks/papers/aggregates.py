@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 
 import dpsql
 from dpsql.contract.measurement import draw_once
-from dpsql.functions.aggregate import draw_aggregates
-from dpsql.functions.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.aggregate import draw_aggregates
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.moments import estimates

@@ -21,7 +21,7 @@ from dpsql.engines.delivery import IncompleteError, received
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.task import Task, parts_of, plain, read_columns
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped import GroupedCall, GroupedPlan
+from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
 
 if TYPE_CHECKING:
     from dpsql.contract.call import Call
@@ -62,7 +62,7 @@ def engine_key_types(attached: Attached, plan: Plan) -> tuple[str, ...]:
     """Return the SQL types of the keys of a call's result; no row is read."""
     from dpsql.engines.duckdb.part import column_types
 
-    if not isinstance(plan, GroupedPlan):
+    if not isinstance(plan, GroupedPlan) or not plan.key_columns:
         return ()
     _, spelled = column_types(plan, attached.schema(attached.source(plan)))
     return (*spelled, *["BOOLEAN"] * (len(plan.key_columns) - len(spelled)))

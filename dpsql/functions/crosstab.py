@@ -39,9 +39,9 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.group_counts import CountedCall, CountedPlan
-from dpsql.functions.grouped_arguments import BY, CONFIDENCE, KEYS, NOISE, UNIT
-from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock
+from dpsql.functions.grouped.arguments import BY, CONFIDENCE, KEYS, NOISE, UNIT, read_noise
+from dpsql.functions.grouped.counts import CountedCall, CountedPlan
+from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, grouped_noise
 from dpsql.progress import Progress
 from dpsql.released.crosstab import crosstab_record
 from dpsql.released.marginals import entry_weights
@@ -59,7 +59,7 @@ def _column(name: str, doc: str) -> Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class CrosstabPlan(CountedPlan):
-    """The checked public arguments of one ``dp_crosstab`` call."""
+    """The checked public arguments of one ``dp_crosstab`` call; `law` is the noise that was asked for."""
 
     margins: bool
     delta: Fraction | None
@@ -112,11 +112,7 @@ class CrosstabPlan(CountedPlan):
                 )
         if own["key_rows"] is not None:
             raise ParameterError("P066", "keys of a table must be a struct of lists: it has all combinations.")
-        read = cls._read(given, "margins", "delta", "confidence")
-        law = NOISE.read(given)
-        if law == GAUSSIAN and read["delta"] is None:
-            raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
-        return {**own, **read, "law": law}
+        return {**own, **cls._read(given, "margins"), **read_noise(given, cls.arguments["delta"])}
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -159,9 +155,7 @@ class CrosstabPlan(CountedPlan):
     def part(self) -> GroupedNoise:
         """The part that draws."""
         law, design = self.choice
-        delta = self.delta if law == GAUSSIAN else None
-        mu = None if delta is None else usable_mu(self.epsilon, delta)
-        return GroupedNoise("counts", self.epsilon, delta, mu, self.contribution, (design,), (Fraction(1),))
+        return grouped_noise("counts", self.epsilon, self.delta, self.contribution, (design,), law)
 
     @cached_property
     def measurement(self) -> Measurement:

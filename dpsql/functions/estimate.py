@@ -131,7 +131,7 @@ def estimate(
     """
     name = choice("function", function, tuple(FUNCTIONS))
     by = _grouped_by(name, arguments)
-    kind = FUNCTIONS[name].plan_of(by)
+    kind = FUNCTIONS[name].plan
     for argument in arguments:
         if argument not in kind.arguments:
             raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")
@@ -141,7 +141,7 @@ def estimate(
     rows = None
     if n_rows is not None:
         rows = positive_integer("n_rows", n_rows, hint="Give a public number of rows.", most=MOST_ROWS)
-    given = kind.stand_ins(arguments)
+    given = kind.stand_ins(arguments | by)
     if any(arguments.get(limit) is not None for limit in _PER_UNIT):
         given["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:

@@ -26,8 +26,8 @@ from typing import Any
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Plan
+from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.kendall import KendallPlan
-from dpsql.functions.quantile import QuantilePlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.sis import SisPlan
 from dpsql.functions.two_stage import TwoStagePlan
@@ -114,8 +114,8 @@ def _drawn_bounds(result: Any) -> dict[str, Json]:
 
 def _stored_plan(function: str, arguments: Mapping[str, Any], result: Any) -> Plan | None:
     """Return the plan of a release, where its noise follows from it; None for other releases, and older selections."""
-    kind = FUNCTIONS[function].plan_of(arguments)
-    known = kind is QuantilePlan or (isinstance(result, Mapping) and "compared" in result)
+    kind = FUNCTIONS[function].plan
+    known = not arguments.get("by") if kind is QuantilePlan else isinstance(result, Mapping) and "compared" in result
     if not known or not issubclass(kind, (QuantilePlan, SisPlan, KendallPlan, TwoStagePlan)):
         return None
     record: dict[str, Any] = {field.name: None for field in fields(kind)} | dict(arguments)

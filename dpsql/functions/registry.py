@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsql.contract.call import Call
 from dpsql.contract.plan import Plan
-from dpsql.functions.aggregate import AggregateCall
-from dpsql.functions.aggregate_plan import (
-    AggregatePlan,
-    AvgPlan,
-    CountPlan,
-    StddevPlan,
-    SumPlan,
-    VariancePlan,
-)
 from dpsql.functions.auc import AucCall, AucPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
-from dpsql.functions.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.confusion import ConfusionCall, ConfusionPlan
 from dpsql.functions.correlation import CorrelationCall, CorrelationPlan
 from dpsql.functions.covariance import CovarianceCall, CovariancePlan
 from dpsql.functions.crosstab import CrosstabCall, CrosstabPlan
-from dpsql.functions.grouped_columns import (
-    GroupedBoundsCall,
-    GroupedBoundsPlan,
-    GroupedQuantileCall,
-    GroupedQuantilePlan,
-)
-from dpsql.functions.histogram import HistogramCall, HistogramPlan
+from dpsql.functions.grouped.aggregate import AggregateCall
+from dpsql.functions.grouped.aggregate_plan import FORMS
+from dpsql.functions.grouped.bounds import BoundsCall, BoundsPlan
+from dpsql.functions.grouped.histogram import HistogramCall, HistogramPlan
+from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.functions.pipeline import PipelineCall, PipelinePlan
-from dpsql.functions.quantile import QuantileCall, QuantilePlan
 from dpsql.functions.regression.linear import RegressionPlan
 from dpsql.functions.regression.logistic import LogisticCall, LogisticPlan
 from dpsql.functions.regression.method import RegressionCall
@@ -79,8 +65,6 @@ class Function:
         What it does, in one sentence.
     spends : bool
         Whether a call is charged. A function that is not charged returns exact numbers and is not private.
-    grouped : tuple of two types, or None
-        Plan and call of the form with `by`, of a function whose form without it reads rows in another way.
     of_release : bool
         Whether a call with `release` alone reads the result off another function's release, at no cost.
     """
@@ -90,35 +74,11 @@ class Function:
     shape: Shape
     doc: str
     spends: bool = True
-    grouped: tuple[type[Plan], type[Call]] | None = None
     of_release: bool = False
-
-    def plan_of(self, arguments: Mapping[str, object]) -> type[Plan]:
-        """Return the class of the plan for some arguments, or for a plan's record."""
-        by = arguments.get("by")
-        has_groups = by is not None and not (isinstance(by, (list, tuple)) and not by)
-        return self.grouped[0] if self.grouped is not None and has_groups else self.plan
-
-    def call_of(self, plan: Plan) -> type[Call]:
-        """Return the class of the call for a plan."""
-        return self.grouped[1] if self.grouped is not None and isinstance(plan, self.grouped[0]) else self.call
 
 
 FUNCTIONS: dict[str, Function] = {
-    "dp_count": Function(
-        CountPlan, AggregateCall, AGGREGATED, "Count rows, values or distinct units privately, in groups."
-    ),
-    "dp_sum": Function(SumPlan, AggregateCall, AGGREGATED, "Add up a column privately, in groups."),
-    "dp_avg": Function(AvgPlan, AggregateCall, AGGREGATED, "Average a column privately, in groups."),
-    "dp_variance": Function(
-        VariancePlan, AggregateCall, AGGREGATED, "Estimate the variance of a column privately, in groups."
-    ),
-    "dp_stddev": Function(
-        StddevPlan, AggregateCall, AGGREGATED, "Estimate the standard deviation of a column privately, in groups."
-    ),
-    "dp_aggregate": Function(
-        AggregatePlan, AggregateCall, AGGREGATED, "Release several aggregates of several columns as one, in groups."
-    ),
+    **{plan.function: Function(plan, AggregateCall, AGGREGATED, doc) for plan, doc in FORMS},
     "dp_histogram": Function(
         HistogramPlan, HistogramCall, HISTOGRAM, "Count the values of a column privately between public edges."
     ),
@@ -146,20 +106,8 @@ FUNCTIONS: dict[str, Function] = {
     "dp_logistic_regression": Function(
         LogisticPlan, LogisticCall, COEFFICIENTS, "Fit a logistic regression privately."
     ),
-    "dp_quantile": Function(
-        QuantilePlan,
-        QuantileCall,
-        QUANTILES,
-        "Draw private quantiles of a column.",
-        grouped=(GroupedQuantilePlan, GroupedQuantileCall),
-    ),
-    "dp_bounds": Function(
-        BoundsPlan,
-        BoundsCall,
-        INTERVAL,
-        "Draw private bounds that hold the bulk of a column.",
-        grouped=(GroupedBoundsPlan, GroupedBoundsCall),
-    ),
+    "dp_quantile": Function(QuantilePlan, QuantileCall, QUANTILES, "Draw private quantiles of a column."),
+    "dp_bounds": Function(BoundsPlan, BoundsCall, INTERVAL, "Draw private bounds that hold the bulk of a column."),
     "dp_covariance": Function(
         CovariancePlan, CovarianceCall, COVARIANCE, "Release the covariance matrix of columns privately."
     ),
@@ -191,5 +139,5 @@ def function_of(name: str) -> Function:
 def plan_from_json(text: str) -> Plan:
     """Return the plan that `Plan.to_json` wrote."""
     record = json.loads(text)
-    plan: Plan = FUNCTIONS[record.pop("function")].plan_of(record).from_record(record)
+    plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
     return plan

@@ -92,6 +92,11 @@ class EvenCells(FormulaCells):
     cells : int
         >= 1.
 
+    Attributes
+    ----------
+    ends : tuple of float
+        lower and upper.
+
     Raises
     ------
     ParameterError
@@ -126,11 +131,11 @@ class EvenCells(FormulaCells):
                 "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
             )
         self.edges = edges
-        self._ends = lower, upper
+        self.ends = lower, upper
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell: rounded once, and in the cell."""
-        lower, upper = self._ends
+        lower, upper = self.ends
         start = lower if cell == 0 else float(self.edges[cell - 1])
         return middle(start, upper if cell == len(self.edges) else float(self.edges[cell]))
 

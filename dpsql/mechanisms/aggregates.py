@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.contribution import Contribution
 from dpsql.contract.events import Event, additive_noise
-from dpsql.contract.gaussian_profile import gaussian_mu
+from dpsql.contract.gaussian_profile import gaussian_mu, usable_mu
 from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, SharedCount, Sums, Words
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, Sums, Words
 
 # Noise wider than this gets a coarser lattice.
 _WIDEST_BITS = 48
@@ -136,13 +136,6 @@ class NoisyBlock:
         """The law of the noise on `counts`."""
         return count_law(self.block, self.lattice)
 
-    def of_target(self, position: int) -> NoisyBlock:
-        """Return the count and the sum of one target of a `SharedCount`, as a block of their own."""
-        if not isinstance(self.block, SharedCount):
-            raise InternalError("I032", f"{self.block.kind} has no targets. Report it.")
-        chosen = [0, 1 + position]
-        return NoisyBlock(self.block.targets[position], self.lattice, self.words.at(chosen))
-
     @property
     def counts(self) -> Integers:
         """The number of rows with noise, in units of the lattice, of which `count_law` says how many are one row.
@@ -160,7 +153,7 @@ class NoisyBlock:
 
 def count_law(block: Block, lattice: Lattice) -> CountLaw:
     """Return the law of the noise on a block's count of rows."""
-    unit = Fraction(block.row_unit) / Fraction(2) ** lattice.bits
+    unit = Fraction(block.unit) / Fraction(2) ** lattice.bits
     if not block.count_of or unit.denominator != 1:
         raise InternalError("I032", f"{block.kind} does not count rows. Report it.")
     return CountLaw(lattice.noise, len(block.count_of), lattice.spread, int(unit))
@@ -244,6 +237,37 @@ class GroupedNoise(Part):
         return gaussian_lattice(block, self.contribution, self.mu**2 * share)
 
 
+def grouped_noise(
+    name: str,
+    epsilon: Fraction,
+    delta: Fraction | None,
+    contribution: Contribution,
+    blocks: tuple[Block, ...],
+    law: str,
+) -> GroupedNoise:
+    """Return the part that draws blocks of groups with public keys, each with the same share of the loss.
+
+    Parameters
+    ----------
+    name : str
+    epsilon : Fraction
+    delta : Fraction or None
+        Used by Gaussian noise alone.
+    contribution : Contribution
+    blocks : tuple of Block
+        Those for noise of this law.
+    law : {'laplace', 'gaussian'}
+
+    Raises
+    ------
+    ParameterError
+        P001, P027, P038: the noise would drown any table.
+    """
+    gaussian = delta if law == GAUSSIAN else None
+    mu = None if gaussian is None else usable_mu(epsilon, gaussian)
+    return GroupedNoise(name, epsilon, gaussian, mu, contribution, blocks, equal_shares(len(blocks)))
+
+
 def equal_shares(blocks: int) -> tuple[Fraction, ...]:
     """Return the same share for every block."""
     return (Fraction(1, blocks),) * blocks
@@ -270,7 +294,7 @@ def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction)
     moved = block.moved(contribution)
     l1 = block.norm(contribution)
     # A row must stay a whole number on the lattice: up to the lowest bit of what it counts.
-    for bits in range((block.row_unit & -block.row_unit).bit_length()):
+    for bits in range((block.unit & -block.unit).bit_length()):
         scale = ((l1 + moved * ((1 << bits) - 1)) >> bits) / epsilon
         if scale <= 1 << _WIDEST_BITS:
             break

@@ -14,7 +14,6 @@ block              f(q)                             L1       squared L2     D2  
                    (S + q)**2)
 `CentredPair`      (S, q)                           2 S      2 S**2         4 S**2     0
 `Chebyshev`        (S**2, S q, 2 q**2 - S**2)       3 S**2   3 S**4         5.15 S**4  S**4 / 8
-`SharedCount`      (w, q_1, ..., q_C)               w + C S  w**2 + C S**2  4 C S**2   C S**2 - w**2, if > 0
 =================  ===============================  =======  =============  =========  =====================
 
 L1 and squared L2 bound the norms of f(q), D2 the squared norm of ``f(q) - f(q')``, and c the negative product
@@ -52,7 +51,10 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 
 LAPLACE, GAUSSIAN = NOISES = ("laplace", "gaussian")
-COUNT, SUM, AVG, VARIANCE, STDDEV = AGGREGATES = ("count", "sum", "avg", "variance", "stddev")
+COUNT, SUM, AVG, VARIANCE, STDDEV = "count", "sum", "avg", "variance", "stddev"
+# The powers of values whose sums an aggregate needs, beside the number of rows.
+POWERS = {COUNT: 0, SUM: 1, AVG: 1, VARIANCE: 2, STDDEV: 2}
+AGGREGATES = tuple(POWERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,7 @@ class Sums:
     n : ndarray of int64, shape (G,)
         Rows with a value.
     s1 : ndarray of int64, shape (G,)
-        Sum of q. Zeros, or anything, where the block only counts. For `SharedCount` one row per target, shape (C, G).
+        Sum of q. Zeros, or anything, where the block only counts.
     s2 : ndarray of int64 or of Python ints, shape (G,), or Words, or None
         Sum of ``q**2``, where the block needs squares. Decimals of Arrow, as DuckDB's HUGEINT is handed out, are
         fastest as ``Words(*wide_parts(column), 32)`` (`dpsql.kernels.wide_sums`).
@@ -149,26 +151,19 @@ class Block(ABC):
     ----------
     kind : str
         Name of the block.
-    size : int
-        Coordinates per group.
-    needs_values, needs_squares : bool
-        Whether the engine must add up q, and ``q**2``.
+    form : tuple of tuple of int
+        A row per coordinate: its weights of n, s1 and s2, as many as it needs, which all have the unit S to the degree.
     moments : tuple of tuple of float
         Weights, one per coordinate, of what the coordinates tell in units of `unit`: the number of rows, the sum of z,
         and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are equal where they are not 0.
-    degree : int
-        The coordinates are polynomials of this degree in S and q.
     corners : int
         `unit` is this many times S to the `degree`.
     row : RowBounds
     """
 
     kind: ClassVar[str]
-    size: ClassVar[int] = 1
-    needs_values: ClassVar[bool] = True
-    needs_squares: ClassVar[bool] = False
+    form: ClassVar[tuple[tuple[int, ...], ...]]
     moments: ClassVar[tuple[tuple[float, ...], ...]]
-    degree: ClassVar[int] = 1
     corners: ClassVar[int] = 1
     row: ClassVar[RowBounds]
 
@@ -178,8 +173,23 @@ class Block(ABC):
         """S, or 1 where no values are coded."""
 
     @property
+    def size(self) -> int:
+        """Coordinates per group."""
+        return len(self.form)
+
+    @property
+    def degree(self) -> int:
+        """The coordinates are polynomials of this degree in S and q."""
+        return len(self.form[0]) - 1
+
+    @property
+    def needs_squares(self) -> bool:
+        """Whether the engine must add up ``q**2``."""
+        return self.degree == 2
+
+    @property
     def count_of(self) -> tuple[int, ...]:
-        """The coordinates whose sum is `row_unit` times the number of rows; empty if the block does not tell it."""
+        """The coordinates whose sum is `unit` times the number of rows; empty if the block does not tell it."""
         return tuple(position for position, weight in enumerate(self.moments[0]) if weight)
 
     @property
@@ -187,14 +197,14 @@ class Block(ABC):
         """What counts as 1 in released coordinates."""
         return self.corners * math.prod([self.one] * self.degree)
 
-    @property
-    def row_unit(self) -> int:
-        """What one row counts in the coordinates `count_of`."""
-        return self.unit
-
-    @abstractmethod
     def words(self, sums: Sums) -> Words:
         """Return the block's integers, shape (size, G)."""
+        form, parts = np.array(self.form), [self.one * sums.n, sums.s1]
+        if not self.needs_squares:
+            return Words(form @ np.stack(parts[: self.degree + 1]))
+        # In units of S, like the others, and what is left of that.
+        squares, low, bits = _squares(sums, self.one)
+        return Words.of(form @ np.stack([*parts, squares]), form[:, 2:] * low, bits)
 
     def coordinates(self, sums: Sums) -> Integers:
         """Return the block's integers, shape (size, G): int64, or Python ints where the block needs squares."""
@@ -220,18 +230,14 @@ class GroupCount(Block):
     """The number of rows: of all rows, or of those with a value."""
 
     kind = "group_count"
+    form = ((1,),)
     moments = ((1,),)
-    needs_values = False
     row = RowBounds(1, 1, 0)
 
     @property
     def one(self) -> int:
         """A row counts 1."""
         return 1
-
-    def words(self, sums: Sums) -> Words:
-        """Return n."""
-        return Words(sums.n[np.newaxis])
 
 
 @dataclass(frozen=True)
@@ -275,6 +281,7 @@ class DirectSum(ValueBlock):
     """
 
     kind = "direct_sum"
+    form = ((0, 1),)
     moments = ((0,), (1,))
     row = RowBounds(1, 1, 4, 1)
 
@@ -290,152 +297,43 @@ class DirectSum(ValueBlock):
         low, high = quantise(np.array([self.lower, self.upper]), *self.affine).astype(int).tolist()
         return low, high
 
-    def words(self, sums: Sums) -> Words:
-        """Return s1."""
-        return Words(sums.s1[np.newaxis])
-
 
 class TransformedPair(ValueBlock):
     """Sums of S + q and of S - q: for Laplace noise on a count, a sum or a mean."""
 
     kind = "transformed_pair"
+    form = ((1, 1), (1, -1))
     moments = ((1, 1), (1, -1))
-    size = 2
     corners = 2
     row = RowBounds(2, 4, 8)
-
-    def words(self, sums: Sums) -> Words:
-        """Return (S n + s1, S n - s1)."""
-        rows = self.one * sums.n
-        return Words(np.stack([rows + sums.s1, rows - sums.s1]))
 
 
 class Bernstein(ValueBlock):
     """The Bernstein polynomials of degree 2, times 4 S**2: for Laplace noise on a variance."""
 
     kind = "bernstein"
+    form = ((1, -2, 1), (2, 0, -2), (1, 2, 1))
     moments = ((1, 1, 1), (-1, 0, 1), (1, -1, 1))
-    size = 3
-    needs_squares = True
-    degree = 2
     corners = 4
     row = RowBounds(4, 16, 32)
-
-    def words(self, sums: Sums) -> Words:
-        """Return the sums of (S - q)**2, 2 (S - q) (S + q) and (S + q)**2."""
-        high, low, bits = _squares(sums, self.one)
-        rows = self.one * sums.n
-        whole = np.stack([rows + high - 2 * sums.s1, 2 * (rows - high), rows + high + 2 * sums.s1])
-        return Words.of(whole, np.stack([low, -2 * low, low]), bits)
 
 
 class CentredPair(ValueBlock):
     """The count and the sum from the middle of the bounds: for Gaussian noise on a count, a sum or a mean."""
 
     kind = "centred_pair"
+    form = ((1, 0), (0, 1))
     moments = ((1, 0), (0, 1))
-    size = 2
     row = RowBounds(2, 2, 4)
-
-    def words(self, sums: Sums) -> Words:
-        """Return (S n, s1)."""
-        return Words(np.stack([self.one * sums.n, sums.s1]))
 
 
 class Chebyshev(ValueBlock):
     """The Chebyshev polynomials of degree 0, 1 and 2, times S**2: for Gaussian noise on a variance."""
 
     kind = "chebyshev"
+    form = ((1, 0, 0), (0, 1, 0), (-1, 0, 2))
     moments = ((1, 0, 0), (0, 1, 0), (0.5, 0, 0.5))
-    size = 3
-    needs_squares = True
-    degree = 2
     row = RowBounds(3, 3, Fraction(103, 20), Fraction(1, 8))
-
-    def words(self, sums: Sums) -> Words:
-        """Return (S**2 n, S s1, 2 s2 - S**2 n)."""
-        high, low, bits = _squares(sums, self.one)
-        rows = self.one * sums.n
-        return Words.of(np.stack([rows, sums.s1, 2 * high - rows]), np.stack([0 * low, 0 * low, 2 * low]), bits)
-
-
-@dataclass(frozen=True)
-class SharedTarget(ValueBlock):
-    """One target of a `SharedCount`: the weighted count, and the sum from the middle of its bounds."""
-
-    weight: int = FIXED_POINT_ONE
-
-    kind = "shared_target"
-    size = 2
-
-    @property
-    def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
-        """The count is its coordinate over the weight."""
-        return ((self.one / self.weight, 0.0), (0.0, 1.0))
-
-    @property
-    def row_unit(self) -> int:
-        """The weight."""
-        return self.weight
-
-    def words(self, sums: Sums) -> Words:
-        """Return (w n, s1)."""
-        return Words(np.stack([self.weight * sums.n, sums.s1]))
-
-
-@dataclass(frozen=True)
-class SharedCount(Block):
-    """The count and the sums of several targets, all of which count every row (``nulls := 'middle'``).
-
-    Attributes
-    ----------
-    targets : tuple of SharedTarget
-        C of them, with one weight w of the count. A weight of ``S C**(1/4)`` makes the largest variance of a mean
-        least with Gaussian noise, ``(sqrt(C) + 1)**2`` in place of 4 C for separate blocks (Lebeda 2024), and
-        ``S C**(1/3)`` with Laplace noise, where it is better than separate pairs from C = 6 on.
-    """
-
-    targets: tuple[SharedTarget, ...]
-
-    kind = "shared_count"
-
-    @property
-    def one(self) -> int:
-        """S."""
-        return self.targets[0].one
-
-    @property
-    def row_unit(self) -> int:
-        """The weight."""
-        return self.targets[0].weight
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        """The count, and a sum per target."""
-        return 1 + len(self.targets)
-
-    @property
-    def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
-        """The count; sums are told by `dpsql.mechanisms.aggregates.NoisyBlock.of_target`."""
-        return ((self.one / self.row_unit, *(0.0,) * len(self.targets)),)
-
-    @property
-    def row(self) -> RowBounds:  # type: ignore[override]
-        """Every sum moves by at most S, beside the count; in one group under replace the count does not move."""
-        weight, targets = Fraction(self.row_unit, self.one), len(self.targets)
-        return RowBounds(weight + targets, weight**2 + targets, 4 * targets, max(Fraction(0), targets - weight**2))
-
-    def words(self, sums: Sums) -> Words:
-        """Return (w n, s1 of every target)."""
-        return Words(np.concatenate([self.row_unit * sums.n[np.newaxis], sums.s1]))
-
-
-def shared_count(bounds: Sequence[tuple[float, float]], noise: str) -> SharedCount:
-    """Return the block of several targets with one count, from their public bounds."""
-    root = len(bounds) ** (1 / 4 if noise == GAUSSIAN else 1 / 3)
-    # A multiple of a power of two, so that a row stays a whole number on a coarser lattice.
-    weight = round(root * (1 << 10)) << 10
-    return SharedCount(tuple(SharedTarget(lower, upper, weight=weight) for lower, upper in bounds))
 
 
 def _squares(sums: Sums, one: int) -> tuple[Longs, Longs, int]:
@@ -470,11 +368,12 @@ def block_for(
     asked = set(aggregates)
     if not asked or not asked <= set(AGGREGATES) or noise not in NOISES:
         raise ParameterError("P018", f"aggregates must be some of {', '.join(AGGREGATES)}, and noise one of {NOISES}.")
-    if asked == {COUNT}:
+    powers = max(POWERS[name] for name in asked)
+    if not powers:
         return GroupCount()
     if lower is None or upper is None:
         raise ParameterError("P003", "sums need bounds. Give both bounds from domain knowledge, not from the table.")
-    if asked & {VARIANCE, STDDEV}:
+    if powers == 2:
         return (Bernstein if noise == LAPLACE else Chebyshev)(lower, upper)
     if asked == {SUM} and lower != 0 and upper != 0:
         return DirectSum(lower, upper)

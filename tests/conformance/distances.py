@@ -15,11 +15,11 @@ from seam import Pass, Seen
 
 from dpsql.contract.plan import Plan
 from dpsql.functions.best_subset import BestSubsetPlan
-from dpsql.functions.bounds import BoundsPlan
 from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.feature_moments import MomentsPlan
-from dpsql.functions.grouped import GroupedPlan
-from dpsql.functions.quantile import QuantilePlan
+from dpsql.functions.grouped.bounds import BoundsPlan
+from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.regression_metrics import SHARES, MetricsPlan
 from dpsql.functions.score_histogram import ScorePlan
 from dpsql.functions.sis import SisPlan

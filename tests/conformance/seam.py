@@ -28,7 +28,7 @@ import dpsql.udfs.sis
 from dpsql.contract.fold import Collector, Fold, Ignoring
 from dpsql.contract.fold import Pass as PassedOn
 from dpsql.engines.duckdb.session import Session
-from dpsql.functions.grouped import GroupedCall
+from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.choices import GroupQuantileSelection
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, _taken

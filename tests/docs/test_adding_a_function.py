@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -14,11 +14,10 @@ import dpsql
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, TARGET, Signature
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
-from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.engines.duckdb.macros import function_sql
-from dpsql.functions.column import ColumnPlan
+from dpsql.functions.grouped.column import ColumnPlan
 from dpsql.functions.registry import FUNCTIONS, Function, _every
 from dpsql.mechanisms.parts import LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
@@ -33,10 +32,6 @@ class CountPlan(ColumnPlan):
 
     function: ClassVar[str] = "dp_plain_count"
     arguments: ClassVar[Signature] = Signature(TARGET, EPSILON, *COLUMN_PROTECTION)
-
-    @classmethod
-    def _own(cls, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        return {}
 
     @cached_property
     def measurement(self) -> Measurement:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.functions.aggregate_plan import AggregatePlan, AvgPlan, StddevPlan, SumPlan
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
 from dpsql.mechanisms.aggregates import GroupedNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from support.broken import broken_fit
@@ -107,7 +107,7 @@ def plan(name: str) -> AggregatePlan:
     from dpsql.functions.registry import function_of
 
     function, given, _, _ = CASES[name]
-    made = function_of(function).plan_of(given).from_arguments("t", {"epsilon": EPSILON, **given})
+    made = function_of(function).plan.from_arguments("t", {"epsilon": EPSILON, **given})
     assert isinstance(made, AggregatePlan)
     return made
 
@@ -220,14 +220,17 @@ def test_bounds_are_not_the_ends_of_the_data(connection: Any, fault: str | None)
 # --- what cannot fail late
 
 
-@pytest.mark.parametrize("kind", [SumPlan, AvgPlan, StddevPlan])
+@pytest.mark.parametrize("function", ["dp_sum", "dp_avg", "dp_stddev"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_every_interval_makes_a_block_of_equal_noise(kind: type[AggregatePlan], noise: str) -> None:
+def test_every_interval_makes_a_block_of_equal_noise(function: str, noise: str) -> None:
     """Every cell as an interval: codes are numbers, and the noise of the block does not know the bounds."""
-    from dpsql.functions.aggregate import within
+    from dpsql.functions.grouped.aggregate import within
+    from dpsql.functions.registry import function_of
     from dpsql.kernels.cells import FINE_CELLS, GridCounts, fine_interval
 
-    made = kind.from_arguments("t", {"target": "x", "epsilon": 1, "delta": 1e-6, "noise": noise})
+    given = {"target": "x", "epsilon": 1, "delta": 1e-6, "noise": noise}
+    made = function_of(function).plan.from_arguments("t", given)
+    assert isinstance(made, AggregatePlan)
     assert isinstance(made.part, (GroupedNoise, KeyedNoise))
     [block] = made.blocks
     for cell in (*range(0, FINE_CELLS, 97), FINE_CELLS // 2, FINE_CELLS - 1):

@@ -24,13 +24,10 @@ from dpsql.statistics.aggregates import (
     Chebyshev,
     DirectSum,
     GroupCount,
-    SharedCount,
-    SharedTarget,
     Sums,
     TransformedPair,
     Words,
     block_for,
-    shared_count,
 )
 
 ONE, GROUPS = 4, 3
@@ -284,42 +281,3 @@ def test_direct_codes():
     assert block.affine == (0.0, (1 << 20) / 100.0)
     assert block.limits == (math.floor(0.9 * (1 << 20) + 0.5), 1 << 20)
     assert DirectSum(-4.0, 1.0).limits == (-(1 << 20), 1 << 18)
-
-
-@pytest.mark.parametrize("weight", [3, 4, 7])
-@pytest.mark.parametrize("targets", [1, 2, 3])
-def test_targets_that_share_a_count(targets, weight):
-    """All units within the caps over two groups: bounds are reached under add_remove, never exceeded under replace."""
-    block = SharedCount((SharedTarget(-1.0, 1.0, ONE, weight),) * targets)
-    rows = [np.array((weight, *codes)) for codes in itertools.product((-ONE, 1, ONE), repeat=targets)]
-    cells = [(group, row) for group in range(2) for row in rows]
-    for shape in ((1, 1, 1), (2, 2, 1), (2, 1, 2), (2, 2, 2)):
-        added = []
-        for size in range(shape[0] + 1):
-            for unit in itertools.combinations_with_replacement(range(len(cells)), size):
-                total, places = np.zeros((2, targets + 1)), [0, 0]
-                for cell in unit:
-                    group, row = cells[cell]
-                    total[group] += row
-                    places[group] += 1
-                if max(places) <= shape[2] and np.count_nonzero(places) <= shape[1]:
-                    added.append(total.ravel())
-        vectors_of = np.array(added)
-        comes, replaced = Contribution("add_remove", *shape), Contribution("replace", *shape)
-        assert np.abs(vectors_of).sum(axis=1).max() == block.norm(comes)
-        assert (vectors_of**2).sum(axis=1).max() == block.squared_norm(comes)
-        for one in vectors_of:
-            assert np.abs(vectors_of - one).sum(axis=1).max() <= block.norm(replaced)
-            assert ((vectors_of - one) ** 2).sum(axis=1).max() <= block.squared_norm(replaced)
-
-
-def test_the_weight_of_a_shared_count():
-    """The squared norm times the variance of a mean's form: ``(sqrt(C) + 1)**2`` at the ends of the bounds."""
-    for targets in (1, 2, 5, 8):
-        block = shared_count([(0.0, 1.0)] * targets, "gaussian")
-        weight = block.row_unit / block.one
-        worst = float(block.row.squared) * (1 / weight**2 + 1)
-        assert worst == pytest.approx((math.sqrt(targets) + 1) ** 2, rel=1e-3)
-    weight = shared_count([(0.0, 1.0)] * 8, "laplace").row_unit / (1 << 20)
-    # 2 (w + C)**2 (1 / w**2 + 1) in units of half the interval; each of eight pairs with an eighth of epsilon has 288.
-    assert 2 * (weight + 8) ** 2 * (1 / weight**2 + 1) == pytest.approx(250, rel=1e-3)

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.contract.contribution import Contribution
 from dpsql.functions.crosstab import CrosstabPlan
-from dpsql.functions.histogram import HistogramPlan
+from dpsql.functions.grouped.histogram import HistogramPlan
 from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, laplace_scale, prefix_strategy
 from dpsql.statistics.marginals import MarginalCounts, marginals_up_to
 from dpsql.testing import check_exhaustively, check_sensitivity, neighbouring_pairs

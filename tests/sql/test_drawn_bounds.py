@@ -10,8 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError
-from dpsql.functions.aggregate_plan import AvgPlan
-from dpsql.functions.quantile import QuantilePlan
+from dpsql.functions.registry import FUNCTIONS
 
 HUGE = 10**12
 ROWS = """
@@ -141,7 +140,7 @@ def test_a_named_release_is_replayed(context: dpsql.Context) -> None:
 
 
 def test_a_share_that_is_not_used_is_not_recorded() -> None:
-    for kind in (AvgPlan, QuantilePlan):
+    for kind in (FUNCTIONS["dp_avg"].plan, FUNCTIONS["dp_quantile"].plan):
         given = {"target": "y", "epsilon": 1, "bounds_share": 0.5}
         assert kind.from_arguments("t", given).public_arguments["bounds_share"] == "1/2"
         public = kind.from_arguments("t", {**given, "lower": 0, "upper": 1})

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
 from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 from dpsql.rendering import call
 
@@ -133,7 +133,7 @@ def plans() -> Iterator[tuple[str, Plan]]:
         for variant in variants:
             given = {key: value for key, value in {**own, **variant}.items() if key in arguments}
             try:
-                plan = function_of(name).plan_of(given).from_arguments("s.t", given)
+                plan = function_of(name).plan.from_arguments("s.t", given)
             except dpsql.ParameterError:
                 continue
             found += 1

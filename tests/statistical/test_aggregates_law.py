@@ -38,7 +38,6 @@ from dpsql.statistics.aggregates import (
     TransformedPair,
     ValueBlock,
     block_for,
-    shared_count,
 )
 from support.audits import judge
 
@@ -358,30 +357,6 @@ def test_intervals_cover(noise, asked, count, rows):
             assert ((column.lower <= value) & (value <= column.upper))[shown].all()
             if aggregate in ("sum", "avg") and count == 200 and rows != "low":
                 assert hit.mean() <= 0.975
-
-
-@pytest.mark.parametrize("noise", NOISES)
-def test_targets_that_share_a_count(noise):
-    """Counts, sums and means of five targets from one block: right on average, as spread as stated, and covered."""
-    bounds, count = [(0.0, 100.0), (-1.0, 3.0), (5.0, 6.0), (0.0, 1.0), (-2.0, 2.0)], 300
-    block = shared_count(bounds, noise)
-    means = [low + 0.3 * (high - low) for low, high in bounds]
-    sums = [summed(target, np.full(count, mean), 20_000) for target, mean in zip(block.targets, means, strict=True)]
-    found = drawn(part([block], noise), [Sums(sums[0].n, np.stack([one.s1 for one in sums]))])[0]
-    for position, (mean, (low, high)) in enumerate(zip(means, bounds, strict=True)):
-        told = estimates(found.of_target(position), ["count", "sum", "avg"])
-        for aggregate, truth in (("count", count), ("sum", count * mean), ("avg", mean)):
-            column = told[aggregate]
-            error = float(np.median(column.std_error))
-            assert spread_of(column.value, error**2) < SIX + 2
-            assert abs(np.median(column.value) - truth) < SIX * error / 100
-            assert abs(((column.lower <= truth) & (truth <= column.upper)).mean() - 0.95) < SIX * 0.0016
-        form = float(block.row.squared) * ((0.4 * block.one / block.row_unit) ** 2 + 1)
-        if noise == GAUSSIAN:
-            stated = math.sqrt(form) * (high - low) / 2 / float(gaussian_mu(Fraction(1), DELTA)) / count
-            assert np.median(told["avg"].std_error) == pytest.approx(stated, rel=0.01)
-    counted = float(Fraction(int(found.counts[0]), found.count_law.unit))
-    assert counted == pytest.approx(float(found.of_target(0).values[0, 0]) * block.one / block.row_unit)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.999])

@@ -12,7 +12,7 @@ import pytest
 from dpsql.contract.contribution import Contribution
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.functions.crosstab import CrosstabPlan, draw_crosstab
-from dpsql.functions.histogram import HistogramPlan, draw_histogram
+from dpsql.functions.grouped.histogram import HistogramPlan, draw_histogram
 from dpsql.mechanisms.choices import GroupQuantileSelection
 from dpsql.released.crosstab import crosstab_record, margins_of
 from dpsql.released.histogram import histogram_counts, histogram_record

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.contract.contribution import Contribution
-from dpsql.functions import aggregate
+from dpsql.functions.grouped import aggregate
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of

@@ -20,7 +20,7 @@ import dpsql
 from dpsql.contract.arguments import CONDITION, NEIGHBOUR_RELATION
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.grouped_arguments import BY, KEYS
+from dpsql.functions.grouped.arguments import BY, KEYS
 from dpsql.functions.registry import FUNCTIONS
 
 B = {"target": "y", "lower": 0, "upper": 1}

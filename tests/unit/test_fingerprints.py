@@ -224,7 +224,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
 
 
 def fingerprint(function: str, given: dict[str, Any]) -> str:
-    plan = FUNCTIONS[function].plan_of(given).from_arguments("t", {**given, "release": "r"})
+    plan = FUNCTIONS[function].plan.from_arguments("t", {**given, "release": "r"})
     return Ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
 
 
@@ -235,7 +235,7 @@ def test_the_fingerprint_of_a_call_stays(function: str, given: dict[str, Any], r
 
 @pytest.mark.parametrize(("function", "given", "_"), CALLS)
 def test_a_plan_comes_back_from_its_text(function: str, given: dict[str, Any], _: str) -> None:
-    plan = FUNCTIONS[function].plan_of(given).from_arguments("t", given)
+    plan = FUNCTIONS[function].plan.from_arguments("t", given)
     again = plan_from_json(plan.to_json())
     assert again == plan
     for field in fields(plan):

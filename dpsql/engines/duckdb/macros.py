@@ -1,8 +1,8 @@
 """The SQL macros of the private functions, made of their arguments.
 
 ``python -m dpsql.generate`` writes the files of ``sql/dp`` in a checkout. The comment above a macro is from the
-function's page (`dpsql.manual`). Written by hand are the macros of ``models.sql``, ``manual.sql`` and ``dp_split.sql``, and
-everything in ``budget.sql`` but the parameters of a macro and the struct that it hands over.
+function's page (`dpsql.manual`). Written by hand are the macros of ``models.sql``, ``manual.sql`` and
+``dp_split.sql``, and everything in ``budget.sql`` but the parameters of a macro and the struct that it hands over.
 
 A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
 while it binds a statement. The aggregate form leaves out what says something about the columns of a table.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, cast, element, field, identifier, struct, text

@@ -137,7 +137,7 @@ def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[st
         "condition": "dpsql_condition",
     }
     others = {part: kinds[name] for part, name in parts.items() if name in kinds}
-    return function_of(function).call_of(plan).resolve(plan, kinds["dpsql_row"], others, types)
+    return function_of(function).call.resolve(plan, kinds["dpsql_row"], others, types)
 
 
 def protection(plan: Plan) -> Protection:

@@ -41,7 +41,7 @@ from dpsql.engines.duckdb.planned import Planned
 from dpsql.engines.duckdb.running import Calls, Charged, Result, RunningCall, Statistic, protection, row_text
 from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
@@ -203,8 +203,7 @@ class Session(Calls):
         stated = self._stated(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
-        kind = function_of(function).plan_of(arguments)
-        plan: Plan = kind.from_arguments(name, {**arguments, "dataset": dataset}, stated)
+        plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
         if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
             plan = replace(plan, keys_table=self.sources.public_path(plan.keys_table))
         if plan.condition is not None and typed is not None:

@@ -33,7 +33,7 @@ from dpsql.engines.duckdb.steps import long_rows, rows, scores, source
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, Step
 from dpsql.engines.port import PART
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.rendering import call, cast, text
 

@@ -11,10 +11,10 @@ import numpy as np
 from dpsql.engines.duckdb import unit_sample
 from dpsql.engines.duckdb.steps import limits, public_keys, values
 from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step
-from dpsql.functions import aggregate
-from dpsql.functions.aggregate import AggregateCall
-from dpsql.functions.aggregate_plan import AggregatePlan
-from dpsql.functions.drawn_bounds import bounds_noise
+from dpsql.functions.grouped import aggregate
+from dpsql.functions.grouped.aggregate import AggregateCall
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan, bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
@@ -128,6 +128,6 @@ BOUNDS_OF_ALL_ROWS = Fault(
 )
 BOUNDS_FOR_ROWS = Fault(
     "Bounds are drawn at the noise for one row, while m = 4 rows of a unit count: they cost four times their charge.",
-    ((AggregatePlan, "bounds_noise", property(_bounds_of_rows)),),
+    ((DrawnBoundsPlan, "bounds_noise", property(_bounds_of_rows)),),
 )
 MOVES = (CAPPED_FIRST, OVER_ALL_ROWS, BY_ACCIDENT, GROUPS_ALONE, ROWS_ALONE, ROWS_FOR_UNITS)

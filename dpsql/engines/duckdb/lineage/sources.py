@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from dpsql.engines.duckdb.mark import Mark
-    from dpsql.functions.grouped import GroupedPlan
+    from dpsql.functions.grouped.plan import GroupedPlan
     from dpsql.ledger.ledger import Ledger
     from dpsql.ledger.rows import Facts, RecordedDeclaration
 

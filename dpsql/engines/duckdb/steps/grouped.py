@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dpsql.engines.duckdb.steps import limits, public_keys, sums, values
 from dpsql.engines.duckdb.steps.rows import statistic
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 
 
 def grouped_steps(frame: Frame) -> Iterator[Step]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dpsql.engines.duckdb.keys import key
 from dpsql.engines.duckdb.steps.source import typed_key
 from dpsql.engines.duckdb.steps.step import GroupedFrame, Step, select
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import call, cast, field, identifier, struct
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.contract.plan import Plan
-from dpsql.functions.grouped import GroupedPlan
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import field, plus
 
 # Columns beyond so many letters stand on lines of their own.

@@ -20,8 +20,8 @@ from dpsql.arrays import Longs
 from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
-from dpsql.functions.aggregate_plan import UNIT_BOUNDS, AggregatePlan
-from dpsql.functions.grouped import GroupedCall
+from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
+from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock

@@ -1,10 +1,10 @@
 """The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them.
 
 Without public bounds a first pass draws an interval for every target, over the rows of all groups together
-(`dpsql.functions.drawn_bounds`), and the sums are of values clipped to it. Of a privacy unit that pass counts as many
-rows as the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds changes
-neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code in
-[-S, S]), so the part that adds the noise is known before the bounds are.
+(`dpsql.functions.grouped.drawn_bounds`), and the sums are of values clipped to it. Of a privacy unit that pass counts
+as many rows as the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds
+changes neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code
+in [-S, S]), so the part that adds the noise is known before the bounds are.
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from dpsql.contract.arguments import (
     Signature,
 )
 from dpsql.contract.contribution import Contribution
-from dpsql.contract.gaussian_profile import LARGEST_EPSILON, usable_mu
+from dpsql.contract.gaussian_profile import LARGEST_EPSILON
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, bounds_by_feature, fold
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
-from dpsql.functions.grouped import GroupedPlan
-from dpsql.functions.grouped_arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE
-from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares, expected_block, noise_choice
-from dpsql.mechanisms.interval_scan import IntervalNoise
+from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
+from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
+from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, noise_choice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.released.moments import estimates
@@ -99,33 +97,23 @@ _WHICH = Argument(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregatePlan(GroupedPlan):
+class AggregatePlan(DrawnBoundsPlan):
     """The checked public arguments of one ``dp_aggregate`` call.
 
     Attributes
     ----------
-    aggregates : tuple of str
-        What is computed of every target, or of the rows if there is none.
-    delta : Fraction or None
+    aggregates, delta, unit_value, distinct_of, ddof, confidence
+        The arguments of these names.
     lower, upper : float, tuple or dict, or None
         Public bounds of the targets; None where rows are only counted, or bounds are private.
-    bounds_share : Fraction or None
-        Share of epsilon spent on private bounds, of all targets together; None where none are drawn.
     law : {'auto', 'laplace', 'gaussian'}
         The noise that was asked for.
-    unit_value : {'rows', 'sum'}
-        What a privacy unit contributes to a group.
-    distinct_of : str or None
-        Column whose different values are counted.
-    ddof : int
-    confidence : Fraction
     """
 
     aggregates: tuple[str, ...]
     delta: Fraction | None
     lower: Side | None
     upper: Side | None
-    bounds_share: Fraction | None
     law: str
     unit_value: str
     distinct_of: str | None
@@ -154,17 +142,15 @@ class AggregatePlan(GroupedPlan):
         bounds: Mapping[str, object] = {"lower": None, "upper": None, "bounds_share": None}
         if aggregates != (COUNT,):
             bounds = cls._bounds(given, targets)
-        delta, law = DELTA.read(given), NOISE.read(given)
-        if law == GAUSSIAN and delta is None:
-            raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
-        if own["keys"] is None and delta is None:
+        noise = read_noise(given, DELTA)
+        if own["keys"] is None and noise["delta"] is None:
             raise ParameterError(
                 "P069", "keys := 'private' needs delta, the chance that a key of one unit alone shows. 1e-6 is usual."
             )
         return {
-            **own, **bounds,
-            "aggregates": aggregates, "delta": delta, "law": law, "unit_value": UNIT_VALUE.read(given),
-            "distinct_of": cls._distinct(given), "ddof": DDOF.read(given), "confidence": CONFIDENCE.read(given),
+            **own, **bounds, **noise,
+            "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
+            "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
         }  # fmt: skip
 
     @classmethod
@@ -241,31 +227,6 @@ class AggregatePlan(GroupedPlan):
         columns = dict(super().row_columns or {})
         return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
 
-    @property
-    def draws_bounds(self) -> bool:
-        """Whether the bounds of the targets are private."""
-        return self.bounds_share is not None
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows, up to the sums."""
-        return 1 + self.draws_bounds
-
-    @cached_property
-    def bounds_epsilon(self) -> Fraction:
-        """Epsilon spent on private bounds of all targets together; 0 with public ones."""
-        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
-
-    @cached_property
-    def sums_epsilon(self) -> Fraction:
-        """Epsilon that is left for the sums."""
-        return self.epsilon - self.bounds_epsilon
-
-    @cached_property
-    def bounds_noise(self) -> IntervalNoise:
-        """The noise of the private bounds of one target: all rows of a unit count that its limits leave."""
-        return bounds_noise(self.bounds_epsilon / len(self.targets), self.neighbours, self.contribution.rows)
-
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:
         """The parts that draw the bounds of each target; none with public bounds."""
@@ -277,12 +238,12 @@ class AggregatePlan(GroupedPlan):
         """The law of the noise: the one that was asked for, or that is smaller."""
         if self.delta is None or self.law == LAPLACE:
             return LAPLACE
-        if self.law == AUTO and self.sums_epsilon > LARGEST_EPSILON:
+        if self.law == AUTO and self.remaining_epsilon > LARGEST_EPSILON:
             return LAPLACE
         if self.law == GAUSSIAN:
             return GAUSSIAN
         if not self.has_private_keys:
-            return noise_choice(self.sums_epsilon, self.delta, self.contribution)
+            return noise_choice(self.remaining_epsilon, self.delta, self.contribution)
         thresholds = {law: self._keyed(law).least_count for law in (LAPLACE, GAUSSIAN)}
         return min(thresholds, key=thresholds.__getitem__)
 
@@ -304,7 +265,7 @@ class AggregatePlan(GroupedPlan):
     def _keyed(self, law: str) -> KeyedNoise:
         if self.delta is None:
             raise InternalError("I032", "private keys came without a delta. Report it.")
-        return keyed_noise("sums", self.sums_epsilon, self.delta, self.contribution, self._blocks(law), law)
+        return keyed_noise("sums", self.remaining_epsilon, self.delta, self.contribution, self._blocks(law), law)
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
@@ -317,10 +278,7 @@ class AggregatePlan(GroupedPlan):
         """The part that draws."""
         if self.has_private_keys:
             return self._keyed(self.noise_law)
-        gaussian = self.delta if self.noise_law == GAUSSIAN else None
-        mu = None if gaussian is None else usable_mu(self.sums_epsilon, gaussian)
-        shares = equal_shares(len(self.blocks))
-        return GroupedNoise("sums", self.sums_epsilon, gaussian, mu, self.contribution, self.blocks, shares)
+        return grouped_noise("sums", self.remaining_epsilon, self.delta, self.contribution, self.blocks, self.noise_law)
 
     @property
     def counts_units(self) -> bool:
@@ -334,8 +292,7 @@ class AggregatePlan(GroupedPlan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of all Laplace noise."""
-        bounds = self.bounds_noise.scales if self.draws_bounds else ()
-        return [*bounds, *self._grouped.laplace_scales()]
+        return [*self.bounds_scales, *self._grouped.laplace_scales()]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the mu of one row in each block."""
@@ -356,7 +313,7 @@ class AggregatePlan(GroupedPlan):
             )
         within = ""
         if self.draws_bounds:
-            out.append(bounds_needed(self.bounds_noise))
+            out.append(self.bounds_needed)
             within = ", in half widths of the bounds that are drawn"
         lattices = self._grouped.lattices[-len(self.blocks) :]
         for block, lattice in dict.fromkeys(zip(self.blocks, lattices, strict=True)):
@@ -377,15 +334,6 @@ def _merges(given: Mapping[str, object]) -> bool:
     return counts_units or given.get("unit_value") == "sum"
 
 
-def _thin(*computes: str, ddof: bool = False) -> Signature:
-    """Return the arguments of the form that computes one aggregate."""
-    more = (DDOF,) if ddof else ()
-    return Signature(
-        _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, NOISE, *more, CONFIDENCE, *BUDGET,
-    )  # fmt: skip
-
-
 class CountPlan(AggregatePlan):
     """The plan of dp_count."""
 
@@ -397,33 +345,23 @@ class CountPlan(AggregatePlan):
     )  # fmt: skip
 
 
-class SumPlan(AggregatePlan):
-    """The plan of dp_sum."""
-
-    function = "dp_sum"
-    computes = ("sum",)
-    arguments = _thin()
-
-
-class AvgPlan(AggregatePlan):
-    """The plan of dp_avg."""
-
-    function = "dp_avg"
-    computes = ("avg",)
-    arguments = _thin()
+def _thin(aggregate: str, *more: Argument) -> type[AggregatePlan]:
+    """Return the plan of the form that computes one aggregate; `more` are arguments of this aggregate alone."""
+    signature = Signature(
+        _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
+        *GROUPS, *UNIT, UNIT_VALUE, NOISE, *more, CONFIDENCE, *BUDGET,
+    )  # fmt: skip
+    function = f"dp_{aggregate}"
+    own = {"function": function, "computes": (aggregate,), "arguments": signature}
+    return type(f"{aggregate.capitalize()}Plan", (AggregatePlan,), {"__doc__": f"The plan of {function}.", **own})
 
 
-class VariancePlan(AggregatePlan):
-    """The plan of dp_variance."""
-
-    function = "dp_variance"
-    computes = ("variance",)
-    arguments = _thin(ddof=True)
-
-
-class StddevPlan(AggregatePlan):
-    """The plan of dp_stddev."""
-
-    function = "dp_stddev"
-    computes = ("stddev",)
-    arguments = _thin(ddof=True)
+# Every form, with what it does in one sentence.
+FORMS: tuple[tuple[type[AggregatePlan], str], ...] = (
+    (CountPlan, "Count rows, values or distinct units privately, in groups."),
+    (_thin("sum"), "Add up a column privately, in groups."),
+    (_thin("avg"), "Average a column privately, in groups."),
+    (_thin("variance", DDOF), "Estimate the variance of a column privately, in groups."),
+    (_thin("stddev", DDOF), "Estimate the standard deviation of a column privately, in groups."),
+    (AggregatePlan, "Release several aggregates of several columns as one, in groups."),
+)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dpsql.arrays import Longs
+from dpsql.contract import parameters
 from dpsql.contract.fold import Batch, Collector
+from dpsql.contract.json import Json
+from dpsql.contract.layout import Layout
 from dpsql.contract.plan import NOT_STATED
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped import GroupedCall, GroupedPlan
+from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import to_doubles
+from dpsql.released.results import groups_record
 from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords
 
 # Most counts of one call: each thread has them all.
@@ -25,6 +30,29 @@ class CountedPlan(GroupedPlan):
 
     takes_private_keys = False
     stated_as = NOT_STATED
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValuePlan(CountedPlan):
+    """The plan of a function of one numeric column, whose values have cells.
+
+    Attributes
+    ----------
+    target : str
+        Name of the column.
+    """
+
+    target: str
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        target = parameters.text("target", given["target"], hint="Give the name of a column.")
+        return {**super()._own({**given, "target": None}, layout), "target": target}
+
+    @property
+    def row_columns(self) -> Mapping[str, str] | None:
+        """The columns of `by`, and the target as v0."""
+        return {**(super().row_columns or {}), "v0": self.target}
 
 
 @dataclass(frozen=True)
@@ -67,6 +95,11 @@ class CountedCall(GroupedCall):
     def counts(self, statistic: GroupedSums) -> Longs:
         """Return the exact counts, shape (groups, cells), groups in the order of their keys."""
         return statistic.rows.reshape(self.places.count, self.cells)
+
+    @property
+    def keys_record(self) -> dict[str, Json]:
+        """What the ledger keeps of the groups' keys."""
+        return groups_record(self.plan.key_columns, self.places.labels, self.types)
 
     @property
     def _derived(self) -> DerivedKey:

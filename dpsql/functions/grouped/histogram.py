@@ -49,10 +49,10 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.group_counts import CountedCall, CountedPlan
-from dpsql.functions.grouped_arguments import CONFIDENCE, GROUPS, NOISE, UNIT
+from dpsql.functions.grouped.arguments import CONFIDENCE, GROUPS, NOISE, UNIT
+from dpsql.functions.grouped.counts import CountedCall, ValuePlan
 from dpsql.functions.value_cells import BinCells, DerivedKey
-from dpsql.mechanisms.aggregates import GroupedNoise, noise_choice
+from dpsql.mechanisms.aggregates import GroupedNoise, grouped_noise, noise_choice
 from dpsql.mechanisms.parts import CumulativeCounts
 from dpsql.mechanisms.prefix_sums import MOST_CELLS, STRATEGIES, PrefixStrategy, prefix_strategy
 from dpsql.progress import Progress
@@ -77,26 +77,21 @@ def _bins(given: object) -> tuple[float, ...] | int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistogramPlan(CountedPlan):
+class HistogramPlan(ValuePlan):
     """The checked public arguments of one ``dp_histogram`` call.
 
     Attributes
     ----------
-    target : str
     bins : tuple of float
         Edges, ascending: of ``bins := [...]`` all, of bins of equal width those between two bins.
     lower, upper : float or None
         Ends of the outermost bins, to which values are clipped; None for open ends.
-    null_bin : bool
-        Whether missing values are counted.
-    delta : Fraction or None
+    null_bin, delta, curve, confidence
+        The arguments of these names.
     law : {'auto', 'laplace', 'gaussian'}
         The noise that was asked for.
-    curve : {'auto', 'identity', 'tree', 'wavelet', 'toeplitz'}
-    confidence : Fraction
     """
 
-    target: str
     bins: tuple[float, ...]
     lower: float | None
     upper: float | None
@@ -151,7 +146,7 @@ class HistogramPlan(CountedPlan):
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         edges = _edges(given)
-        own = super()._own({**given, "target": None}, layout)
+        own = super()._own(given, layout)
         read = cls._read(given, "null_bin", "delta", "curve", "confidence")
         law = parameters.known(str, NOISE.read(given))
         needs = "noise := 'gaussian'" if law == GAUSSIAN else "curve := 'toeplitz'"
@@ -159,19 +154,13 @@ class HistogramPlan(CountedPlan):
             raise ParameterError("P046", f"{needs} needs delta. Give delta, or leave it out.")
         if law == LAPLACE and read["curve"] == "toeplitz":
             raise ParameterError("P045", "curve := 'toeplitz' needs Gaussian noise. Leave noise out, or take 'tree'.")
-        target = parameters.text("target", given["target"], hint="Give the name of a column.")
-        return {**own, **edges, **read, "target": target, "law": law}
+        return {**own, **edges, **read, "law": law}
 
     @classmethod
     def _group_count(cls, given: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
         found = super()._group_count(given, keys, other=other)
         edges = parameters.known(tuple, _edges(given)["bins"])
         return None if found is None else found * (len(edges) + 1 + bool(given["null_bin"]))
-
-    @property
-    def row_columns(self) -> Mapping[str, str] | None:
-        """The columns of `by`, and the target as v0."""
-        return {**(super().row_columns or {}), "v0": self.target}
 
     @cached_property
     def derived(self) -> DerivedKey:
@@ -218,12 +207,10 @@ class HistogramPlan(CountedPlan):
     @cached_property
     def part(self) -> GroupedNoise | CumulativeCounts:
         """The part that draws."""
+        if self.strategy is None:
+            return grouped_noise("counts", self.epsilon, self.delta, self.contribution, (GroupCount(),), self.noise_law)
         delta = None if self.mu is None else self.delta
-        if self.strategy is not None:
-            rows = self.contribution.rows
-            return CumulativeCounts("counts", self.epsilon, delta, self.mu, self.neighbours, rows)
-        blocks, shares = (GroupCount(),), (Fraction(1),)
-        return GroupedNoise("counts", self.epsilon, delta, self.mu, self.contribution, blocks, shares)
+        return CumulativeCounts("counts", self.epsilon, delta, self.mu, self.neighbours, self.contribution.rows)
 
     @cached_property
     def measurement(self) -> Measurement:

@@ -28,7 +28,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import COLLECTED, GROUPED, Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
-from dpsql.functions.grouped_arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
+from dpsql.functions.grouped.arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import is_boolean, is_numeric
 from dpsql.kernels.identity import has_identity
@@ -371,16 +371,15 @@ class GroupedCall(Call):
         check_ids(plan.layout, others)
         if "condition" in others:
             check_condition(others["condition"])
-        for number, name in enumerate(plan.targets):
-            kind = require(kinds.get(f"t{number}"), "target", name)
-            if plan.target_blocks[number] is not None and not (is_numeric(kind) or is_boolean(kind)):
-                raise SourceError("S003", f"target {show(name)} is neither numeric nor boolean. Cast it in a view.")
-        if plan.derived is not None:
-            name = (plan.row_columns or {})["v0"]
-            kind = require(kinds.get("v0"), "target", name)
-            if not (is_numeric(kind) or is_boolean(kind)):
-                raise SourceError("S003", f"target {show(name)} is neither numeric nor boolean. Cast it in a view.")
-        counted = (plan.row_columns or {}).get("d0")
+        columns = plan.row_columns or {}
+        targets = [(f"t{number}", block is not None) for number, block in enumerate(plan.target_blocks)]
+        for part, is_coded in (*targets, *([("v0", True)] if plan.derived is not None else [])):
+            kind = require(kinds.get(part), "target", columns[part])
+            if is_coded and not (is_numeric(kind) or is_boolean(kind)):
+                raise SourceError(
+                    "S003", f"target {show(columns[part])} is neither numeric nor boolean. Cast it in a view."
+                )
+        counted = columns.get("d0")
         if counted is not None and not has_identity(require(kinds.get("d0"), "distinct_of", counted)):
             raise SourceError(
                 "S003",

@@ -105,3 +105,11 @@ def refuse_without_by(given: Mapping[str, object], arguments: Iterable[Argument]
         value = given.get(argument.name)
         if value is not None and value is not argument.default:
             raise ParameterError("P046", f"{argument.name} needs by. Name the columns to group by, or leave it out.")
+
+
+def read_noise(given: Mapping[str, object], delta: Argument) -> dict[str, object]:
+    """Return the checked delta, the law of the noise that was asked for, and the confidence of intervals."""
+    law, chance = NOISE.read(given), delta.read(given)
+    if law == "gaussian" and chance is None:
+        raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
+    return {"delta": chance, "law": law, "confidence": CONFIDENCE.read(given)}

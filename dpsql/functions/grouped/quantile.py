@@ -1,9 +1,10 @@
-"""dp_quantile: private quantiles of one column within public bounds, or within private ones.
+"""dp_quantile: private quantiles of one column, or of each group of it, within public bounds, or within private ones.
 
-Without public bounds there are two passes over the rows. The first draws an interval that holds the bulk of the column
-(`dpsql.mechanisms.interval_scan`) at `bounds_share` of epsilon; it is released. The second counts the rows in the cells
-of that interval, and the quantiles are drawn at the rest of epsilon. By basic composition both cost epsilon, and under
-zCDP what their events add up to. Where no interval is found nothing more is drawn, and the rest is not charged.
+Groups need public bounds. Without public bounds there are two passes over the rows. The first draws an interval that
+holds the bulk of the column (`dpsql.mechanisms.interval_scan`) at `bounds_share` of epsilon; it is released. The second
+counts the rows in the cells of that interval, and the quantiles are drawn at the rest of epsilon. By basic composition
+both cost epsilon, and under zCDP what their events add up to. Where no interval is found nothing more is drawn, and the
+rest is not charged.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ from dpsql.contract.arguments import (
     Signature,
     integer,
 )
-from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, Ignoring, Pass
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity, feature_bounds
-from dpsql.errors import ParameterError
-from dpsql.functions.column import GROUPED_COLUMN, ColumnPlan
-from dpsql.functions.drawn_bounds import BOUNDS_SHARE, are_missing, bounds_needed, bounds_noise, read_share
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.column import GROUPED_COLUMN, ColumnCall, ColumnPlan
+from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
+from dpsql.functions.value_cells import DerivedKey, EvenCells
 from dpsql.kernels.cells import GridCounts
-from dpsql.mechanisms.choices import QuantileSelection
-from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
+from dpsql.mechanisms.choices import GroupQuantileSelection, QuantileSelection
+from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.parts import ScannedInterval
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
 from dpsql.released.bounds import interval_record
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
+from dpsql.statistics.grouped_sums import GroupedSums
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
@@ -59,7 +61,7 @@ def _quantiles(given: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantilePlan(ColumnPlan):
+class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     """The checked public arguments of one ``dp_quantile`` call.
 
     Attributes
@@ -69,16 +71,13 @@ class QuantilePlan(ColumnPlan):
     lower, upper : float or None
         Public bounds of the column; None where they are private.
     cells : int
-        Number of equal-width cells between the bounds, at most ``2**20``. A quantile is the midpoint of a cell.
-    bounds_share : Fraction or None
-        Share of epsilon spent on private bounds, in (0, 1); None with public bounds.
+        The argument of this name.
     """
 
     quantiles: tuple[str, ...]
     lower: float | None
     upper: float | None
     cells: int
-    bounds_share: Fraction | None
 
     function: ClassVar[str] = "dp_quantile"
     arguments: ClassVar[Signature] = Signature(
@@ -105,34 +104,36 @@ class QuantilePlan(ColumnPlan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        if not are_missing(given):
-            return {**read_grid(given), "bounds_share": None}
-        return {"lower": None, "upper": None, **_read_cells(given), "bounds_share": read_share(given)}
+        own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles")}
+        if not given["by"] and are_missing(given):
+            return {**own, "lower": None, "upper": None, "bounds_share": read_share(given)}
+        bounds = feature_bounds(given)
+        if not all(isinstance(side, float) for side in bounds.values()):
+            raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
+        return {**own, **bounds, "bounds_share": None}
+
+    @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return values for required arguments; the noise of groups does not depend on their bounds."""
+        return {**super().stand_ins(given), **({"lower": 0, "upper": 1} if given.get("by") else {})}
+
+    @cached_property
+    def grid(self) -> EvenCells:
+        """The cells between public bounds, of the rows of each group."""
+        if self.public_bounds is None:
+            raise InternalError("I032", "cells between private bounds were asked for too early. Report it.")
+        return EvenCells(*self.public_bounds, self.cells)
+
+    @cached_property
+    def derived(self) -> DerivedKey:
+        """The cells; a row without a value is in none."""
+        lower, upper = self.grid.ends
+        return DerivedKey(self.grid, lower, upper, missing=False, divides=False)
 
     @property
     def public_bounds(self) -> tuple[float, float] | None:
         """The public bounds; None where they are private."""
         return None if self.lower is None or self.upper is None else (self.lower, self.upper)
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return 1 if self.bounds_share is None else 2
-
-    @cached_property
-    def bounds_epsilon(self) -> Fraction:
-        """Epsilon spent on private bounds; 0 with public ones."""
-        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
-
-    @cached_property
-    def quantiles_epsilon(self) -> Fraction:
-        """Epsilon that is left for the quantiles."""
-        return self.epsilon - self.bounds_epsilon
-
-    @cached_property
-    def bounds_noise(self) -> IntervalNoise:
-        """The noise of private bounds."""
-        return bounds_noise(self.bounds_epsilon, self.neighbours, self.max_rows_per_unit)
 
     @cached_property
     def levels(self) -> int:
@@ -141,27 +142,28 @@ class QuantilePlan(ColumnPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: one exponential mechanism per level, after the private bounds if there are any."""
-        at = tuple(Fraction(quantile) for quantile in self.quantiles)
-        unit = (self.neighbours, self.max_rows_per_unit)
-        selection = QuantileSelection("quantiles", self.quantiles_epsilon, at, *unit)
-        if self.bounds_share is None:
-            return measurement_of(selection)
-        return measurement_of(ScannedInterval("bounds", self.bounds_noise), selection)
+        """The measurement: one exponential mechanism per level, in all groups together, after any private bounds."""
+        at = tuple(map(Fraction, self.quantiles))
+        select = GroupQuantileSelection if self.by else QuantileSelection
+        selection = select("quantiles", self.remaining_epsilon, at, self.neighbours, self.contribution.rows)
+        bounds = (ScannedInterval("bounds", self.bounds_noise),) if self.draws_bounds else ()
+        return measurement_of(*bounds, selection)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of the noise of private bounds."""
-        return () if self.bounds_share is None else self.bounds_noise.scales
+        return self.bounds_scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, as the error of a quantile in ranks (rows)."""
+        """Return how noisy the call would be, as the error of a quantile in ranks (rows), of its group if there are."""
         ranks = self.ranks
+        if self.by:
+            return [("rank_error", ranks, "rows of its group that a first quantile is off by, in 95 % of calls")]
         out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
         if n_rows is not None:
             out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
         needed = self.rows_needed
-        if self.bounds_share is not None:
-            out.append(bounds_needed(self.bounds_noise))
+        if self.draws_bounds:
+            out.append(self.bounds_needed)
             needed = max(needed, self.bounds_noise.rows_needed)
         meaning = "rows from which that error leaves rows on both sides of the outermost quantile"
         if n_rows is not None and n_rows < needed:
@@ -173,8 +175,11 @@ class QuantilePlan(ColumnPlan):
     def ranks(self) -> float:
         """Rows that the first quantile drawn is off by, in 95 % of calls."""
         middle = Fraction(self.quantiles[len(self.quantiles) // 2])
-        spread = rank_utility_range(middle, self.neighbours, whole=True, max_rows_per_unit=self.max_rows_per_unit)
-        return rank_error(self.cells, len(self.quantiles), spread, self.quantiles_epsilon)
+        rows = self.contribution.rows
+        spread = rank_utility_range(middle, self.neighbours, whole=not self.by, max_rows_per_unit=rows)
+        # A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
+        candidates = self.cells * parts_of_a_cell(self.cells, len(self.quantiles))
+        return math.log(20 * candidates) * float(spread * self.levels / self.remaining_epsilon)
 
     @property
     def rows_needed(self) -> int:
@@ -182,42 +187,33 @@ class QuantilePlan(ColumnPlan):
         return math.ceil(self.ranks / float(min(min(at, 1 - at) for at in map(Fraction, self.quantiles))))
 
 
-def read_grid(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the checked quantiles, and the public bounds and number of the cells."""
-    bounds = feature_bounds(given)
-    if not all(isinstance(side, float) for side in bounds.values()):
-        raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
-    return {**bounds, **_read_cells(given)}
-
-
-def _read_cells(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: QuantilePlan.arguments[name].read(given) for name in ("cells", "quantiles")}
-
-
-def rank_error(cells: int, count: int, spread: Fraction, epsilon: Fraction) -> float:
-    """Return the ranks by which the first of `count` quantiles drawn is off in 5 % of calls.
-
-    A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
-    """
-    candidates = cells * parts_of_a_cell(cells, count)
-    return math.log(20 * candidates) * float(spread * halving_levels(count) / epsilon)
-
-
-class QuantileCall(Call):
+@dataclass(frozen=True)
+class QuantileCall(ColumnCall):
     """A dp_quantile call, with the column types of its source."""
 
     plan: QuantilePlan
 
     def start(self) -> Collector:
-        """Return the collector of the first pass: an empty histogram."""
+        """Return the collector of the first pass: empty counts."""
+        if self.plan.by:
+            return super().start()
         bounds = self.plan.public_bounds
         return ColumnMagnitudes(self.plan) if bounds is None else GridHistogram(GridCounts(*bounds, self.plan.cells))
 
     def prepare(
-        self, statistic: GridHistogram | BoundedCells | WithoutBounds, progress: Progress
+        self, statistic: GroupedSums | GridHistogram | BoundedCells | WithoutBounds, progress: Progress
     ) -> Callable[[], Json] | Draw:
-        """Return the draw of the quantiles."""
-        plan = self.plan
+        """Return the draw of the quantiles, of all groups if there are."""
+        plan, shares = self.plan, [float(Fraction(quantile)) for quantile in self.plan.quantiles]
+        if isinstance(statistic, GroupedSums):
+            part: GroupQuantileSelection = plan.measurement["quantiles"]
+            counts, keys = self.counts(statistic), self.keys_record
+
+            def draw() -> Json:
+                values: list[Json] = [list(map(plan.grid.middle, cells)) for cells in part.draw_groups(counts)]
+                return {**keys, "quantiles": [*shares], "values": values}
+
+            return draw
         if isinstance(statistic, GridHistogram):
             cells = statistic.cells
             return lambda: draw_quantiles(plan, cells)
@@ -226,7 +222,7 @@ class QuantileCall(Call):
             "std_error": plan.bounds_noise.deviation,
         }
         if isinstance(statistic, WithoutBounds):
-            values: list[Json] = [[float(Fraction(quantile)), None] for quantile in plan.quantiles]
+            values: list[Json] = [[share, None] for share in shares]
             return Draw(plan.measurement.only("bounds"), lambda: {"values": values, "bounds": known_bounds})
         cells = statistic.inner.cells
         return lambda: {"values": [*draw_quantiles(plan, cells)], "bounds": known_bounds}
@@ -275,7 +271,7 @@ def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.quantiles_epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
+    - **Guarantee**: pure DP at ``plan.remaining_epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
     """
     part: QuantileSelection = plan.measurement["quantiles"]
     found = part.draw_tied(cells.counts)
