@@ -88,10 +88,10 @@ class OpenLedger:
         if self._store is not None:
             self._store.close()
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """Write everything to the SQLite file, so that a copy of it is complete; the ledger stays open."""
         if self._store is not None:
-            self._store.settle()
+            self._store.checkpoint()
 
     @property
     def id(self) -> str:

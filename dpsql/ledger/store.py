@@ -23,7 +23,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 from dpsql.errors import PASSING, UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
 from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of, meaning_of
-from dpsql.ledger.file import LedgerFile, create, refuse_empty, refuse_linked, settle
+from dpsql.ledger.file import LedgerFile, checkpoint, create, refuse_empty, refuse_linked
 from dpsql.ledger.location import connect_arguments, describe, url_of
 from dpsql.ledger.noted_head import SUFFIX, Head, NotedHead
 from dpsql.ledger.upgrade import upgrade
@@ -90,7 +90,7 @@ class Store:
         self._reader = self._engine
         if not self._is_sqlite:  # where otherwise each statement would see a state of its own
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
-        self._finalizer = weakref.finalize(self, _settle, self._engine, self._file)
+        self._finalizer = weakref.finalize(self, _checkpoint, self._engine, self._file)
         _stores.add(self)
         self.version = schema.SCHEMA_VERSION
         self.verified: dict[object, tuple[object, ...]] = {}  # rows by their sequence, as `Transaction` verified them
@@ -110,10 +110,10 @@ class Store:
         with held_back():
             self._finalizer()
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """Write everything to the SQLite file, as `close` does, and stay open."""
         if self._file is not None:
-            _settle(self._engine, self._file)
+            _checkpoint(self._engine, self._file)
 
     def noted(self) -> Head | None:
         """Return which entry was noted as the last one; None where a note is not kept, or not there."""
@@ -131,7 +131,7 @@ class Store:
             self.keeps_note = True
         if self.has_log:
             with held_back():
-                _settle(self._engine, self._file, wait=False)
+                _checkpoint(self._engine, self._file, wait=False)
 
     def note(self, head: tuple[int, str], *, replace: bool = False) -> None:
         """Note the last entry, and wait for the disk; with `replace`, whatever was noted before.
@@ -399,13 +399,13 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def _settle(engine: Engine, file: LedgerFile | None, *, wait: bool = True) -> None:
+def _checkpoint(engine: Engine, file: LedgerFile | None, *, wait: bool = True) -> None:
     """Close the connections that are not in use; a SQLite file then holds everything that nobody else reads."""
     if file is not None and not file.is_read_only and engine.pool.checkedin():  # type: ignore[attr-defined]
         connection = engine.raw_connection()
         try:
             with contextlib.suppress(sqlite3.Error):  # it stays in the log, where the next connection finds it
-                settle(connection.driver_connection, wait=wait)  # type: ignore[arg-type]
+                checkpoint(connection.driver_connection, wait=wait)  # type: ignore[arg-type]
         finally:
             connection.close()
     engine.pool.dispose()  # a connection in use comes back to this pool

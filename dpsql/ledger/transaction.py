@@ -168,9 +168,7 @@ class Transaction:
         columns: Mapping[str, object] = row
         self._remember((previous, *(columns[name] for name in self._columns)))
         self._tail = (sequence, row["hash"])
-        result = None if row["result"] is None else json.loads(row["result"])
-        lineage = None if row["lineage"] is None else json.loads(row["lineage"])
-        return Entry(sequence, result, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+        return self._entry(row, row["result"], replayed=False)
 
     def stored_release(self, dataset: str, name: str, fingerprint: str, older: Older | None = None) -> Entry | None:
         """Return the result stored under a name, or refuse when it belongs to another call."""
@@ -184,38 +182,62 @@ class Transaction:
                 f"release '{name}' of dataset '{dataset}' holds the result of a call with other arguments, or of "
                 "another source: `dpsql show` tells which. Give this call another name, or ask for the same.",
             )
-        with self._decoding(row["sequence"]):
-            lineage = None if row["lineage"] is None else json.loads(row["lineage"])
-            result = json.loads(row["result"] or "")
-            return Entry(row["sequence"], result, True, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+        return self._entry(row, row["result"] or "", replayed=True)
 
-    def refuse_other_hold(self, hold: int, draft: Draft, datasets: Sequence[str]) -> None:
-        """Raise unless an entry, and those that follow it for further datasets, hold this very call, not yet ended."""
-        if self._held(hold, draft, datasets) is None:
-            raise InternalError("I035", f"entry {hold} does not hold this call. Nothing was released. Report it.")
-        if self.has_ended(hold):
-            raise InternalError("I035", f"the hold in entry {hold} has ended. Nothing was released. Report it.")
+    def stored_result(self, draft: Draft, older: Older | None) -> Entry | None:
+        """Return the result that is stored under a call's name, if it has one."""
+        if draft["name"] is None:
+            return None
+        return self.stored_release(draft["dataset"], draft["name"], draft["fingerprint"], older)
 
-    def has_ended(self, hold: int) -> bool:
-        """Whether a row ends a hold."""
-        return self._connection.execute(self._statements.end_of_hold, {"hold": hold}).first() is not None
+    def standing(self, reservation: int | None, name: str | None) -> int | None:
+        """Return a call's reservation; None where another driver of the same name has ended it."""
+        ended = reservation is not None and name is not None and self._has_ended(reservation)
+        return None if ended else reservation
 
-    def open_hold(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
-        """Return the hold of this very call, under its name, that no row has ended yet."""
-        given = {"dataset": draft["dataset"], "name": draft["name"]}
-        for (hold,) in self._connection.execute(self._statements.open_holds, given).all():
-            row = self._held(hold, draft, datasets)
+    def refuse_other_reservation(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> None:
+        """Raise unless an entry, and those after it for further datasets, reserve this very call, not yet ended."""
+        if self._reserved(reservation, draft, datasets) is None:
+            raise InternalError(
+                "I035", f"entry {reservation} does not reserve this call. Nothing was released. Report it."
+            )
+        if self._has_ended(reservation):
+            raise InternalError(
+                "I035", f"the reservation in entry {reservation} has ended. Nothing was released. Report it."
+            )
+
+    def open_reservation(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
+        """Return the reservation of this very call, under its name, that no row has ended yet."""
+        if draft["name"] is None:
+            return None
+        of_name = {"dataset": draft["dataset"], "name": draft["name"]}
+        for (reservation,) in self._connection.execute(self._statements.open_reservations, of_name).all():
+            row = self._reserved(reservation, draft, datasets)
             if row is not None:
-                with self._decoding(hold):
-                    lineage = None if row["lineage"] is None else json.loads(row["lineage"])
-                return Entry(hold, None, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+                return self._entry(row, None, replayed=False)
         return None
 
-    def _held(self, hold: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
-        """Return the entry of a hold, if it and those that follow it for further datasets hold this very call."""
-        rows = [self._at(hold + offset) for offset in range(len(datasets))]
+    def _has_ended(self, reservation: int) -> bool:
+        return self._connection.execute(self._statements.end_of_reservation, {"hold": reservation}).first() is not None
+
+    def _reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
+        """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
+        rows = [self._at(reservation + offset) for offset in range(len(datasets))]
         same = completes(draft, rows[0]) and [row and row["dataset"] for row in rows] == list(datasets)
         return rows[0] if same else None
+
+    def _entry(self, row: Row, result: str | None, *, replayed: bool) -> Entry:
+        """Return an entry with a result, which is JSON text."""
+        with self._decoding(row["sequence"]):
+            return Entry(
+                row["sequence"],
+                None if result is None else json.loads(result),
+                replayed,
+                row["guarantee"],
+                row["hash"],
+                row["recorded_at"],
+                None if row["lineage"] is None else json.loads(row["lineage"]),
+            )
 
     def stands(self, head: tuple[int, str]) -> bool:
         """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""

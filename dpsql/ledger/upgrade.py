@@ -29,7 +29,7 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         connection.execute(text(f"ALTER TABLE dpsql_ledger ADD COLUMN {column}"))
     if version == "1":
         _note_lasts(connection, lasts)
-    connection.execute(CreateIndex(schema.holds_index))
+    connection.execute(CreateIndex(schema.reservations_index))
     connection.execute(schema.set_version)
 
 

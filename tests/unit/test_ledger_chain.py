@@ -7,7 +7,7 @@ import pytest
 
 from dpsql.errors import LedgerError
 from dpsql.ledger.chain import Last, canonical, genesis, note, row_hash
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.schema import COLUMNS, add_last
 
 _other = {
@@ -29,9 +29,9 @@ def filled(ledger: Ledger) -> Ledger:
             "name": name,
         }
         if name == "failed":
-            ledger.charge_failure(dataset, **call)
+            ledger.charge_failure(Charge(dataset, **call))
         else:
-            ledger.charge(dataset, draw=lambda: ["g17"], **call)
+            ledger.charge(Charge(dataset, **call), lambda: ["g17"])
     assert ledger.verify().ok
     return ledger
 
@@ -215,7 +215,7 @@ def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
         changes = {"renyi": "5"}  # any order is as good, and nothing is spent yet
     ledger.protect("patients", Budget.of(epsilon=3, delta=1e-6, accountant="rdp"))
     call: dict[str, Any] = {"event": {"mechanism": "discrete_laplace", "epsilon": "0.1"}, "function": "dp_sis"}
-    ledger.charge("patients", arguments={}, draw=lambda: 1, **call)
+    ledger.charge(Charge("patients", arguments={}, **call), lambda: 1)
     assert ledger.verify().ok
     read = f"SELECT composition FROM dpsql_ledger WHERE sequence = {sequence}"
     state = ledger._opened().read(lambda connection: connection.exec_driver_sql(read).scalar_one())

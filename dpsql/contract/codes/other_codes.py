@@ -404,5 +404,5 @@ ENTRIES = (
     Code("I032", "A value that the method needs is missing.", "Report it."),
     Code("I033", "More rows were counted than `n_max` allows.", "Report it."),
     Code("I034", "Noise was asked for that is not charged, or was drawn already.", "Report it."),
-    Code("I035", "An entry of the ledger does not hold the call that is to be released.", "Report it."),
+    Code("I035", "An entry of the ledger does not reserve the call that is to be released.", "Report it."),
 )
