@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli import receipts
-from dpsql.cli.destination import Destination
 from dpsql.cli.messages import console, replay_text, say, say_error
+from dpsql.cli.output import Destination
 from dpsql.cli.runner import Result, Runner
 from dpsql.cli.splitting import check_syntax, split_all
 from dpsql.errors import ParameterError
