@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 VERDICT, _BAR = "verdict", "│"
 _COLOURS = {CLEAR: "green", UNCLEAR: "yellow", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
-FORMATS = ("table", "csv", "json", "parquet", "arrow")
 _rows_on_a_terminal = 40
 _no_limit = 10**6
 _copy_options = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
@@ -46,7 +45,7 @@ def show(result: Result, form: str = "table") -> None:
     ----------
     result : Result
     form : str
-        One of `FORMATS`. A table is cut to the size of a terminal, and whole anywhere else.
+        A table is cut to the size of a terminal, and whole anywhere else.
     """
     if form != "table":
         _copy_to_stdout(result.table, form)

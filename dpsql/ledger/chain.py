@@ -57,7 +57,7 @@ class Row(Draft):
     composition: str | None
 
 
-def named(columns: Sequence[str], values: Iterable[object]) -> Row:
+def row_of(columns: Sequence[str], values: Iterable[object]) -> Row:
     """Return the columns of a row by name; a damaged ledger may hold anything, which only the hash shows."""
     found: Any = dict(zip(columns, values, strict=True))
     row: Row = found
@@ -104,7 +104,7 @@ def damaged(place: str, sequence: object) -> LedgerError:
     )
 
 
-def followed(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
+def verified_rows(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows from the first on, each after it is verified.
 
     Raises

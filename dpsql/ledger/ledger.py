@@ -8,7 +8,7 @@ PostgreSQL by URL; the same code and the same table on both. SQLAlchemy loads on
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, TypeVar
@@ -32,14 +32,12 @@ from dpsql.ledger.charge import (
     fingerprint_of,
     folded_dataset,
     free,
-    is_name,
     json_text,
     refuse_name,
 )
 from dpsql.ledger.opening import OpenLedger
-from dpsql.ledger.policy import PolicyRow, policy_rows
 from dpsql.ledger.receipt import receipt_of
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, State, StoredRelease
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations
 
 if TYPE_CHECKING:
     from dpsql.ledger.noted_head import Head
@@ -146,17 +144,6 @@ class Ledger(OpenLedger):
 
         return self._write(work)
 
-    def declarations(self) -> RecordedDeclarations:
-        """Return every declaration that stands; one look-up as long as there is no new one."""
-        known = self._declarations
-        found = self._declarations = self._read(lambda transaction: transaction.declarations(known))
-        return found
-
-    def policy(self, dataset: str) -> Budget | None:
-        """Return the budget and policy that stand for a dataset; None while it is unlimited."""
-        key = folded_dataset(dataset)
-        return self._read(lambda transaction: transaction.state(key).budget)
-
     def check(self, charge: Charge) -> None:
         """Raise unless the release would be allowed now; charges nothing and waits for nobody.
 
@@ -245,7 +232,7 @@ class Ledger(OpenLedger):
 
         def work(transaction: Transaction) -> tuple[Entry, BaseException | None, int | None]:
             paid = transaction.standing(reservation, charge.name)
-            stored = transaction.stored_result(row, charge.older)
+            stored = transaction.stored_release(keys[0], charge.name, row["fingerprint"], charge.older)
             if stored is not None:
                 if paid is not None:
                     append_end(transaction, row, keys, paid, f"replay of entry {stored.sequence}")
@@ -311,7 +298,7 @@ class Ledger(OpenLedger):
         reserved: Draft = {**row, "status": RESERVED}
 
         def work(transaction: Transaction) -> tuple[Entry, Draft]:
-            stored = transaction.stored_result(row, charge.older)
+            stored = transaction.stored_release(keys[0], charge.name, row["fingerprint"], charge.older)
             if stored is not None:
                 return stored, reserved
             open_entry = transaction.open_reservation(row, keys)
@@ -348,63 +335,6 @@ class Ledger(OpenLedger):
         self._tell(entry, told, keys)
         return entry.sequence
 
-    def releases(
-        self, functions: Sequence[str], dataset: str | None = None, key: str | int | None = None
-    ) -> list[StoredRelease]:
-        """Return what some functions released, with its arguments, oldest first.
-
-        Parameters
-        ----------
-        functions : sequence of str
-        dataset : str, optional
-            Only of this dataset.
-        key : str or int, optional
-            Only those of this name, or the one with this number.
-        """
-        of = None if dataset is None else folded_dataset(dataset)
-        storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or is_name(key)
-        if not storable:  # so nothing is stored under it
-            return []
-        return self._read(lambda transaction: transaction.releases_of(functions, of, key))
-
-    def event(self, sequence: int) -> dict[str, object]:
-        """Return the event of an entry: what was charged."""
-        return self._read(lambda transaction: transaction.event_of(sequence))
-
-    def states(self, datasets: Iterable[str]) -> dict[str, State]:
-        """Return the budget of each dataset, and what is spent of it."""
-        keys = [folded_dataset(dataset) for dataset in datasets]
-        return self._read(lambda transaction: {key: transaction.state(key) for key in keys})
-
-    def head(self) -> tuple[int, str]:
-        """Return the number and the hash of the last entry: what `verify` can be given later."""
-
-        def work(transaction: Transaction) -> tuple[int, str]:
-            transaction.state("")  # looks at the last row
-            return transaction.head
-
-        return self._read(work)
-
-    def budgets(self) -> list[BudgetRow]:
-        """Return one row per dataset, for `dp_budget`."""
-        return self._read(lambda transaction: transaction.budget_rows())
-
-    def policies(self, dataset: str | None = None) -> list[PolicyRow]:
-        """Return what owners stated and what stands of it, of one dataset or of all, for `dp_policy`."""
-        key = None if dataset is None else folded_dataset(dataset)
-
-        def work(transaction: Transaction) -> list[PolicyRow]:
-            latest = transaction.declarations(None).latest
-            budgets = {name: transaction.state(name).budget for name in latest}
-            return list(policy_rows({name: one for name, one in budgets.items() if one is not None}, latest))
-
-        return [row for row in self._read(work) if key in (None, row.dataset)]
-
-    def entries(self, dataset: str | None = None) -> list[LedgerRow]:
-        """Return the entries in the order of the chain, of one dataset or of all, for `dp_ledger`."""
-        key = None if dataset is None else folded_dataset(dataset)
-        return self._read(lambda transaction: transaction.ledger_rows(key))
-
     def verify(self, head: str | None = None, *, noted: bool = True) -> VerifyReport:
         """Walk the hash chain and add up every total again.
 
@@ -439,9 +369,9 @@ class Ledger(OpenLedger):
         ledger_id = source.id
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
 
-    def noted(self) -> Head | None:
+    def read_note(self) -> Head | None:
         """Return which entry was noted beside the file as the last one; None where none is."""
-        return self._opened().noted()
+        return self._opened().read_note()
 
     def accept(self, noted: Head | None, function: str) -> bool:
         """Go on with the entries that are here, after others were lost, and record that; the ledger was opened for it.

@@ -30,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, RESERVED, Row, dataset_key, named
+from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, RESERVED, Row, dataset_key, row_of
 
 SCHEMA_VERSION = "3"
 UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
@@ -277,4 +277,4 @@ def stream(connection: Connection, version: str) -> Generator[Row]:
     """Yield every row in the order of the chain, a thousand at a time, as it is."""
     with connection.execute(statements(version).rows, execution_options={"yield_per": 1000}) as result:
         for values in result:
-            yield named(COLUMNS, values)
+            yield row_of(COLUMNS, values)

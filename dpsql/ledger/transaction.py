@@ -22,12 +22,12 @@ from dpsql.ledger.chain import (
     completes,
     damaged,
     dataset_key,
-    followed,
     genesis,
     hash_of_row,
     name_key,
-    named,
     row_hash,
+    row_of,
+    verified_rows,
     verify,
 )
 from dpsql.ledger.composition import Composition
@@ -126,7 +126,7 @@ class Transaction:
         self._tail = (0, self._genesis) if tail[0] is None else tail
         if row[0] is None:
             return State()
-        return self._state(self._verified(row, before), policy, before_policy)
+        return self._state(self._verify(row, before), policy, before_policy)
 
     def _state(self, row: Row, policy: Sequence[object], before_policy: str | None) -> State:
         budget = None
@@ -141,7 +141,7 @@ class Transaction:
         if row["budget_sequence"] is not None:
             if policy[0] is None:
                 raise self._damaged(row["budget_sequence"])
-            stated = self._verified(policy, before_policy)
+            stated = self._verify(policy, before_policy)
             with self._decoding(stated["sequence"]):
                 budget = _budget(stated["budget"])
         return State(budget, spent, row["budget_sequence"])
@@ -170,9 +170,9 @@ class Transaction:
         self._tail = (sequence, row["hash"])
         return self._entry(row, row["result"], replayed=False)
 
-    def stored_release(self, dataset: str, name: str, fingerprint: str, older: Older | None = None) -> Entry | None:
-        """Return the result stored under a name, or refuse when it belongs to another call."""
-        row = self._named(dataset, name)
+    def stored_release(self, dataset: str, name: str | None, fingerprint: str, older: Older | None) -> Entry | None:
+        """Return the result stored under a call's name, if it has one, or refuse when it belongs to another call."""
+        row = None if name is None else self._row_of_name(dataset, name)
         if row is None:
             return None
         same = row["fingerprint"] == fingerprint
@@ -183,12 +183,6 @@ class Transaction:
                 "another source: `dpsql show` tells which. Give this call another name, or ask for the same.",
             )
         return self._entry(row, row["result"] or "", replayed=True)
-
-    def stored_result(self, draft: Draft, older: Older | None) -> Entry | None:
-        """Return the result that is stored under a call's name, if it has one."""
-        if draft["name"] is None:
-            return None
-        return self.stored_release(draft["dataset"], draft["name"], draft["fingerprint"], older)
 
     def standing(self, reservation: int | None, name: str | None) -> int | None:
         """Return a call's reservation; None where another driver of the same name has ended it."""
@@ -252,12 +246,12 @@ class Transaction:
             row = self._at(key)
             rows = [] if row is None else [row]
         elif key is not None:
-            named = (self._named(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
+            named = (self._row_of_name(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
             rows = sorted((row for row in named if row is not None), key=lambda row: row["sequence"])
         else:
             rows = list(self.walk())
         return [
-            self._released(row)
+            self._release_of(row)
             for row in rows
             if row["result"] is not None and row["function"] in functions and dataset in (None, row["dataset"])
         ]
@@ -292,7 +286,7 @@ class Transaction:
         latest: dict[str, dict[str, RecordedDeclaration]] = {}
         end, count = (0, ""), 0
         for found in self._connection.execute(self._statements.declarations).all():
-            row = self._verified(found[:-1], found[-1])
+            row = self._verify(found[:-1], found[-1])
             with self._decoding(row["sequence"]):
                 declaration = RecordedDeclaration(
                     row["sequence"],
@@ -311,7 +305,7 @@ class Transaction:
 
     def verify(self, head: str | None, *, noted: bool = True) -> VerifyReport:
         """Walk the whole chain, and compare what is kept beside it."""
-        last = self._store.noted() if noted else None  # first: the ledger may only be ahead of it
+        last = self._store.read_note() if noted else None  # first: the ledger may only be ahead of it
         lasts = None
         if self._statements.has_lasts:
             lasts = {row[0]: tuple(row[1:]) for row in self._connection.execute(self._statements.lasts)}
@@ -349,7 +343,7 @@ class Transaction:
         last = self._last(CHAIN)
         end = (0, self._genesis)
         with closing(self._rows()) as rows:
-            for row in followed(self._store.description, self._store.ledger_id, rows):
+            for row in verified_rows(self._store.description, self._store.ledger_id, rows):
                 end = (row["sequence"], row["hash"])
                 yield row
         if self._statements.has_lasts and (last or (0, self._genesis))[:2] != end:
@@ -366,13 +360,13 @@ class Transaction:
         """Return the row with a sequence number; None if the chain is shorter."""
         found = self._connection.execute(self._statements.one, {"sequence": sequence}).first()
         if found is not None:
-            return self._verified(found[:-1], found[-1])
+            return self._verify(found[:-1], found[-1])
         last = self._last(CHAIN)
         if last is not None and not 1 <= last[0] < sequence:
             raise self._damaged(sequence)
         return None
 
-    def _named(self, dataset: str, name: str) -> Row | None:
+    def _row_of_name(self, dataset: str, name: str) -> Row | None:
         """Return the row that holds the result of a name."""
         found = self._connection.execute(
             self._statements.named, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
@@ -380,7 +374,7 @@ class Transaction:
         last, values = tuple(found[:2]), found[2:-1]
         if self._statements.has_lasts and last != (values[0], values[self._columns.index("hash")]):
             raise self._damaged(_largest(last[0], values[0]))
-        return None if values[0] is None else self._verified(values, found[-1])
+        return None if values[0] is None else self._verify(values, found[-1])
 
     def _datasets(self) -> list[str]:
         """Return the names of all datasets, which an index and `dpsql_ledger_last` must agree on."""
@@ -391,7 +385,7 @@ class Transaction:
                 raise self._damaged(max((each for _, each in set(noted.items()) ^ set(last.items())), default=None))
         return sorted(key.removeprefix(dataset_key("")) for key in last)
 
-    def _released(self, row: Row) -> StoredRelease:
+    def _release_of(self, row: Row) -> StoredRelease:
         with self._decoding(row["sequence"]):
             return StoredRelease(
                 sequence=row["sequence"],
@@ -405,15 +399,15 @@ class Transaction:
                 lineage=None if row["lineage"] is None else json.loads(row["lineage"]),
             )
 
-    def _verified(self, values: Sequence[object], before: str | None) -> Row:
+    def _verify(self, values: Sequence[object], before: str | None) -> Row:
         """Return a row by its columns, once its hash is right after the hash of the row before it."""
         sequence = values[0]
         previous = self._genesis if sequence == 1 else before
         found = (previous, *values)
         known = self._store.verified.get(sequence)
         if known == found:  # the very row that this process has verified or written before
-            return named(self._columns, known[1:])
-        row = named(self._columns, values)
+            return row_of(self._columns, known[1:])
+        row = row_of(self._columns, values)
         if previous is None or hash_of_row(previous, row) != row["hash"]:
             raise self._damaged(sequence)
         self._remember(found)

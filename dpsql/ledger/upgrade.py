@@ -6,7 +6,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from dpsql.ledger import schema
-from dpsql.ledger.chain import MISSING_COLUMNS, Last, followed, note
+from dpsql.ledger.chain import MISSING_COLUMNS, Last, note, verified_rows
 
 
 def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
@@ -22,7 +22,7 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         return  # another process was first while this one waited for the lock
     lasts: dict[str, Last] = {}
     if version == "1":
-        for row in followed(place, ledger_id, schema.stream(connection, version)):
+        for row in verified_rows(place, ledger_id, schema.stream(connection, version)):
             note(lasts, row)
     for name in MISSING_COLUMNS[version]:
         column = CreateColumn(schema.entry.c[name]).compile(dialect=connection.dialect)

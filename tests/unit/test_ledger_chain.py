@@ -149,7 +149,7 @@ def test_a_tail_cut_off_without_a_trace_is_seen_against_a_remembered_head_and_th
     assert ledger.verify(middle).ok  # the ledger may grow after a head was remembered
     statement(ledger, "DELETE FROM dpsql_ledger WHERE sequence > 3")
     rewrite(ledger)
-    assert ledger.verify().ok is (ledger.noted() is None)
+    assert ledger.verify().ok is (ledger.read_note() is None)
     assert ledger.verify(noted=False).ok
     assert ledger.verify(middle, noted=False).ok
     report = ledger.verify(head)
@@ -168,7 +168,7 @@ def rechain(ledger: Ledger, changed: int = 2, **changes: str) -> None:
 def test_a_rewritten_chain_is_seen_against_a_remembered_head_and_the_note_only(ledger: Ledger) -> None:
     head = filled(ledger).verify().head
     rechain(ledger, result='["g4"]')
-    assert ledger.verify().ok is (ledger.noted() is None)
+    assert ledger.verify().ok is (ledger.read_note() is None)
     assert ledger.verify(noted=False).ok
     assert not ledger.verify(head).ok
 

@@ -91,7 +91,7 @@ def test_a_killed_driver_leaves_a_charge_that_the_same_name_completes(durable_lo
     fingerprint = Ledger.fingerprint("patients", CALL["function"], CALL["arguments"])
     assert ledger.replay("patients", "weekly", fingerprint) is None
     told: list[float | None] = []
-    with ledger.watched(lambda receipt: told.append(receipt.epsilon)):
+    with ledger.watch(lambda receipt: told.append(receipt.epsilon)):
         again = [ledger.reserve(Charge("patients", name="weekly", **CALL)) for _ in range(3)]
         assert {(entry.sequence, entry.hash, entry.replayed) for entry in again} == {
             (first.sequence, first.hash, False)
