@@ -9,13 +9,14 @@ from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from dpsql.cli import receipts
 from dpsql.cli.messages import console, replay_text, say, say_error
 from dpsql.cli.output import Destination
+from dpsql.cli.receipts import Record
 from dpsql.cli.runner import Result, Runner
 from dpsql.cli.splitting import check_syntax, split_all
 from dpsql.errors import ParameterError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from dpsql.ledger.copies import Restored
     from dpsql.ledger.rows import StoredRelease
-
-Row = TypeVar("Row")
 
 
 def run_query(runner: Runner, text: str, destination: Destination) -> None:
@@ -82,7 +81,9 @@ def print_ledger(database: str | None, location: str | None, form: str) -> None:
         _print_rows(LedgerRow, ledger.entries(), receipts.ledger_view, form)
 
 
-def _print_rows(kind: type[Row], rows: list[Row], view: Callable[[list[Row]], RenderableType], form: str) -> None:
+def _print_rows(
+    kind: type[Record], rows: list[Record], view: Callable[[list[Record]], RenderableType], form: str
+) -> None:
     if form == "table":
         console().print(view(rows))
     else:
