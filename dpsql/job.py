@@ -43,16 +43,6 @@ class JobResult:
     rows: pa.Table | None = None
 
 
-class _Silent:
-    """A log that says nothing."""
-
-    def statement(self, statement: object, functions: list[str]) -> None:
-        """Say nothing."""
-
-    def receipt(self, statement: object, receipt: object) -> None:
-        """Say nothing."""
-
-
 def run(
     job: str | PathLike[str],
     *,
@@ -91,9 +81,10 @@ def run(
         What the first failing statement raised; a note says where. What was charged before stays charged, and named
         releases among it cost nothing when the job is run again.
     """
-    from dpsql.cli.job import Job
+    from dpsql.cli.forecast import forecast
+    from dpsql.cli.job import JobLog, run_statements
     from dpsql.cli.job_receipt import JobReceipt
-    from dpsql.cli.job_statement import JobError
+    from dpsql.cli.job_statement import JobError, read_statements
     from dpsql.cli.runner import Runner
 
     is_file = not isinstance(job, str) or job.endswith(".sql")
@@ -107,13 +98,13 @@ def run(
     place = None if ledger is None else fspath(ledger)
     with Runner(fspath(database), ledger=place, strict=strict) as runner:
         try:
-            opened = Job(runner, text, parameters or {})
-            expected = opened.forecast()
+            statements = read_statements(runner.connection, text, parameters or {})
+            expected = forecast(runner, statements)
             if dry_run:
                 if expected.refusal is not None:
                     raise expected.refusal
                 return JobResult([], {}, expected)
-            opened.run(expected, _Silent(), receipt, take)
+            run_statements(runner, statements, expected, JobLog(), receipt, take)
         except JobError as failure:
             error = failure.error
             ours = original(error) if isinstance(error, Exception) else None

@@ -192,22 +192,12 @@ def run(
     dpsql run release.sql --engine lake=sc://localhost:15002 --ledger postgresql://dpsql@host/ledger
     dpsql run release.sql --engine visits=polars:/data/visits/*.parquet --ledger visits.dpsql-ledger
     """
-    from dpsql.cli.job_command import JobOptions, run_job
+    from dpsql.cli.job import run_job
     from dpsql.cli.runner import Runner
 
     if dry_run and (output is not None or receipt is not None):
         raise click.UsageError("a dry run has no rows and no receipt: leave out -o and --receipt.")
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    options = JobOptions(
-        name=str(file),
-        database=database,
-        parameters=parameters,
-        dry_run=dry_run,
-        output=output,
-        form=form,
-        receipt=receipt,
-        json_log=log_format == "json",
-    )
 
     def open_runner() -> Runner:
         return Runner(
@@ -219,7 +209,20 @@ def run(
             create=create or _protects(text),
         )
 
-    sys.exit(run_job(open_runner, text, options))
+    sys.exit(
+        run_job(
+            open_runner,
+            text,
+            name=str(file),
+            database=database,
+            parameters=parameters,
+            dry_run=dry_run,
+            output=output,
+            form=form,
+            receipt=receipt,
+            json_log=log_format == "json",
+        )
+    )
 
 
 @main.command(short_help="Run SQL once; print its rows or write them to a file.")
@@ -245,7 +248,7 @@ def query(
     dpsql query "FROM dp_sis('t', target := 'y', k := 5, epsilon := 1, lower := 0, upper := 9)" \\
         --db hospital.duckdb --format csv -o selection.csv
     """
-    from dpsql.cli.destination import Destination
+    from dpsql.cli.output import Destination
     from dpsql.cli.runner import Runner
     from dpsql.cli.work import run_query
 

@@ -23,6 +23,7 @@ from dpsql.ledger.rows import BudgetRow, State, budget_row
 if TYPE_CHECKING:
     import duckdb
 
+    from dpsql.cli.runner import Runner
     from dpsql.context import Context
     from dpsql.engines.duckdb.planned import Planned
 
@@ -119,21 +120,19 @@ class Forecast:
         return not any(statement.unknown for statement in self.statements)
 
 
-def forecast(context: Context, statements: Sequence[JobStatement], connection: duckdb.DuckDBPyConnection) -> Forecast:
-    """Return what statements would cost if they were run now, one after another.
-
-    Parameters
-    ----------
-    context : Context
-    statements : sequence of JobStatement
-    connection : duckdb.DuckDBPyConnection
-        A cursor of the context's connection, of nobody else's use.
-    """
+def forecast(runner: Runner, statements: Sequence[JobStatement]) -> Forecast:
+    """Return what statements would cost if they were run now, one after another; nothing is read, drawn or charged."""
     from dpsql.engines.duckdb.installation import install
 
-    install(connection)
-    connection.execute("SET python_enable_replacements = false")
-    return _Rehearsal(context, connection).run(statements)
+    def rehearse() -> Forecast:
+        install(cursor)
+        cursor.execute("SET python_enable_replacements = false")
+        return _Rehearsal(runner.context, cursor).run(statements)
+
+    with runner.connection.cursor() as cursor:
+        expected = runner.interruptibly(rehearse, cursor)
+    runner.raise_if_stopped()
+    return expected
 
 
 @dataclass
@@ -312,22 +311,14 @@ class _Rehearsal:
         return where
 
     def _charge(self, statement: JobStatement, one: Planned, dataset: str) -> None:
-        from dpsql.engines.duckdb.running import protection
-
         plan = one.plan
         account = self._accounts.get(dataset)
         if account is None:
             (state,) = self._session.ledger.states([dataset]).values()
             account = self._accounts[dataset] = _Account(state, state.spent)
-        budget, cost, stated = account.state.budget, plan.event.cost, protection(plan)
+        budget, cost, unit = account.state.budget, plan.event.cost, plan.layout.privacy_unit
         try:
-            refuse_contradiction(
-                dataset,
-                budget,
-                neighbours=stated["neighbours"],
-                privacy_unit=stated["privacy_unit"],
-                traced=plan.traced,
-            )
+            refuse_contradiction(dataset, budget, neighbours=plan.neighbours, privacy_unit=unit, traced=plan.traced)
             refuse_overspend(dataset, budget, account.spent, cost, strict=self._session.strict)
         except BudgetError as error:
             # What is declared before may give a budget where there is none; one that stands changes by `replace` alone.

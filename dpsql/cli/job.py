@@ -1,106 +1,355 @@
-"""A job: the statements of a file or a text, which are checked, priced and run in order, up to the first error."""
+"""`dpsql run`: statements are checked, priced and run in order, up to the first error; what is said of it meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dpsql.cli.forecast import Forecast, forecast
-from dpsql.cli.job_receipt import JobReceipt
-from dpsql.cli.job_statement import JobError, JobStatement, read_statements
+import click
+
+from dpsql import __version__
+from dpsql.cli.exit_code import DONE, exit_code_of
+from dpsql.cli.forecast import ExpectedCall, Forecast, forecast
+from dpsql.cli.job_receipt import JobReceipt, now, public_cause
+from dpsql.cli.job_statement import JobError, JobStatement, read_parameters, read_statements
+from dpsql.cli.messages import clean_message, console, is_expected, replay_text, say, say_error, silence, stop_message
+from dpsql.cli.output import DeliveryError, Destination, try_to_replace
 from dpsql.cli.runner import Result, Runner
+from dpsql.cli.stopping import Terminated
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from dpsql.ledger.receipt import Receipt
 
 
-class JobLog(Protocol):
-    """What is told of a job while it runs: `dpsql.cli.job_log` has one for people and one for programs."""
+class JobLog:
+    """What is told of a job while it runs; this one tells nothing."""
+
+    def started(self, **facts: object) -> None:
+        """Take note that the job begins."""
 
     def statement(self, statement: JobStatement, functions: list[str]) -> None:
-        """Take note that a statement begins."""
+        """Take note that a statement begins, with the private functions that it calls as far as they are known."""
 
     def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
         """Take note that the ledger recorded a call, or answered it."""
 
+    def done(self) -> None:
+        """Take note that the job is done."""
 
-class Job:
-    """The statements of a text, with values for their parameters.
+    def failed(self, job_error: JobError) -> None:
+        """Take note of why and where the job ended."""
+
+
+class TextLog(JobLog):
+    """Says what people should know: replays and failures."""
+
+    def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
+        """Say that a release is a replay, and of when."""
+        if receipt.replayed:
+            say(replay_text(receipt))
+
+    def failed(self, job_error: JobError) -> None:
+        """Say why and where the job ended."""
+        error, statement = job_error.error, job_error.statement
+        where = "" if statement is None else f"statement {statement.number}, line {statement.line}: "
+        if isinstance(error, Exception):
+            message = f"{where}{clean_message(error)}"
+            if not job_error.ran:
+                message += f"{'.' * message[-1].isalnum()} Nothing was run."
+            say_error(message)
+        else:
+            say_error(stop_message(error))
+
+
+class JsonLog(JobLog):
+    """Writes one JSON object per line and event, without data."""
+
+    def started(self, **facts: object) -> None:
+        """Write that the job begins."""
+        self._write("start", **facts)
+
+    def statement(self, statement: JobStatement, functions: list[str]) -> None:
+        """Write that a statement begins, with the private functions that it calls as far as they are known."""
+        self._write("statement", **_place(statement), functions=functions)
+
+    def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
+        """Write what the ledger recorded for a call."""
+        facts = {name: value for name, value in vars(receipt).items() if name != "replayed"}
+        self._write("replayed" if receipt.replayed else "charged", **_place(statement), **facts)
+
+    def done(self) -> None:
+        """Write that the job is done."""
+        self._write("done")
+
+    def failed(self, job_error: JobError) -> None:
+        """Write why and where the job ended."""
+        place = {} if job_error.statement is None else _place(job_error.statement)
+        code = exit_code_of(job_error.error)
+        self._write("failed", **place, **public_cause(job_error.error), exit_code=code, nothing_ran=not job_error.ran)
+
+    def _write(self, event: str, **facts: object) -> None:
+        try:
+            print(json.dumps({"event": event, "time": now(), **facts}), file=sys.stderr, flush=True)
+        except OSError:  # work that is charged goes on where nobody listens
+            silence(sys.stderr)
+
+
+def _place(statement: JobStatement) -> dict[str, object]:
+    return {"statement": statement.number, "line": statement.line}
+
+
+@dataclass
+class _Deliveries:
+    """Shows results as they come, and keeps the latest back where a file is to have the last one."""
+
+    destination: Destination
+    shown: Destination
+    _kept: tuple[Result, list[Receipt]] | None = field(default=None, init=False)
+
+    def take(self, result: Result, receipts: list[Receipt]) -> None:
+        """Take the rows of one statement."""
+        self.show_kept()
+        if self.destination.path is None:
+            self.destination.deliver(result, receipts)
+        else:
+            self._kept = (result, receipts)
+
+    def show_kept(self) -> None:
+        """Show the rows that were kept back, because they are not the last ones, or the job failed."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self.shown.deliver(*kept)
+
+    def finish(self) -> None:
+        """Write the last rows to the file."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self.destination.deliver(*kept)
+
+
+def run_statements(
+    runner: Runner,
+    statements: Sequence[JobStatement],
+    expected: Forecast,
+    log: JobLog,
+    receipt: JobReceipt,
+    deliver: Callable[[Result, list[Receipt]], None],
+) -> None:
+    """Run the statements of a job.
 
     Parameters
     ----------
     runner : Runner
-    text : str
-    parameters : mapping
-        Values of ``$name``, by name.
-
-    Attributes
-    ----------
-    statements : list of JobStatement
+    statements : sequence of JobStatement
+    expected : Forecast
+        What `forecast` returned; a job that cannot be run to its end is not begun.
+    log : JobLog
+    receipt : JobReceipt
+        Takes note of what runs.
+    deliver : callable
+        Takes the rows of a statement, and the receipts of its calls.
 
     Raises
     ------
     JobError
-        A statement does not parse, or a parameter is missing or not used.
+        The first statement that failed, or a request to stop.
     """
-
-    def __init__(self, runner: Runner, text: str, parameters: Mapping[str, object]) -> None:
-        self.statements = read_statements(runner.connection, text, parameters)
-        self._runner = runner
-
-    def forecast(self) -> Forecast:
-        """Return what the job would cost now; nothing is read, drawn or charged."""
-        runner = self._runner
-        with runner.connection.cursor() as cursor:
-            found = runner.interruptibly(lambda: forecast(runner.context, self.statements, cursor), cursor)
-        runner.raise_if_stopped()
-        return found
-
-    def run(
-        self, expected: Forecast, log: JobLog, receipt: JobReceipt, deliver: Callable[[Result, list[Receipt]], None]
-    ) -> None:
-        """Run every statement.
-
-        Parameters
-        ----------
-        expected : Forecast
-            What `forecast` returned; a job that cannot be run to its end is not begun.
-        log : JobLog
-        receipt : JobReceipt
-            Takes note of what runs.
-        deliver : callable
-            Takes the rows of a statement, and the receipts of its calls.
-
-        Raises
-        ------
-        JobError
-            The first statement that failed, or a request to stop.
-        """
-        receipt.expects(self.statements)
-        if expected.refusal is not None:
-            raise expected.refusal
-        for statement, prices in zip(self.statements, expected.statements, strict=True):
-            try:
-                log.statement(statement, [call.function for call in prices.calls])
-                self._run_one(statement, log, receipt, deliver)
-            except BaseException as error:
-                raise JobError(error, statement) from error
-
-    def _run_one(
-        self,
-        statement: JobStatement,
-        log: JobLog,
-        receipt: JobReceipt,
-        deliver: Callable[[Result, list[Receipt]], None],
-    ) -> None:
-        runner, failed = self._runner, True
+    receipt.expects(statements)
+    if expected.refusal is not None:
+        raise expected.refusal
+    for statement, prices in zip(statements, expected.statements, strict=True):
         try:
-            result = runner.execute(statement.text)
-            failed = False
-        finally:
-            receipt.ran(statement, runner.receipts, failed=failed)
-            for one in runner.receipts:
-                log.receipt(statement, one)
-        if result is not None:
-            deliver(result, runner.receipts)
-        runner.raise_if_stopped()
+            log.statement(statement, [call.function for call in prices.calls])
+            failed = True
+            try:
+                result = runner.execute(statement.text)
+                failed = False
+            finally:
+                receipt.ran(statement, runner.receipts, failed=failed)
+                for call in runner.receipts:
+                    log.receipt(statement, call)
+            if result is not None:
+                deliver(result, runner.receipts)
+            runner.raise_if_stopped()
+        except BaseException as error:
+            raise JobError(error, statement) from error
+
+
+def run_job(
+    open_runner: Callable[[], Runner],
+    text: str,
+    *,
+    name: str,
+    database: str,
+    parameters: Sequence[str] = (),
+    dry_run: bool = False,
+    output: Path | None = None,
+    form: str | None = None,
+    receipt: Path | None = None,
+    json_log: bool = False,
+) -> int:
+    """Run a job, or say what it would cost; return the exit code.
+
+    Parameters
+    ----------
+    open_runner : callable
+        Opens the database and its ledger.
+    text : str
+        The statements.
+    name : str
+        Of the job's file.
+    database : str
+    parameters : sequence of str
+        ``name=value`` each.
+    dry_run : bool
+    output : Path, optional
+        Takes the rows of the last statement that has any.
+    form : str, optional
+        The format of rows.
+    receipt : Path, optional
+        Takes the receipt.
+    json_log : bool
+    """
+    log = JsonLog() if json_log else TextLog()
+    report = JobReceipt(name, text, database)
+    error: JobError | None = None
+    receipt_path: Path | None = None
+    try:
+        destination = Destination(output, form)
+        if receipt is not None:
+            try_to_replace(receipt)
+            receipt_path = receipt
+        with open_runner() as runner:
+            try:
+                statements, expected = _priced(runner, text, parameters, name, log)
+                if dry_run:
+                    _show_forecast(expected, destination.form)
+                    if expected.refusal is not None:
+                        raise expected.refusal
+                else:
+                    _run(runner, statements, expected, destination, log, report)
+            except JobError as failure:
+                error = failure
+            finally:
+                report.ended(error, runner.ledger)
+    except (Exception, KeyboardInterrupt, Terminated) as failure:
+        error = error or JobError(failure, ran=bool(report.calls))
+        report.ended(error, None)
+    if error is None:
+        log.done()
+    else:
+        log.failed(error)
+    if receipt_path is not None:
+        try:
+            report.write(receipt_path)
+        except OSError as failure:
+            unwritten = JobError(DeliveryError(f"{receipt_path}: {failure.strerror}. The receipt is not written."))
+            log.failed(unwritten)
+            error = error or unwritten
+    if error is None:
+        return DONE
+    told = not isinstance(error.error, Exception) or isinstance(error.error, click.ClickException)
+    if not told and not is_expected(error.error):
+        raise error.error
+    return exit_code_of(error.error)
+
+
+def _priced(
+    runner: Runner, text: str, parameters: Sequence[str], name: str, log: JobLog
+) -> tuple[list[JobStatement], Forecast]:
+    """Return the statements of a job and what they would cost."""
+    import duckdb
+
+    try:
+        statements = read_statements(runner.connection, text, read_parameters(parameters))
+        log.started(job=name, statements=len(statements), dpsql=__version__, duckdb=duckdb.__version__)
+        return statements, forecast(runner, statements)
+    except JobError:
+        raise
+    except Exception as error:
+        raise JobError(error, ran=False) from error
+
+
+def _run(
+    runner: Runner,
+    statements: list[JobStatement],
+    expected: Forecast,
+    destination: Destination,
+    log: JobLog,
+    report: JobReceipt,
+) -> None:
+    deliveries = _Deliveries(destination, Destination(None, "table"))
+    try:
+        run_statements(runner, statements, expected, log, report, deliveries.take)
+    except JobError:
+        deliveries.show_kept()
+        raise
+    try:
+        deliveries.finish()
+    except OSError as error:
+        raise JobError(error) from error
+
+
+def _show_forecast(expected: Forecast, form: str) -> None:
+    if form == "json":
+        shown = {
+            "statements": [dataclasses.asdict(statement) for statement in expected.statements],
+            "budgets": [dataclasses.asdict(budget) for budget in expected.budgets],
+            "known": expected.is_whole,
+        }
+        click.echo(json.dumps(shown, indent=2))
+        return
+    out = console()
+    out.print(_statements_view(expected))
+    if expected.budgets:
+        out.print(_budgets_view(expected))
+    out.print(
+        "Nothing was read or charged. What is known of the cost:", "all of it." if expected.is_whole else "a part."
+    )
+
+
+def _statements_view(expected: Forecast) -> Table:
+    view = _view("#", "line", "call", "release", "charges at most", "remark")
+    for statement in expected.statements:
+        place = (str(statement.statement), str(statement.line))
+        for call in statement.calls:
+            view.add_row(
+                *place,
+                _call_text(call),
+                call.release or "",
+                call.loss,
+                f"replay of {call.replay}" if call.replay else "new",
+            )
+        if statement.unknown:
+            view.add_row(*place, "", "", "unknown until it runs", statement.unknown)
+        elif not statement.calls:
+            view.add_row(*place, "", "", "nothing", "no private call")
+    return view
+
+
+def _call_text(call: ExpectedCall) -> str:
+    return f"{call.function} {', '.join(call.datasets)}"
+
+
+def _budgets_view(expected: Forecast) -> Table:
+    view = _view("dataset", "remaining", "this job at most", "remaining after it")
+    for budget in expected.budgets:
+        view.add_row(budget.dataset, budget.remaining, budget.job, budget.after)
+    return view
+
+
+def _view(*titles: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    view = Table(box=box.SQUARE)
+    for title in titles:
+        view.add_column(title, overflow="fold")
+    return view

@@ -6,22 +6,42 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from dpsql import __version__
 from dpsql.cli.exit_code import DONE, exit_code_of
-from dpsql.cli.job_log import now, public_cause
 from dpsql.cli.job_statement import JobError, JobStatement
-from dpsql.cli.replacing import replacing
-from dpsql.errors import LedgerError
+from dpsql.cli.messages import clean_message
+from dpsql.cli.output import replacing
+from dpsql.errors import LedgerError, original
 
 if TYPE_CHECKING:
     from dpsql.ledger.ledger import Ledger
     from dpsql.ledger.receipt import Receipt
 
 NOT_RUN, RAN, FAILED = "not run", "done", "failed"
+
+
+def now() -> str:
+    """Return the time in UTC, as the ledger writes it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def public_cause(error: BaseException) -> dict[str, object]:
+    """Return what may be kept of an error: its code or class, and its message unless that is DuckDB's.
+
+    DuckDB's own text may quote a value of a row.
+    """
+    ours = original(error) if isinstance(error, Exception) else None
+    if ours is not None:
+        return {"error": ours.code, "message": ours.message}
+    is_public = isinstance(error, (OSError, click.ClickException))
+    return {"error": type(error).__name__, **({"message": clean_message(error)} if is_public else {})}
 
 
 @dataclass

@@ -1,19 +1,25 @@
-"""Print and write rows that were already fetched, with DuckDB's own writers."""
+"""Where rows go: standard output or a file, in a format that is chosen and tried before a statement is run.
+
+Rows were already fetched, and DuckDB's own writers write them. A file is written in one step: who reads it sees the
+earlier one or the new one, never a part.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_output, silence
 from dpsql.cli.runner import Result
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
@@ -21,12 +27,15 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from dpsql.ledger.receipt import Receipt
+
 VERDICT, _BAR = "verdict", "│"
 _COLOURS = {CLEAR: "green", UNCLEAR: "yellow", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
-FORMATS = ("table", "csv", "json", "parquet", "arrow")
 _rows_on_a_terminal = 40
 _no_limit = 10**6
 _copy_options = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
+ENDINGS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".arrow": "arrow"}
+_BINARY = ("parquet", "arrow")
 
 
 def show(result: Result, form: str = "table") -> None:
@@ -36,7 +45,7 @@ def show(result: Result, form: str = "table") -> None:
     ----------
     result : Result
     form : str
-        One of `FORMATS`. A table is cut to the size of a terminal, and whole anywhere else.
+        A table is cut to the size of a terminal, and whole anywhere else.
     """
     if form != "table":
         _copy_to_stdout(result.table, form)
@@ -118,3 +127,133 @@ def _scratch(table: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
     finally:
         connection.close()
+
+
+class DeliveryError(OSError):
+    """A result could not be written; it says which entries of the ledger keep it."""
+
+
+class Destination:
+    """Where the rows of a command go.
+
+    Parameters
+    ----------
+    path : Path, optional
+        A file, which is replaced in one step; standard output by default.
+    form : str, optional
+        The format; by default that of the file's ending, or a table.
+
+    Raises
+    ------
+    click.UsageError
+        The file's ending is none of `ENDINGS` and no format is given, or the format is not for a terminal.
+    """
+
+    def __init__(self, path: Path | None, form: str | None) -> None:
+        if form is None and path is not None:
+            form = ENDINGS.get(path.suffix.lower())
+            if form is None:
+                raise click.UsageError(
+                    f"{path}: the ending tells the format, and can be {', '.join(ENDINGS)}. "
+                    "Give the file one of them, or --format."
+                )
+        self.form = form or "table"
+        if path is None:
+            refuse_closed_output()
+        if path is None and self.form in _BINARY and sys.stdout.isatty():
+            raise click.UsageError(f"{self.form} is not for a terminal. Give -o FILE, or redirect the output.")
+        self.path = None if path is None else path.resolve()
+        if self.path is not None:
+            try_to_replace(self.path)
+
+    def deliver(self, result: Result, receipts: Sequence[Receipt] = ()) -> None:
+        """Write rows.
+
+        Parameters
+        ----------
+        result : Result
+        receipts : sequence of Receipt
+            Of the calls that the rows come from.
+
+        Raises
+        ------
+        DeliveryError
+            The disk is full, nobody reads the pipe, or the like; what was released is in the ledger.
+        BrokenPipeError
+            Nobody reads the pipe, and nothing was released.
+        """
+        try:
+            if self.path is None:
+                show(result, self.form)
+                sys.stdout.flush()
+            else:
+                self._write(result, self.path)
+        except Exception as error:
+            if not isinstance(error, OSError) and not is_from_duckdb(error):
+                raise
+            if self.path is None:
+                silence(sys.stdout)
+            kept = _kept(receipts)
+            if isinstance(error, BrokenPipeError) and not kept:
+                raise
+            where = "standard output" if self.path is None else str(self.path)
+            what = (error.strerror if isinstance(error, OSError) else None) or clean_message(error)
+            raise DeliveryError(f"{where}: {what.splitlines()[0]}{kept}") from error
+
+    def _write(self, result: Result, path: Path) -> None:
+        if is_replaced(path):
+            with replacing(path) as part:
+                write(result, self.form, part)
+            return
+        with tempfile.TemporaryDirectory(prefix="dpsql-") as folder:  # a device or a pipe
+            whole = Path(folder) / "result"
+            write(result, self.form, whole)
+            with whole.open("rb") as source, path.open("wb") as target:
+                shutil.copyfileobj(source, target)
+
+
+def _kept(receipts: Sequence[Receipt]) -> str:
+    entries = [str(receipt.entry) for receipt in receipts if receipt.has_result]
+    if not entries:
+        return ""
+    shows = ", ".join(f"dpsql show {entry}" for entry in entries)
+    if len(entries) == 1:
+        return f". The result is entry {entries[0]} of the ledger; read it again with {shows}."
+    return f". The results are entries {', '.join(entries)} of the ledger; read them again with {shows}."
+
+
+def try_to_replace(path: Path) -> None:
+    """Raise OSError now if `path` could not be written later; it stays as it is."""
+    if path.exists():
+        with path.open("ab"):
+            pass
+    if is_replaced(path):
+        part = _part_of(path)
+        try:
+            with part.open("xb"):
+                pass
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        part.unlink()
+
+
+def is_replaced(path: Path) -> bool:
+    """Whether a file can stand in the place of `path`: it is no device, pipe or folder."""
+    return path.is_file() or not path.exists()
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a file that takes the place of `path` at the end of a with statement, unless that fails."""
+    part = _part_of(path)
+    try:
+        yield part
+        if path.exists():
+            shutil.copymode(path, part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")

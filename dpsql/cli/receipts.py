@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpsql.ledger.ledger import BudgetRow, Ledger, LedgerRow
     from dpsql.ledger.policy import PolicyRow
 
-_Record = TypeVar("_Record", "BudgetRow", "LedgerRow", "PolicyRow")
+Record = TypeVar("Record", "BudgetRow", "LedgerRow", "PolicyRow")
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:
@@ -55,7 +55,7 @@ def open_ledger(database: str | None, ledger: str | None) -> Ledger:
     return Ledger.open(ledger_location(database, ledger), read_only=True)
 
 
-def as_arrow(kind: type[_Record], rows: Sequence[_Record]) -> pa.Table:
+def as_arrow(kind: type[Record], rows: Sequence[Record]) -> pa.Table:
     """Return rows of the dataclass `kind` as an Arrow table, with all columns also when there is no row."""
     import pyarrow as pa
 

@@ -146,7 +146,7 @@ class Runner:
         `raise_if_stopped` raises for it.
         """
         self.receipts = []
-        with self.ledger.watched(self.receipts.append):
+        with self.ledger.watch(self.receipts.append):
             return self.interruptibly(lambda: self._run(statement), self.connection)
 
     def raise_if_stopped(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Callable
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +14,16 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli import receipts
-from dpsql.cli.destination import Destination
 from dpsql.cli.messages import console, replay_text, say, say_error
+from dpsql.cli.output import Destination
+from dpsql.cli.receipts import Record
 from dpsql.cli.runner import Result, Runner
 from dpsql.cli.splitting import check_syntax, split_all
 from dpsql.errors import ParameterError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.console import RenderableType
 
     from dpsql.ledger.copies import Restored
     from dpsql.ledger.rows import StoredRelease
@@ -55,47 +59,35 @@ def warm_up() -> None:
 
 def print_budget(database: str | None, location: str | None, form: str) -> None:
     """Print one row per dataset."""
-    from dpsql.ledger.ledger import BudgetRow
+    from dpsql.ledger.rows import BudgetRow
 
-    ledger = receipts.open_ledger(database, location)
-    try:
-        rows = ledger.budgets()
-    finally:
-        ledger.close()
-    if form == "table":
-        console().print(receipts.budget_view(rows))
-    else:
-        Destination(None, form).deliver(Result(receipts.as_arrow(BudgetRow, rows), False, 0.0))
+    with closing(receipts.open_ledger(database, location)) as ledger:
+        _print_rows(BudgetRow, ledger.budgets(), receipts.budget_view, form)
 
 
 def print_policy(database: str | None, location: str | None, dataset: str | None, form: str) -> None:
     """Print one row per thing that an owner stated."""
     from dpsql.ledger.policy import PolicyRow
 
-    ledger = receipts.open_ledger(database, location)
-    try:
-        rows = ledger.policies(dataset)
-    finally:
-        ledger.close()
-    if form == "table":
-        console().print(receipts.policy_view(rows))
-    else:
-        Destination(None, form).deliver(Result(receipts.as_arrow(PolicyRow, rows), False, 0.0))
+    with closing(receipts.open_ledger(database, location)) as ledger:
+        _print_rows(PolicyRow, ledger.policies(dataset), receipts.policy_view, form)
 
 
 def print_ledger(database: str | None, location: str | None, form: str) -> None:
     """Print one row per entry."""
-    from dpsql.ledger.ledger import LedgerRow
+    from dpsql.ledger.rows import LedgerRow
 
-    ledger = receipts.open_ledger(database, location)
-    try:
-        rows = ledger.entries()
-    finally:
-        ledger.close()
+    with closing(receipts.open_ledger(database, location)) as ledger:
+        _print_rows(LedgerRow, ledger.entries(), receipts.ledger_view, form)
+
+
+def _print_rows(
+    kind: type[Record], rows: list[Record], view: Callable[[list[Record]], RenderableType], form: str
+) -> None:
     if form == "table":
-        console().print(receipts.ledger_view(rows))
+        console().print(view(rows))
     else:
-        Destination(None, form).deliver(Result(receipts.as_arrow(LedgerRow, rows), False, 0.0))
+        Destination(None, form).deliver(Result(receipts.as_arrow(kind, rows), False, 0.0))
 
 
 def print_release(
@@ -116,13 +108,10 @@ def print_release(
     from dpsql.ledger.policy import in_force
 
     destination = None if output is None and form is None else Destination(output, form)
-    ledger = receipts.open_ledger(database, location)
-    try:
+    with closing(receipts.open_ledger(database, location)) as ledger:
         found = ledger.releases(tuple(FUNCTIONS), dataset, name)
         if not found and name.isdigit():
             found = ledger.releases(tuple(FUNCTIONS), dataset, int(name))
-    finally:
-        ledger.close()
     if not found:
         raise ParameterError("P030", f"nothing was released as {name!r}. dpsql ledger lists what was.")
     if destination is not None:
@@ -158,11 +147,8 @@ def verify_ledger(database: str | None, location: str | None, head: str | None) 
     -------
     intact : bool
     """
-    ledger = receipts.open_ledger(database, location)
-    try:
+    with closing(receipts.open_ledger(database, location)) as ledger:
         report = ledger.verify(head)
-    finally:
-        ledger.close()
     if not report.ok:
         say_error(f"tampered: {report.problem}. {report.entries} entries before it are intact.")
         return False
@@ -179,11 +165,8 @@ def backup_ledger(database: str | None, location: str | None, destination: str) 
     """Bring a backup up to the ledger."""
     from dpsql.ledger.copies import backup
 
-    ledger = receipts.open_ledger(database, location)
-    try:
+    with closing(receipts.open_ledger(database, location)) as ledger:
         entries = backup(ledger, destination)
-    finally:
-        ledger.close()
     click.echo(f"ok: {destination} holds {entries} entries.")
 
 
@@ -228,12 +211,8 @@ def adopt_ledger(database: str, location: str | None) -> None:
     place = receipts.ledger_place(database, location)
     if not Path(database).is_file():
         raise click.UsageError(f"there is no database {database!r}.")
-    with duckdb.connect(database) as connection:
-        ledger = Ledger.open(place)
-        try:
-            before, after = adopt(connection, ledger)
-        finally:
-            ledger.close()
+    with duckdb.connect(database) as connection, closing(Ledger.open(place)) as ledger:
+        before, after = adopt(connection, ledger)
     was = "no ledger" if before is None else f"ledger {before.ledger}…"
     click.echo(f"ok: {database} belonged to {was}, and now belongs to ledger {after.ledger}… at {place}.")
 
@@ -247,14 +226,11 @@ def draw(
     from dpsql.functions.registry import FUNCTIONS
     from dpsql.released.plots import plot_budgets, plot_release, save
 
-    ledger = receipts.open_ledger(database, location)
-    try:
+    with closing(receipts.open_ledger(database, location)) as ledger:
         if release is None:
             save(plot_budgets(ledger.budgets()), output)
             return
         found = ledger.releases(tuple(FUNCTIONS), dataset, int(release) if release.isdigit() else release)
-    finally:
-        ledger.close()
     if not found:
         raise ParameterError("P030", f"nothing was released as {shown(release)}. `dpsql ledger` lists what was.")
     if len(found) > 1:

@@ -140,7 +140,7 @@ class Permit:
     A call gets its permit at the gate. Passes over the rows may sample before the ledger's transaction, because a later
     pass needs their draws. Any failure from then on is charged for the whole measurement. All other draws are made
     while the charge is written. So nothing is sampled without being charged. Where draws leave the process before that
-    transaction, the ledger charges the whole measurement first (`hold`).
+    transaction, the ledger charges the whole measurement first (`reserve`).
 
     Parameters
     ----------
@@ -150,20 +150,20 @@ class Permit:
 
     def __init__(self, measurement: Measurement) -> None:
         self._measurement = measurement
-        self._held: Event | None = None
+        self._reserved: Event | None = None
         self._taken: Counter[tuple[Part, str]] = Counter()
         self._lock = threading.Lock()
 
     @property
     def event(self) -> Event:
         """The event that is charged."""
-        return self._measurement.event if self._held is None else self._held
+        return self._measurement.event if self._reserved is None else self._reserved
 
-    def hold(self) -> Event:
+    def reserve(self) -> Event:
         """Return the event of the whole measurement, which stays what is charged however the call ends."""
         with self._lock:
-            self._held = self.event
-        return self._held
+            self._reserved = self.event
+        return self._reserved
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -183,10 +183,10 @@ class Permit:
                 raise InternalError("I034", f"{part.name} {what}. Report it.")
             self._taken[part, share] += 1
 
-    def settle(self, measurement: Measurement) -> None:
+    def reduce(self, measurement: Measurement) -> None:
         """Charge less: for some parts only, or for cheaper parts. The rest can no longer be sampled.
 
-        A held measurement was charged already, so that nothing becomes cheaper.
+        A reserved measurement was charged already, so that nothing becomes cheaper.
 
         Raises
         ------

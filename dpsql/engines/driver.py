@@ -106,7 +106,7 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
 
     def passes(running: RunningCall) -> Entry:
         if plan.passes > 1:  # workers get what was drawn after an earlier pass
-            known = session.hold(running)
+            known = session.reserve(running)
             if known is not None:
                 return known
         last = plan.passes + plan.closing_passes

@@ -16,7 +16,7 @@ from dpsql.ledger.composition import Composition
 
 MISSING_COLUMNS = {"1": ("composition", "lineage", "hold"), "2": ("hold",)}  # what earlier versions do not have
 NEW_COLUMNS = MISSING_COLUMNS["1"]
-HELD = "held, charged before the first draw"
+RESERVED = "held, charged before the first draw"  # the status of a reservation, as it was always stored
 CHAIN, DECLARED = "chain", "declared"
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # a walk needs it for every row
 Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
@@ -57,7 +57,7 @@ class Row(Draft):
     composition: str | None
 
 
-def named(columns: Sequence[str], values: Iterable[object]) -> Row:
+def row_of(columns: Sequence[str], values: Iterable[object]) -> Row:
     """Return the columns of a row by name; a damaged ledger may hold anything, which only the hash shows."""
     found: Any = dict(zip(columns, values, strict=True))
     row: Row = found
@@ -104,7 +104,7 @@ def damaged(place: str, sequence: object) -> LedgerError:
     )
 
 
-def followed(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
+def verified_rows(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows from the first on, each after it is verified.
 
     Raises
@@ -178,10 +178,10 @@ def verify(
     previous, count = genesis(ledger_id), 0
     seen = remembered is None or remembered == previous
     totals: dict[str, tuple[Spent, int | None]] = {}
-    holds: dict[int, Row] = {}
+    reservations: dict[int, Row] = {}
     lasts: dict[str, Last] = {}
     for row in rows:
-        problem = _problem(previous, count + 1, row, totals) or _problem_of_hold(row, holds)
+        problem = _problem(previous, count + 1, row, totals) or _problem_of_end(row, reservations)
         if problem:
             return VerifyReport(False, count, previous, count + 1, problem)
         previous, count = row["hash"], count + 1
@@ -228,14 +228,17 @@ def _problem(previous: str, sequence: int, row: Row, totals: dict[str, tuple[Spe
     return None
 
 
-def _problem_of_hold(row: Row, holds: dict[int, Row]) -> str | None:
-    """Return what is wrong with what a row says about a hold, or None; updates `holds`, which are not completed."""
-    if row["status"] == HELD:
-        holds[row["sequence"]] = row
-    hold = row["hold"]
-    if hold is None or completes(row, holds.pop(hold, None)):
+def _problem_of_end(row: Row, reservations: dict[int, Row]) -> str | None:
+    """Return what is wrong with the reservation that a row ends, or None; `reservations` are those not yet ended."""
+    if row["status"] == RESERVED:
+        reservations[row["sequence"]] = row
+    paid = row["hold"]
+    if paid is None or completes(row, reservations.pop(paid, None)):
         return None
-    return f"row {row['sequence']} completes entry {hold}, which is no hold of the same call, or is completed already"
+    return (
+        f"row {row['sequence']} ends the reservation in entry {paid}, which is none of the same call, or has ended "
+        "already"
+    )
 
 
 def _composition(row: Row, before: Spent) -> Composition | None:
@@ -250,13 +253,13 @@ def _composition(row: Row, before: Spent) -> Composition | None:
 
 
 def charges(row: Row) -> bool:
-    """Whether a row is a release that is charged by itself, and not by an earlier hold."""
+    """Whether a row is a release that is charged by itself, and not by an earlier reservation."""
     return row["kind"] == "release" and row["hold"] is None
 
 
-def completes(row: Draft, held: Row | None) -> bool:
-    """Whether a row may complete a hold: both are the same call, at the same cost."""
-    return held is not None and held["status"] == HELD and _call_of(held) == _call_of(row)
+def completes(row: Draft, reservation: Row | None) -> bool:
+    """Whether a row may end a reservation: both are the same call, at the same cost."""
+    return reservation is not None and reservation["status"] == RESERVED and _call_of(reservation) == _call_of(row)
 
 
 def _call_of(row: Draft) -> tuple[str | None, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,13 +29,10 @@ def backup(source: Ledger, destination: str) -> int:
         L036: the destination holds entries that the ledger does not have. L037: it is damaged.
     """
     step = "Give another file."
-    target = Ledger.open(destination)
-    try:
+    with closing(Ledger.open(destination)) as target:
         _refuse_damaged(target, step)
         _carry(source, target, step)
         return target.verify().entries
-    finally:
-        target.close()
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,7 @@ def restore(source: str, destination: str, *, set_aside: bool = False) -> Restor
     step = "Add --set-aside to rename the file and begin again from the backup."
     place = None if is_url(destination) else os.path.realpath(destination)
     noted = None if place is None else NotedHead(place).read()
-    good = Ledger.open(source, read_only=True)
-    try:
+    with closing(Ledger.open(source, read_only=True)) as good:
         _refuse_damaged(good, "Give another backup.")
         try:
             return _accepted(destination, noted, "dpsql ledger restore", step, good)
@@ -90,8 +87,6 @@ def restore(source: str, destination: str, *, set_aside: bool = False) -> Restor
         noted = max((each for each in (noted, _end_of(place)) if each is not None), default=None)
         aside = _set_aside(Path(place))
         return replace(_accepted(destination, noted, "dpsql ledger restore", step, good), aside=aside)
-    finally:
-        good.close()
 
 
 def accept(location: str) -> Restored:
@@ -108,29 +103,21 @@ def accept(location: str) -> Restored:
 
 def _accepted(location: str, noted: Head | None, function: str, step: str, source: Ledger | None = None) -> Restored:
     """Bring a ledger up to `source`, if there is one, and let it go on from there without what was lost."""
-    target = Ledger.open(location, accept=True)
-    try:
+    with closing(Ledger.open(location, accept=True)) as target:
         _refuse_damaged(target, step)
         if source is not None:
             _carry(source, target, step)
         lost = target.accept(noted, function)
         return Restored(target.verify().entries, noted if lost else None, noted is not None)
-    finally:
-        target.close()
 
 
 def _end_of(path: str) -> Head | None:
     """Return the last entry of a ledger that is to be set aside; None where it cannot be read."""
     try:
-        ledger = Ledger.open(path, read_only=True)
+        with closing(Ledger.open(path, read_only=True)) as ledger:
+            return Head(*ledger.head(), ledger.id)
     except LedgerError:
         return None
-    try:
-        return Head(*ledger.head(), ledger.id)
-    except LedgerError:
-        return None
-    finally:
-        ledger.close()
 
 
 def _carry(source: Ledger, target: Ledger, step: str) -> None:

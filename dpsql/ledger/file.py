@@ -138,7 +138,7 @@ class LedgerFile:
         return _identity_of(self.path, least=1), None if self.is_read_only else _identity_of(f"{self.path}-wal")
 
 
-def settle(connection: sqlite3.Connection, *, wait: bool = True) -> None:
+def checkpoint(connection: sqlite3.Connection, *, wait: bool = True) -> None:
     """Move the contents of the log into the file, so that a copy of the file alone is complete.
 
     Without `wait`, what others read at this moment stays in the log.

@@ -1,51 +1,49 @@
 """The durable record of every release: budgets, charges with their results, and a hash chain over them.
 
 A charge and its result are one row in one transaction, on disk before the result is returned. A call that must draw
-earlier is held: a row of its own charges it, and the row of its result refers to that. SQLite by default, PostgreSQL by
-URL; the same code and the same table on both. SQLAlchemy loads on first use.
+earlier makes a reservation: a row of its own charges it, and the row of its result refers to that. SQLite by default,
+PostgreSQL by URL; the same code and the same table on both. SQLAlchemy loads on first use.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, TypeVar
 
-from dpsql.contract.cost import Cost
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
-from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
-from dpsql.ledger.chain import HELD, Draft, VerifyReport, canonical
-from dpsql.ledger.opening import OpenLedger
-from dpsql.ledger.policy import PolicyRow, policy_rows
-from dpsql.ledger.receipt import receipt_of
-from dpsql.ledger.recording import (
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.chain import RESERVED, Draft, VerifyReport, canonical
+from dpsql.ledger.charge import (
     DECLARED,
     NO_RESULT,
     NOTHING_RELEASED,
     PROTECTED,
     RELEASED,
+    Charge,
     append_charges,
     append_end,
     as_recorded,
     entry_row,
     fingerprint_of,
     folded_dataset,
-    is_name,
+    free,
     json_text,
     refuse_name,
-    release_row,
 )
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, State, StoredRelease
+from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.receipt import receipt_of
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations
 
 if TYPE_CHECKING:
     from dpsql.ledger.noted_head import Head
     from dpsql.ledger.transaction import Transaction
 
-__all__ = ["Budget", "BudgetRow", "Entry", "Ledger", "LedgerRow", "RecordedDeclarations", "VerifyReport"]
+__all__ = ["Budget", "BudgetRow", "Charge", "Entry", "Ledger", "LedgerRow", "RecordedDeclarations", "VerifyReport"]
 
 T = TypeVar("T")
 
@@ -146,55 +144,16 @@ class Ledger(OpenLedger):
 
         return self._write(work)
 
-    def declarations(self) -> RecordedDeclarations:
-        """Return every declaration that stands; one look-up as long as there is no new one."""
-        known = self._declarations
-        found = self._declarations = self._read(lambda transaction: transaction.declarations(known))
-        return found
-
-    def policy(self, dataset: str) -> Budget | None:
-        """Return the budget and policy that stand for a dataset; None while it is unlimited."""
-        key = folded_dataset(dataset)
-        return self._read(lambda transaction: transaction.state(key).budget)
-
-    def check(
-        self,
-        dataset: str,
-        cost: Cost,
-        *,
-        strict: bool = False,
-        neighbours: str = "add_remove",
-        privacy_unit: str | None = None,
-        max_rows_per_unit: int | None = None,
-        traced: bool = False,
-    ) -> None:
-        """Raise unless a release of this cost would be allowed now; charges nothing and waits for nobody.
-
-        Parameters
-        ----------
-        dataset : str
-            Name of the budget.
-        cost : Cost
-            Loss of the release, from its event.
-        strict : bool
-            Refuse a dataset that was never protected; otherwise it has no limit.
-        neighbours, privacy_unit : str
-            What the call protects; it must be what the owner stated.
-        max_rows_per_unit : int, optional
-            Not compared: any cap keeps the guarantee.
-        traced : bool
-            The column of the privacy unit was followed through the source's plan, and may have another name there.
+    def check(self, charge: Charge) -> None:
+        """Raise unless the release would be allowed now; charges nothing and waits for nobody.
 
         Raises
         ------
         BudgetError
             B001 too little remains, B002 no budget, B003 policy contradicted, B004 the loss has no such number.
         """
-        key = folded_dataset(dataset)
         self._opened().refuse_read_only()
-        state = self._read(lambda transaction: transaction.state(key))
-        refuse_contradiction(key, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
-        refuse_overspend(key, state.budget, state.spent, cost, strict=strict)
+        self._read(lambda transaction: charge.refuse(transaction, charge.cost))
 
     @staticmethod
     def fingerprint(dataset: str, function: str, arguments: Mapping[str, object]) -> str:
@@ -235,61 +194,20 @@ class Ledger(OpenLedger):
         self._tell(entry, row, [row["dataset"]])
 
     def charge(
-        self,
-        dataset: str,
-        *,
-        event: Permit | Event | Mapping[str, object],
-        function: str,
-        arguments: Mapping[str, object],
-        draw: Callable[[], object],
-        name: str | None = None,
-        strict: bool = False,
-        neighbours: str = "add_remove",
-        privacy_unit: str | None = None,
-        max_rows_per_unit: int | None = None,
-        row: str = "one row",
-        remark: str = "",
-        lineage: Mapping[str, object] | None = None,
-        also: Sequence[str] = (),
-        traced: bool = False,
-        older: Older | None = None,
-        hold: int | None = None,
+        self, charge: Charge, draw: Callable[[], object], *, remark: str = "", reservation: int | None = None
     ) -> Entry:
         """Charge a release, draw its noise and store both, in one durable transaction.
 
         Parameters
         ----------
-        dataset : str
-            Name of the budget.
-        event : Permit, Event or mapping
-            What is spent. `draw` samples under a permit, and nothing else is charged than what it allows; an event, or
-            its record, is for a draw without mechanisms of its own.
-        function : str
-            Such as ``'dp_sis'``.
-        arguments : mapping
-            The call's public arguments, as JSON values.
+        charge : Charge
+            Checked as `check` does, under the lock.
         draw : callable
             Draws the noise and returns the result as JSON values. It runs while the ledger is locked: noise only.
-        name : str, optional
-            Name of the release: with the same arguments, the stored result is returned and nothing is charged.
-        strict, neighbours, privacy_unit : optional
-            As in `check`, which is repeated here under the lock.
-        max_rows_per_unit : int, optional
-            Rows that one unit may contribute; recorded in the guarantee.
-        row : str
-            What counts as one row where no privacy unit is given; recorded in the guarantee.
         remark : str
             A public remark on the result, such as which columns it leaves out; recorded after the guarantee.
-        lineage : mapping, optional
-            What was read and which budgets are charged for it, as JSON values.
-        also : sequence of str
-            Further budgets to charge for the same release, in the same transaction: all of them, or none.
-        traced : bool
-            As in `check`.
-        older : callable, optional
-            As in `replay`.
-        hold : int, optional
-            Sequence of the entry by which `hold` has charged this very call: this entry refers to it, and charges
+        reservation : int, optional
+            Sequence of the entry by which `reserve` has charged this very call: this entry refers to it, and charges
             nothing.
 
         Returns
@@ -305,84 +223,59 @@ class Ledger(OpenLedger):
             The name holds another call's result, or an argument cannot be recorded; nothing was charged or drawn.
         InternalError
             I001: `draw` failed. The charge stands; an interrupt is raised again, also with the charge standing.
-            I035: the hold is of another call, or has ended; nothing was released.
+            I035: the reservation is of another call, or has ended; nothing was released.
         LedgerError
             The database failed; nothing is returned.
         """
-        spent = event.event if isinstance(event, Permit) else event
-        record, cost = release_row(
-            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row, lineage
-        )
-        if remark:
-            record["guarantee"] += f"; {remark}"
-        record["lineage"] = json_text(lineage)
-        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
+        keys, cost = charge.keys, charge.cost
+        row = charge.draft(cost, remark)
 
         def work(transaction: Transaction) -> tuple[Entry, BaseException | None, int | None]:
-            held = _still(transaction, hold, name)
-            stored = _stored(transaction, record, older)
+            paid = transaction.standing(reservation, charge.name)
+            stored = transaction.stored_release(keys[0], charge.name, row["fingerprint"], charge.older)
             if stored is not None:
-                if held is not None:
-                    append_end(transaction, record, keys, held, f"replay of entry {stored.sequence}")
-                return stored, None, held
-            if held is None:
-                _refuse(transaction, keys, cost, neighbours, privacy_unit, strict=strict, traced=traced)
-            result, failure = _drawn(event, draw)
-            done: Draft = {**record, "result": result}
-            if held is not None:
+                if paid is not None:
+                    append_end(transaction, row, keys, paid, f"replay of entry {stored.sequence}")
+                return stored, None, paid
+            if paid is None:
+                charge.refuse(transaction, cost)
+            result, failure = _drawn(charge.event, draw)
+            done: Draft = {**row, "result": result}
+            if paid is not None:
                 outcome = RELEASED if failure is None else NOTHING_RELEASED
-                return append_end(transaction, done, keys, held, outcome), failure, held
+                return append_end(transaction, done, keys, paid, outcome), failure, paid
             done["status"] = RELEASED if failure is None else NO_RESULT
             return append_charges(transaction, done, keys, cost), failure, None
 
-        entry, failure, held = self._write(work)
-        record["status"] = RELEASED if failure is None else NO_RESULT
-        self._tell(entry, record if held is None else _free(record), keys)
+        entry, failure, paid = self._write(work)
+        row["status"] = RELEASED if failure is None else NO_RESULT
+        self._tell(entry, row if paid is None else free(row), keys)
         if failure is None:
             return entry
         if isinstance(failure, Exception):
             raise InternalError(
                 "I001",
-                f"{function} failed after it read the table. The charge stands and nothing was released; "
+                f"{charge.function} failed after it read the table. The charge stands and nothing was released; "
                 "this says nothing about the data. Try again, and report it if it stays.",
             )
         raise failure
 
-    def hold(
-        self,
-        dataset: str,
-        *,
-        event: Permit | Event | Mapping[str, object],
-        function: str,
-        arguments: Mapping[str, object],
-        name: str | None = None,
-        strict: bool = False,
-        neighbours: str = "add_remove",
-        privacy_unit: str | None = None,
-        max_rows_per_unit: int | None = None,
-        row: str = "one row",
-        lineage: Mapping[str, object] | None = None,
-        also: Sequence[str] = (),
-        traced: bool = False,
-        older: Older | None = None,
-    ) -> Entry:
+    def reserve(self, charge: Charge) -> Entry:
         """Charge a call in full before its first draw, because its draws leave this process before its release.
 
-        `charge` and `charge_failure` take the entry's sequence as `hold`, and charge nothing more. If neither is
+        `charge` and `charge_failure` take the entry's sequence as `reservation`, and charge nothing more. If neither is
         called, as when the driver is killed, the charge stands. What the call turns out not to need is not given back.
 
-        A named call whose hold no entry has ended, because its driver died or still runs, gets that hold, and is
-        charged nothing more. A charge pays for one release of everything that the call draws, and one comes of it:
-        whoever asks draws anew, and what the draws of a lost driver showed, they showed to the engine's workers, who
-        have the rows themselves. A hold ends once, and a name has one result, so of several drivers only one publishes;
-        another one that finds the hold ended is charged itself.
+        A named call whose reservation no entry has ended, because its driver died or still runs, gets that
+        reservation, and is charged nothing more. A charge pays for one release of everything that the call draws, and
+        one comes of it: whoever asks draws anew, and what the draws of a lost driver showed, they showed to the
+        engine's workers, who have the rows themselves. A reservation ends once, and a name has one result, so of
+        several drivers only one publishes; another one that finds the reservation ended is charged itself.
 
         Parameters
         ----------
-        dataset, event, function, arguments, name, strict, neighbours, privacy_unit, max_rows_per_unit, row, lineage
-            As in `charge`, which must be given the same. A permit's whole measurement is charged.
-        also, traced, older
-            As in `charge`.
+        charge : Charge
+            The same as `charge` gets later. A permit's whole measurement is charged.
 
         Returns
         -------
@@ -399,139 +292,48 @@ class Ledger(OpenLedger):
         LedgerError
             The database failed. The call must not go on.
         """
-        spent = event.hold() if isinstance(event, Permit) else event
-        record, cost = release_row(
-            dataset, spent, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row, lineage
-        )
-        record["lineage"] = json_text(lineage)
-        held: Draft = {**record, "status": HELD}
-        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
+        charge = charge.whole()
+        keys, cost = charge.keys, charge.cost
+        row = charge.draft(cost)
+        reserved: Draft = {**row, "status": RESERVED}
 
         def work(transaction: Transaction) -> tuple[Entry, Draft]:
-            stored = _stored(transaction, record, older)
+            stored = transaction.stored_release(keys[0], charge.name, row["fingerprint"], charge.older)
             if stored is not None:
-                return stored, held
-            left = None if name is None else transaction.open_hold(record, keys)
-            if left is not None:
-                return left, _free(held)
-            _refuse(transaction, keys, cost, neighbours, privacy_unit, strict=strict, traced=traced)
-            return append_charges(transaction, held, keys, cost), held
+                return stored, reserved
+            open_entry = transaction.open_reservation(row, keys)
+            if open_entry is not None:
+                return open_entry, free(reserved)
+            charge.refuse(transaction, cost)
+            return append_charges(transaction, reserved, keys, cost), reserved
 
         entry, told = self._write(work)
         self._tell(entry, told, keys)
         return entry
 
-    def is_held(
-        self,
-        dataset: str,
-        *,
-        event: Event | Mapping[str, object],
-        function: str,
-        arguments: Mapping[str, object],
-        name: str | None,
-        also: Sequence[str] = (),
-    ) -> bool:
-        """Whether a named call is charged already by a hold that nothing has ended; parameters as of `hold`."""
-        if name is None:
-            return False
-        record, _ = release_row(dataset, event, function, arguments, name, "add_remove", None, None, "")
-        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
-        return self._read(lambda transaction: transaction.open_hold(record, keys) is not None)
+    def is_reserved(self, charge: Charge) -> bool:
+        """Whether a named call is charged already by a reservation that nothing has ended."""
+        row = charge.draft(charge.cost)
+        return self._read(lambda transaction: transaction.open_reservation(row, charge.keys) is not None)
 
-    def charge_failure(
-        self,
-        dataset: str,
-        *,
-        event: Event | Mapping[str, object],
-        function: str,
-        arguments: Mapping[str, object],
-        name: str | None = None,
-        neighbours: str = "add_remove",
-        privacy_unit: str | None = None,
-        max_rows_per_unit: int | None = None,
-        row: str = "one row",
-        lineage: Mapping[str, object] | None = None,
-        also: Sequence[str] = (),
-        hold: int | None = None,
-    ) -> int:
+    def charge_failure(self, charge: Charge, *, reservation: int | None = None) -> int:
         """Charge a release that failed after the table was read; return its sequence.
 
-        It is recorded even beyond the budget: what was looked at stays charged. A call that was held is charged
+        It is recorded even beyond the budget: what was looked at stays charged. A call with a reservation is charged
         already; the entry then says that it failed.
         """
-        record, cost = release_row(
-            dataset, event, function, arguments, name, neighbours, privacy_unit, max_rows_per_unit, row, lineage
-        )
-        record["lineage"] = json_text(lineage)
+        keys, cost = charge.keys, charge.cost
+        row = charge.draft(cost)
 
-        keys = [record["dataset"], *(folded_dataset(other) for other in also)]
+        def work(transaction: Transaction) -> tuple[Entry, Draft]:
+            paid = transaction.standing(reservation, charge.name)
+            if paid is None:
+                return append_charges(transaction, row, keys, cost), row
+            return append_end(transaction, row, keys, paid, NOTHING_RELEASED), free(row)
 
-        def work(transaction: Transaction) -> tuple[Entry, int | None]:
-            held = _still(transaction, hold, name)
-            if held is None:
-                return append_charges(transaction, record, keys, cost), None
-            return append_end(transaction, record, keys, held, NOTHING_RELEASED), held
-
-        entry, held = self._write(work)
-        self._tell(entry, record if held is None else _free(record), keys)
+        entry, told = self._write(work)
+        self._tell(entry, told, keys)
         return entry.sequence
-
-    def releases(
-        self, functions: Sequence[str], dataset: str | None = None, key: str | int | None = None
-    ) -> list[StoredRelease]:
-        """Return what some functions released, with its arguments, oldest first.
-
-        Parameters
-        ----------
-        functions : sequence of str
-        dataset : str, optional
-            Only of this dataset.
-        key : str or int, optional
-            Only those of this name, or the one with this number.
-        """
-        of = None if dataset is None else folded_dataset(dataset)
-        storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or is_name(key)
-        if not storable:  # so nothing is stored under it
-            return []
-        return self._read(lambda transaction: transaction.releases_of(functions, of, key))
-
-    def event(self, sequence: int) -> dict[str, object]:
-        """Return the event of an entry: what was charged."""
-        return self._read(lambda transaction: transaction.event_of(sequence))
-
-    def states(self, datasets: Iterable[str]) -> dict[str, State]:
-        """Return the budget of each dataset, and what is spent of it."""
-        keys = [folded_dataset(dataset) for dataset in datasets]
-        return self._read(lambda transaction: {key: transaction.state(key) for key in keys})
-
-    def head(self) -> tuple[int, str]:
-        """Return the number and the hash of the last entry: what `verify` can be given later."""
-
-        def work(transaction: Transaction) -> tuple[int, str]:
-            transaction.state("")  # looks at the last row
-            return transaction.head
-
-        return self._read(work)
-
-    def budgets(self) -> list[BudgetRow]:
-        """Return one row per dataset, for `dp_budget`."""
-        return self._read(lambda transaction: transaction.budget_rows())
-
-    def policies(self, dataset: str | None = None) -> list[PolicyRow]:
-        """Return what owners stated and what stands of it, of one dataset or of all, for `dp_policy`."""
-        key = None if dataset is None else folded_dataset(dataset)
-
-        def work(transaction: Transaction) -> list[PolicyRow]:
-            latest = transaction.declarations(None).latest
-            budgets = {name: transaction.state(name).budget for name in latest}
-            return list(policy_rows({name: one for name, one in budgets.items() if one is not None}, latest))
-
-        return [row for row in self._read(work) if key in (None, row.dataset)]
-
-    def entries(self, dataset: str | None = None) -> list[LedgerRow]:
-        """Return the entries in the order of the chain, of one dataset or of all, for `dp_ledger`."""
-        key = None if dataset is None else folded_dataset(dataset)
-        return self._read(lambda transaction: transaction.ledger_rows(key))
 
     def verify(self, head: str | None = None, *, noted: bool = True) -> VerifyReport:
         """Walk the hash chain and add up every total again.
@@ -567,9 +369,9 @@ class Ledger(OpenLedger):
         ledger_id = source.id
         return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
 
-    def noted(self) -> Head | None:
+    def read_note(self) -> Head | None:
         """Return which entry was noted beside the file as the last one; None where none is."""
-        return self._opened().noted()
+        return self._opened().read_note()
 
     def accept(self, noted: Head | None, function: str) -> bool:
         """Go on with the entries that are here, after others were lost, and record that; the ledger was opened for it.
@@ -608,40 +410,6 @@ class Ledger(OpenLedger):
             receipt = receipt_of(entry, row, datasets)
             for watcher in self._watchers:
                 watcher(receipt)
-
-
-def _free(row: Draft) -> Draft:
-    """Return what an entry says whose call was charged before."""
-    return {**row, "epsilon": "0", "delta": "0", "rho": "0"}
-
-
-def _still(transaction: Transaction, hold: int | None, name: str | None) -> int | None:
-    """Return a call's hold; None where another driver of the same name has ended it."""
-    return None if hold is not None and name is not None and transaction.has_ended(hold) else hold
-
-
-def _stored(transaction: Transaction, record: Draft, older: Older | None) -> Entry | None:
-    """Return the result that is stored under a call's name, if it has one."""
-    if record["name"] is None:
-        return None
-    return transaction.stored_release(record["dataset"], record["name"], record["fingerprint"], older)
-
-
-def _refuse(
-    transaction: Transaction,
-    keys: Sequence[str],
-    cost: Cost,
-    neighbours: str,
-    privacy_unit: str | None,
-    *,
-    strict: bool,
-    traced: bool,
-) -> None:
-    """Raise unless the budgets of all datasets allow a release."""
-    for key in keys:
-        state = transaction.state(key)
-        refuse_contradiction(key, state.budget, neighbours=neighbours, privacy_unit=privacy_unit, traced=traced)
-        refuse_overspend(key, state.budget, state.spent, cost, strict=strict)
 
 
 def _drawn(

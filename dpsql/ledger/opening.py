@@ -1,16 +1,19 @@
-"""Opening a ledger, and running work on it as one transaction of its store."""
+"""Opening a ledger, and what is read from it: each time as one transaction of its store."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.errors import LedgerError
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.charge import folded_dataset, is_name
 from dpsql.ledger.location import LedgerPlace
-from dpsql.ledger.rows import RecordedDeclarations
+from dpsql.ledger.policy import PolicyRow, policy_rows
+from dpsql.ledger.rows import BudgetRow, LedgerRow, RecordedDeclarations, State, StoredRelease
 from dpsql.progress import held_back
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ T = TypeVar("T")
 
 
 class OpenLedger:
-    """A ledger at one location, opened on first use; `dpsql.ledger.ledger.Ledger` adds what can be done with it."""
+    """A ledger at one location, opened on first use; `dpsql.ledger.ledger.Ledger` adds what is written to it."""
 
     def __init__(
         self, location: str | os.PathLike[str] | None, *, read_only: bool = False, accept: bool = False
@@ -88,10 +91,10 @@ class OpenLedger:
         if self._store is not None:
             self._store.close()
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """Write everything to the SQLite file, so that a copy of it is complete; the ledger stays open."""
         if self._store is not None:
-            self._store.settle()
+            self._store.checkpoint()
 
     @property
     def id(self) -> str:
@@ -99,8 +102,8 @@ class OpenLedger:
         return self._opened().ledger_id
 
     @contextmanager
-    def watched(self, watcher: Callable[[Receipt], None]) -> Iterator[None]:
-        """Call `watcher` with the receipt of every call that this object charges, holds, ends or replays.
+    def watch(self, watcher: Callable[[Receipt], None]) -> Iterator[None]:
+        """Call `watcher` with the receipt of every call that this object charges, reserves, ends or replays.
 
         It is called once the entry is on disk, on the thread of the call, in the body of a with statement.
         """
@@ -109,6 +112,74 @@ class OpenLedger:
             yield
         finally:
             self._watchers.remove(watcher)
+
+    def declarations(self) -> RecordedDeclarations:
+        """Return every declaration that stands; one look-up as long as there is no new one."""
+        known = self._declarations
+        found = self._declarations = self._read(lambda transaction: transaction.declarations(known))
+        return found
+
+    def policy(self, dataset: str) -> Budget | None:
+        """Return the budget and policy that stand for a dataset; None while it is unlimited."""
+        key = folded_dataset(dataset)
+        return self._read(lambda transaction: transaction.state(key).budget)
+
+    def releases(
+        self, functions: Sequence[str], dataset: str | None = None, key: str | int | None = None
+    ) -> list[StoredRelease]:
+        """Return what some functions released, with its arguments, oldest first.
+
+        Parameters
+        ----------
+        functions : sequence of str
+        dataset : str, optional
+            Only of this dataset.
+        key : str or int, optional
+            Only those of this name, or the one with this number.
+        """
+        of = None if dataset is None else folded_dataset(dataset)
+        storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or is_name(key)
+        if not storable:  # so nothing is stored under it
+            return []
+        return self._read(lambda transaction: transaction.releases_of(functions, of, key))
+
+    def event(self, sequence: int) -> dict[str, object]:
+        """Return the event of an entry: what was charged."""
+        return self._read(lambda transaction: transaction.event_of(sequence))
+
+    def states(self, datasets: Iterable[str]) -> dict[str, State]:
+        """Return the budget of each dataset, and what is spent of it."""
+        keys = [folded_dataset(dataset) for dataset in datasets]
+        return self._read(lambda transaction: {key: transaction.state(key) for key in keys})
+
+    def head(self) -> tuple[int, str]:
+        """Return the number and the hash of the last entry: what `verify` can be given later."""
+
+        def work(transaction: Transaction) -> tuple[int, str]:
+            transaction.state("")  # looks at the last row
+            return transaction.head
+
+        return self._read(work)
+
+    def budgets(self) -> list[BudgetRow]:
+        """Return one row per dataset, for `dp_budget`."""
+        return self._read(lambda transaction: transaction.budget_rows())
+
+    def policies(self, dataset: str | None = None) -> list[PolicyRow]:
+        """Return what owners stated and what stands of it, of one dataset or of all, for `dp_policy`."""
+        key = None if dataset is None else folded_dataset(dataset)
+
+        def work(transaction: Transaction) -> list[PolicyRow]:
+            latest = transaction.declarations(None).latest
+            budgets = {name: transaction.state(name).budget for name in latest}
+            return list(policy_rows({name: one for name, one in budgets.items() if one is not None}, latest))
+
+        return [row for row in self._read(work) if key in (None, row.dataset)]
+
+    def entries(self, dataset: str | None = None) -> list[LedgerRow]:
+        """Return the entries in the order of the chain, of one dataset or of all, for `dp_ledger`."""
+        key = None if dataset is None else folded_dataset(dataset)
+        return self._read(lambda transaction: transaction.ledger_rows(key))
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         result, self._seen = self._opened().read(self._inside(work))
@@ -154,7 +225,7 @@ class OpenLedger:
         store = Store(self._location, read_only=self._read_only, accept=self._accept)
         try:
             if not store.is_read_only:
-                noted = store.noted()  # before the ledger is read, which may only be ahead of it
+                noted = store.read_note()  # before the ledger is read, which may only be ahead of it
 
                 def look(connection: Connection) -> tuple[tuple[int, str], bool]:
                     transaction = Transaction(store, connection, (0, ""))

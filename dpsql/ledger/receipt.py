@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from dpsql.contract.cost import UNITS_PER_ONE
 from dpsql.ledger.chain import Draft
+from dpsql.ledger.charge import RELEASED
 from dpsql.ledger.policy import in_force
-from dpsql.ledger.recording import RELEASED
 from dpsql.ledger.rows import Entry
 
 

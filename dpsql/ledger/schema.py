@@ -30,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from dpsql.ledger.chain import CHAIN, HELD, MISSING_COLUMNS, Row, dataset_key, named
+from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, RESERVED, Row, dataset_key, row_of
 
 SCHEMA_VERSION = "3"
 UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
@@ -88,8 +88,8 @@ Index(
     sqlite_where=_has_result,
     postgresql_where=_has_result,
 )
-# The database itself refuses to complete a hold twice.
-holds_index = Index(
+# The database itself refuses to complete a reservation twice.
+reservations_index = Index(
     "dpsql_ledger_one_end_per_hold",
     entry.c.hold,
     unique=True,
@@ -188,10 +188,10 @@ class Statements:
         One row: the last row of the chain, the row `:seen`, the last row of `:dataset` and the row of its budget.
     named : Select
         One row: what is noted under `:key`, the row under `:name` of `:dataset`, and the hash of the row before it.
-    end_of_hold : Select
-        The number of the row that ends the hold `:hold`.
-    open_holds : Select
-        The numbers of the holds under `:name` of `:dataset` that no row ends, the last first.
+    end_of_reservation : Select
+        The number of the row that ends the reservation `:hold`.
+    open_reservations : Select
+        The numbers of the reservations under `:name` of `:dataset` that no row ends, the last first.
     lasts : Select
         `dpsql_ledger_last`.
     datasets : Select
@@ -210,10 +210,11 @@ class Statements:
         one = select(*columns, before.c.hash).select_from(with_before)
         self.rows = select(*columns).order_by(row.c.sequence)
         self.one = one.where(row.c.sequence == bindparam("sequence"))
-        self.end_of_hold = select(row.c.sequence).where(row.c.hold == bindparam("hold"))
-        held = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name")) & (row.c.status == HELD)
+        self.end_of_reservation = select(row.c.sequence).where(row.c.hold == bindparam("hold"))
+        of_name = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name"))
         ended = select(before.c.sequence).where(before.c.hold == row.c.sequence).exists()
-        self.open_holds = select(row.c.sequence).where(held & ~ended).order_by(row.c.sequence.desc())
+        reserved = of_name & (row.c.status == RESERVED)
+        self.open_reservations = select(row.c.sequence).where(reserved & ~ended).order_by(row.c.sequence.desc())
         self.declarations = one.where(row.c.kind.not_in(_NO_DECLARATIONS)).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
@@ -276,4 +277,4 @@ def stream(connection: Connection, version: str) -> Generator[Row]:
     """Yield every row in the order of the chain, a thousand at a time, as it is."""
     with connection.execute(statements(version).rows, execution_options={"yield_per": 1000}) as result:
         for values in result:
-            yield named(COLUMNS, values)
+            yield row_of(COLUMNS, values)

@@ -1,4 +1,4 @@
-"""The store of a ledger: connections, locks, durability and forks, for both SQLite and PostgreSQL."""
+"""The store of a ledger: its transactions, its file, its note and forks, for both SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,50 +11,29 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
+from sqlalchemy import Connection, Engine, create_engine, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
+from sqlalchemy.pool import StaticPool
 
 from dpsql.errors import PASSING, UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
+from dpsql.ledger.database import engine_of
 from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of, meaning_of
-from dpsql.ledger.file import LedgerFile, create, refuse_empty, refuse_linked, settle
-from dpsql.ledger.location import connect_arguments, describe, url_of
+from dpsql.ledger.file import LedgerFile, checkpoint, create, refuse_empty, refuse_linked
+from dpsql.ledger.location import describe, url_of
 from dpsql.ledger.noted_head import SUFFIX, Head, NotedHead
 from dpsql.ledger.upgrade import upgrade
 from dpsql.progress import held_back
 
-if TYPE_CHECKING:
-    import psycopg
-    from sqlalchemy.engine.interfaces import IsolationLevel
-
-_advisory_key = 0x6470_7371_6C00_0001  # 'dpsql'; one writer per PostgreSQL database
-# `off` is the one setting that acknowledges a commit before it is on disk; stronger ones are left alone.
-_postgresql_lock = (
-    f"SELECT pg_advisory_xact_lock({_advisory_key}), CASE current_setting('synchronous_commit') "
-    "WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
-)
-
 _PAUSE_SECONDS = 0.1
+_is_id = re.compile("[0-9a-f]{32}").fullmatch
 _NOTE = "noted_head"  # in the ledger: a note of its last entry stands beside it
 
 T = TypeVar("T")
-
-
-class EngineOptions(TypedDict, total=False):
-    """What `sqlalchemy.create_engine` is given beside the place."""
-
-    hide_parameters: bool
-    connect_args: dict[str, object]
-    poolclass: type[Pool]
-    creator: Callable[[], sqlite3.Connection]
-    isolation_level: IsolationLevel
-    pool_pre_ping: bool
 
 
 class Store:
@@ -85,12 +64,12 @@ class Store:
         self.is_read_only = read_only or (self._file is not None and self._file.is_read_only)
         # One writer per process at a time: waiting here is fair and cheap, SQLite's busy handler is neither.
         self.lock = threading.RLock()
-        self._engine = self._new_engine()
+        self._engine = engine_of(self._url, self._file, is_read_only=self.is_read_only)
         self._writer = self._engine.execution_options(dpsql_write=True)
         self._reader = self._engine
         if not self._is_sqlite:  # where otherwise each statement would see a state of its own
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
-        self._finalizer = weakref.finalize(self, _settle, self._engine, self._file)
+        self._finalizer = weakref.finalize(self, _checkpoint, self._engine, self._file)
         _stores.add(self)
         self.version = schema.SCHEMA_VERSION
         self.verified: dict[object, tuple[object, ...]] = {}  # rows by their sequence, as `Transaction` verified them
@@ -110,12 +89,12 @@ class Store:
         with held_back():
             self._finalizer()
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """Write everything to the SQLite file, as `close` does, and stay open."""
         if self._file is not None:
-            _settle(self._engine, self._file)
+            _checkpoint(self._engine, self._file)
 
-    def noted(self) -> Head | None:
+    def read_note(self) -> Head | None:
         """Return which entry was noted as the last one; None where a note is not kept, or not there."""
         return None if self._note is None else self._note.read()
 
@@ -131,7 +110,7 @@ class Store:
             self.keeps_note = True
         if self.has_log:
             with held_back():
-                _settle(self._engine, self._file, wait=False)
+                _checkpoint(self._engine, self._file, wait=False)
 
     def note(self, head: tuple[int, str], *, replace: bool = False) -> None:
         """Note the last entry, and wait for the disk; with `replace`, whatever was noted before.
@@ -262,35 +241,6 @@ class Store:
         self._proven = True
         return connection
 
-    def _new_engine(self) -> Engine:
-        options: EngineOptions = {"hide_parameters": True}
-        if self._is_sqlite:
-            if self._file is not None and self._file.is_read_only:
-                open_file = partial(self._file.connect, timeout=LOCK_WAIT_SECONDS, check_same_thread=False)
-                options |= {"poolclass": NullPool, "creator": open_file}
-            else:
-                options["connect_args"] = {"timeout": LOCK_WAIT_SECONDS, "check_same_thread": False}
-            if self.in_memory:
-                options |= {"poolclass": StaticPool, "creator": _KeptConnection().again}
-        else:
-            # READ COMMITTED: each statement after the lock sees what was committed while we waited for it.
-            options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
-        engine = None
-        with contextlib.suppress(ImportError):
-            if not self._is_sqlite:
-                options["connect_args"] = connect_arguments(self._url)
-            # Without user, password and options: what shows the engine shows none of them.
-            engine = create_engine(self._url if self._is_sqlite else URL.create(self._url.drivername), **options)
-        if engine is None:
-            raise LedgerError(
-                "L014",
-                f"ledger {self.description!r} needs a driver that is not installed. Run pip install 'dpsql[postgres]'.",
-            )
-        configure = partial(_configure_sqlite, self._file, self.is_read_only)
-        event.listen(engine, "connect", configure if self._is_sqlite else _configure_postgresql)
-        event.listen(engine, "begin", _begin_sqlite if self._is_sqlite else _begin_postgresql)
-        return engine
-
     def _initialise(self) -> str:
         """Create the tables unless they are there; return the id that the chain starts from."""
         if self._file is not None:
@@ -323,7 +273,7 @@ class Store:
         if not os.path.exists(path):
             if self.is_read_only:
                 raise failure_of("path", self.description)
-            noted = self.noted()
+            noted = self.read_note()
             if noted is not None and noted.sequence and not self._accepts:
                 raise LedgerError(
                     "L053",
@@ -399,13 +349,13 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def _settle(engine: Engine, file: LedgerFile | None, *, wait: bool = True) -> None:
+def _checkpoint(engine: Engine, file: LedgerFile | None, *, wait: bool = True) -> None:
     """Close the connections that are not in use; a SQLite file then holds everything that nobody else reads."""
     if file is not None and not file.is_read_only and engine.pool.checkedin():  # type: ignore[attr-defined]
         connection = engine.raw_connection()
         try:
             with contextlib.suppress(sqlite3.Error):  # it stays in the log, where the next connection finds it
-                settle(connection.driver_connection, wait=wait)  # type: ignore[arg-type]
+                checkpoint(connection.driver_connection, wait=wait)  # type: ignore[arg-type]
         finally:
             connection.close()
     engine.pool.dispose()  # a connection in use comes back to this pool
@@ -423,84 +373,6 @@ def _new_ledger() -> bytes:
         return driver.serialize()
     finally:
         engine.dispose()
-
-
-class _KeptConnection(sqlite3.Connection):
-    """The connection of a ledger in memory, which holds the ledger: SQLAlchemy may drop it, and is given it again."""
-
-    def __init__(self) -> None:
-        super().__init__(":memory:", check_same_thread=False)
-
-    def again(self) -> sqlite3.Connection:
-        """Return this connection, outside of any transaction."""
-        if self.in_transaction:
-            self.rollback()
-        return self
-
-    def close(self) -> None:
-        """Keep it open; it ends with the store."""
-
-
-# Decodes text so that no damage to it fails here: it then fails against its hash.
-_text = partial(str, encoding="utf-8", errors="surrogateescape")
-_is_id = re.compile("[0-9a-f]{32}").fullmatch
-
-
-def _configure_sqlite(
-    file: LedgerFile | None, is_read_only: bool, connection: sqlite3.Connection, record: ConnectionPoolEntry
-) -> None:
-    if file is not None:
-        refuse_empty(file.path)  # or SQLite would begin a new database in it
-    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
-    connection.text_factory = _text
-    connection.execute("PRAGMA cell_size_check = ON").close()
-    if is_read_only:
-        connection.execute("PRAGMA query_only = ON").close()
-    else:
-        _write_ahead(connection)
-    if file is not None:
-        connection.execute("PRAGMA schema_version").close()  # reads the file, and so opens its log
-        file.note(record.info)
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Use a write-ahead log, and wait for the disk at each commit."""
-    deadline = time.monotonic() + LOCK_WAIT_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").close()
-            break
-        except sqlite3.OperationalError as error:
-            # Turning WAL on in a new file does not wait for a lock as other statements do.
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    connection.execute("PRAGMA synchronous = FULL").close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    write = connection.get_execution_options().get("dpsql_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-
-def _configure_postgresql(connection: psycopg.Connection[tuple[object, ...]], _record: object) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
-        cursor.execute("SHOW fsync")
-        durable = cursor.fetchone() == ("on",)
-    connection.commit()
-    if not durable:
-        raise LedgerError(
-            "L015",
-            "the PostgreSQL server runs with fsync off, and a crash would lose charges. Set fsync = on on the server.",
-        )
-
-
-def _begin_postgresql(connection: Connection) -> None:
-    if connection.get_execution_options().get("dpsql_write", False):
-        connection.exec_driver_sql(_postgresql_lock)
 
 
 def _keep_note(connection: Connection) -> None:

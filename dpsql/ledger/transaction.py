@@ -22,12 +22,12 @@ from dpsql.ledger.chain import (
     completes,
     damaged,
     dataset_key,
-    followed,
     genesis,
     hash_of_row,
     name_key,
-    named,
     row_hash,
+    row_of,
+    verified_rows,
     verify,
 )
 from dpsql.ledger.composition import Composition
@@ -126,7 +126,7 @@ class Transaction:
         self._tail = (0, self._genesis) if tail[0] is None else tail
         if row[0] is None:
             return State()
-        return self._state(self._verified(row, before), policy, before_policy)
+        return self._state(self._verify(row, before), policy, before_policy)
 
     def _state(self, row: Row, policy: Sequence[object], before_policy: str | None) -> State:
         budget = None
@@ -141,7 +141,7 @@ class Transaction:
         if row["budget_sequence"] is not None:
             if policy[0] is None:
                 raise self._damaged(row["budget_sequence"])
-            stated = self._verified(policy, before_policy)
+            stated = self._verify(policy, before_policy)
             with self._decoding(stated["sequence"]):
                 budget = _budget(stated["budget"])
         return State(budget, spent, row["budget_sequence"])
@@ -168,13 +168,11 @@ class Transaction:
         columns: Mapping[str, object] = row
         self._remember((previous, *(columns[name] for name in self._columns)))
         self._tail = (sequence, row["hash"])
-        result = None if row["result"] is None else json.loads(row["result"])
-        lineage = None if row["lineage"] is None else json.loads(row["lineage"])
-        return Entry(sequence, result, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+        return self._entry(row, row["result"], replayed=False)
 
-    def stored_release(self, dataset: str, name: str, fingerprint: str, older: Older | None = None) -> Entry | None:
-        """Return the result stored under a name, or refuse when it belongs to another call."""
-        row = self._named(dataset, name)
+    def stored_release(self, dataset: str, name: str | None, fingerprint: str, older: Older | None) -> Entry | None:
+        """Return the result stored under a call's name, if it has one, or refuse when it belongs to another call."""
+        row = None if name is None else self._row_of_name(dataset, name)
         if row is None:
             return None
         same = row["fingerprint"] == fingerprint
@@ -184,38 +182,56 @@ class Transaction:
                 f"release '{name}' of dataset '{dataset}' holds the result of a call with other arguments, or of "
                 "another source: `dpsql show` tells which. Give this call another name, or ask for the same.",
             )
-        with self._decoding(row["sequence"]):
-            lineage = None if row["lineage"] is None else json.loads(row["lineage"])
-            result = json.loads(row["result"] or "")
-            return Entry(row["sequence"], result, True, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+        return self._entry(row, row["result"] or "", replayed=True)
 
-    def refuse_other_hold(self, hold: int, draft: Draft, datasets: Sequence[str]) -> None:
-        """Raise unless an entry, and those that follow it for further datasets, hold this very call, not yet ended."""
-        if self._held(hold, draft, datasets) is None:
-            raise InternalError("I035", f"entry {hold} does not hold this call. Nothing was released. Report it.")
-        if self.has_ended(hold):
-            raise InternalError("I035", f"the hold in entry {hold} has ended. Nothing was released. Report it.")
+    def standing(self, reservation: int | None, name: str | None) -> int | None:
+        """Return a call's reservation; None where another driver of the same name has ended it."""
+        ended = reservation is not None and name is not None and self._has_ended(reservation)
+        return None if ended else reservation
 
-    def has_ended(self, hold: int) -> bool:
-        """Whether a row ends a hold."""
-        return self._connection.execute(self._statements.end_of_hold, {"hold": hold}).first() is not None
+    def refuse_other_reservation(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> None:
+        """Raise unless an entry, and those after it for further datasets, reserve this very call, not yet ended."""
+        if self._reserved(reservation, draft, datasets) is None:
+            raise InternalError(
+                "I035", f"entry {reservation} does not reserve this call. Nothing was released. Report it."
+            )
+        if self._has_ended(reservation):
+            raise InternalError(
+                "I035", f"the reservation in entry {reservation} has ended. Nothing was released. Report it."
+            )
 
-    def open_hold(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
-        """Return the hold of this very call, under its name, that no row has ended yet."""
-        given = {"dataset": draft["dataset"], "name": draft["name"]}
-        for (hold,) in self._connection.execute(self._statements.open_holds, given).all():
-            row = self._held(hold, draft, datasets)
+    def open_reservation(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
+        """Return the reservation of this very call, under its name, that no row has ended yet."""
+        if draft["name"] is None:
+            return None
+        of_name = {"dataset": draft["dataset"], "name": draft["name"]}
+        for (reservation,) in self._connection.execute(self._statements.open_reservations, of_name).all():
+            row = self._reserved(reservation, draft, datasets)
             if row is not None:
-                with self._decoding(hold):
-                    lineage = None if row["lineage"] is None else json.loads(row["lineage"])
-                return Entry(hold, None, False, row["guarantee"], row["hash"], row["recorded_at"], lineage)
+                return self._entry(row, None, replayed=False)
         return None
 
-    def _held(self, hold: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
-        """Return the entry of a hold, if it and those that follow it for further datasets hold this very call."""
-        rows = [self._at(hold + offset) for offset in range(len(datasets))]
+    def _has_ended(self, reservation: int) -> bool:
+        return self._connection.execute(self._statements.end_of_reservation, {"hold": reservation}).first() is not None
+
+    def _reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
+        """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
+        rows = [self._at(reservation + offset) for offset in range(len(datasets))]
         same = completes(draft, rows[0]) and [row and row["dataset"] for row in rows] == list(datasets)
         return rows[0] if same else None
+
+    def _entry(self, row: Row, result: str | None, *, replayed: bool) -> Entry:
+        """Return an entry with a result, which is JSON text."""
+        with self._decoding(row["sequence"]):
+            return Entry(
+                row["sequence"],
+                None if result is None else json.loads(result),
+                replayed,
+                row["guarantee"],
+                row["hash"],
+                row["recorded_at"],
+                None if row["lineage"] is None else json.loads(row["lineage"]),
+            )
 
     def stands(self, head: tuple[int, str]) -> bool:
         """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
@@ -230,12 +246,12 @@ class Transaction:
             row = self._at(key)
             rows = [] if row is None else [row]
         elif key is not None:
-            named = (self._named(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
+            named = (self._row_of_name(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
             rows = sorted((row for row in named if row is not None), key=lambda row: row["sequence"])
         else:
             rows = list(self.walk())
         return [
-            self._released(row)
+            self._release_of(row)
             for row in rows
             if row["result"] is not None and row["function"] in functions and dataset in (None, row["dataset"])
         ]
@@ -270,7 +286,7 @@ class Transaction:
         latest: dict[str, dict[str, RecordedDeclaration]] = {}
         end, count = (0, ""), 0
         for found in self._connection.execute(self._statements.declarations).all():
-            row = self._verified(found[:-1], found[-1])
+            row = self._verify(found[:-1], found[-1])
             with self._decoding(row["sequence"]):
                 declaration = RecordedDeclaration(
                     row["sequence"],
@@ -289,7 +305,7 @@ class Transaction:
 
     def verify(self, head: str | None, *, noted: bool = True) -> VerifyReport:
         """Walk the whole chain, and compare what is kept beside it."""
-        last = self._store.noted() if noted else None  # first: the ledger may only be ahead of it
+        last = self._store.read_note() if noted else None  # first: the ledger may only be ahead of it
         lasts = None
         if self._statements.has_lasts:
             lasts = {row[0]: tuple(row[1:]) for row in self._connection.execute(self._statements.lasts)}
@@ -327,7 +343,7 @@ class Transaction:
         last = self._last(CHAIN)
         end = (0, self._genesis)
         with closing(self._rows()) as rows:
-            for row in followed(self._store.description, self._store.ledger_id, rows):
+            for row in verified_rows(self._store.description, self._store.ledger_id, rows):
                 end = (row["sequence"], row["hash"])
                 yield row
         if self._statements.has_lasts and (last or (0, self._genesis))[:2] != end:
@@ -344,13 +360,13 @@ class Transaction:
         """Return the row with a sequence number; None if the chain is shorter."""
         found = self._connection.execute(self._statements.one, {"sequence": sequence}).first()
         if found is not None:
-            return self._verified(found[:-1], found[-1])
+            return self._verify(found[:-1], found[-1])
         last = self._last(CHAIN)
         if last is not None and not 1 <= last[0] < sequence:
             raise self._damaged(sequence)
         return None
 
-    def _named(self, dataset: str, name: str) -> Row | None:
+    def _row_of_name(self, dataset: str, name: str) -> Row | None:
         """Return the row that holds the result of a name."""
         found = self._connection.execute(
             self._statements.named, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
@@ -358,7 +374,7 @@ class Transaction:
         last, values = tuple(found[:2]), found[2:-1]
         if self._statements.has_lasts and last != (values[0], values[self._columns.index("hash")]):
             raise self._damaged(_largest(last[0], values[0]))
-        return None if values[0] is None else self._verified(values, found[-1])
+        return None if values[0] is None else self._verify(values, found[-1])
 
     def _datasets(self) -> list[str]:
         """Return the names of all datasets, which an index and `dpsql_ledger_last` must agree on."""
@@ -369,7 +385,7 @@ class Transaction:
                 raise self._damaged(max((each for _, each in set(noted.items()) ^ set(last.items())), default=None))
         return sorted(key.removeprefix(dataset_key("")) for key in last)
 
-    def _released(self, row: Row) -> StoredRelease:
+    def _release_of(self, row: Row) -> StoredRelease:
         with self._decoding(row["sequence"]):
             return StoredRelease(
                 sequence=row["sequence"],
@@ -383,15 +399,15 @@ class Transaction:
                 lineage=None if row["lineage"] is None else json.loads(row["lineage"]),
             )
 
-    def _verified(self, values: Sequence[object], before: str | None) -> Row:
+    def _verify(self, values: Sequence[object], before: str | None) -> Row:
         """Return a row by its columns, once its hash is right after the hash of the row before it."""
         sequence = values[0]
         previous = self._genesis if sequence == 1 else before
         found = (previous, *values)
         known = self._store.verified.get(sequence)
         if known == found:  # the very row that this process has verified or written before
-            return named(self._columns, known[1:])
-        row = named(self._columns, values)
+            return row_of(self._columns, known[1:])
+        row = row_of(self._columns, values)
         if previous is None or hash_of_row(previous, row) != row["hash"]:
             raise self._damaged(sequence)
         self._remember(found)

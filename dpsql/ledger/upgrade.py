@@ -6,7 +6,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from dpsql.ledger import schema
-from dpsql.ledger.chain import MISSING_COLUMNS, Last, followed, note
+from dpsql.ledger.chain import MISSING_COLUMNS, Last, note, verified_rows
 
 
 def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
@@ -22,14 +22,14 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         return  # another process was first while this one waited for the lock
     lasts: dict[str, Last] = {}
     if version == "1":
-        for row in followed(place, ledger_id, schema.stream(connection, version)):
+        for row in verified_rows(place, ledger_id, schema.stream(connection, version)):
             note(lasts, row)
     for name in MISSING_COLUMNS[version]:
         column = CreateColumn(schema.entry.c[name]).compile(dialect=connection.dialect)
         connection.execute(text(f"ALTER TABLE dpsql_ledger ADD COLUMN {column}"))
     if version == "1":
         _note_lasts(connection, lasts)
-    connection.execute(CreateIndex(schema.holds_index))
+    connection.execute(CreateIndex(schema.reservations_index))
     connection.execute(schema.set_version)
 
 

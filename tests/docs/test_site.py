@@ -29,7 +29,8 @@ pytest.importorskip("zensical", reason="the site is built by zensical: pip insta
 pytestmark = pytest.mark.long
 
 DOCS = ROOT / "docs"
-PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+DECISIONS = "decisions"  # for who changes the code; they are read in the repository
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if path.parent.name != DECISIONS)
 PHONE = {"width": 400, "height": 800}
 DESK = {"width": 1280, "height": 900}
 # The least contrast of graphical objects, by the Web Content Accessibility Guidelines 2.1.
@@ -70,7 +71,7 @@ class Links(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the built site; without a network where the system can take it away."""
     folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(DOCS, folder / "docs")
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns(DECISIONS))
     shutil.copy(ROOT / "zensical.toml", folder)
     alone = ["unshare", "--map-root-user", "--net"]
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:

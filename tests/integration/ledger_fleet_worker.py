@@ -1,6 +1,6 @@
 """A process with several drivers on one ledger: ``ledger_fleet_worker.py LOCATION PROCESS DRIVERS CALLS``.
 
-Each driver makes calls of several mechanisms to one dataset or two, in either order; some are held first. It prints one
+Each driver makes calls of several mechanisms to one dataset or two, in either order; some are reserved first. It prints one
 line per call: ``sequence hash datasets`` once it is acknowledged, or ``refused``.
 """
 
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dpsql.errors import BudgetError
-from dpsql.ledger.ledger import Entry, Ledger
+from dpsql.ledger.ledger import Charge, Entry, Ledger
 
 PURE = {"mechanism": "exponential_noise", "epsilon": "0.02"}
 GAUSSIAN = {"mechanism": "discrete_gaussian", "rho": "0.001"}
@@ -31,10 +31,10 @@ CALLS: list[tuple[dict[str, str], Sequence[str]]] = [
 
 
 def release(ledger: Ledger, event: dict[str, str], datasets: Sequence[str], number: int) -> Entry:
-    """Release one call; every third is held first."""
+    """Release one call; every third is reserved first."""
     call: dict[str, Any] = {"event": event, "function": "dp_sis", "arguments": {"k": number}, "also": datasets[1:]}
-    hold = ledger.hold(datasets[0], **call).sequence if number % 3 == 0 else None
-    return ledger.charge(datasets[0], draw=lambda: [number], hold=hold, **call)
+    reservation = ledger.reserve(Charge(datasets[0], **call)).sequence if number % 3 == 0 else None
+    return ledger.charge(Charge(datasets[0], **call), lambda: [number], reservation=reservation)
 
 
 def drive(ledger: Ledger, driver: int, calls: int) -> list[str]:

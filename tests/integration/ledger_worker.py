@@ -9,7 +9,7 @@ import sys
 from itertools import count
 
 from dpsql.errors import BudgetError
-from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.ledger import Charge, Ledger
 
 if __name__ == "__main__":
     location, number = sys.argv[1], int(sys.argv[2])
@@ -17,11 +17,13 @@ if __name__ == "__main__":
     for attempt in range(number) if number else count():
         try:
             entry = ledger.charge(
-                "patients",
-                event={"mechanism": "exponential_noise", "epsilon": "0.001"},
-                function="dp_sis",
-                arguments={"k": 2},
-                draw=lambda attempt=attempt: [attempt],
+                Charge(
+                    "patients",
+                    event={"mechanism": "exponential_noise", "epsilon": "0.001"},
+                    function="dp_sis",
+                    arguments={"k": 2},
+                ),
+                lambda attempt=attempt: [attempt],
             )
             print(entry.sequence, entry.hash, flush=True)
         except BudgetError:

@@ -27,7 +27,7 @@ from click.testing import CliRunner, Result
 import dpsql
 from dpsql.cli import main
 from dpsql.cli.exit_code import MEANING, exit_code_of
-from dpsql.cli.placeholders import filled, read_parameters
+from dpsql.cli.job_statement import filled, read_parameters
 from dpsql.cli.splitting import split_all
 from dpsql.ledger.ledger import Ledger
 

@@ -16,8 +16,8 @@ import pytest
 from ledger_fleet_worker import APPROXIMATE, GAUSSIAN, PURE
 
 from dpsql.errors import BudgetError, LedgerError
-from dpsql.ledger.chain import HELD
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.chain import RESERVED
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.001"},
@@ -82,7 +82,7 @@ def test_threads_share_a_ledger(ledger: Ledger) -> None:
         granted = 0
         for _ in range(20):
             try:
-                ledger.charge("patients", draw=lambda: 1, **CALL)
+                ledger.charge(Charge("patients", **CALL), lambda: 1)
                 granted += 1
             except BudgetError:
                 ledger.budgets()
@@ -101,7 +101,7 @@ def test_threads_that_ask_for_one_name_get_one_draw(ledger: Ledger) -> None:
         return len(draws)
 
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda _: ledger.charge("patients", name="weekly", draw=draw, **CALL), range(24)))
+        results = list(pool.map(lambda _: ledger.charge(Charge("patients", name="weekly", **CALL), draw), range(24)))
     assert draws == [0]
     assert {entry.result for entry in results} == {1}
     assert [entry.replayed for entry in results].count(False) == 1
@@ -129,7 +129,7 @@ def in_child(work: Any) -> int:
 def test_parent_and_children_go_on_at_once_after_a_fork(durable_ledger: Ledger) -> None:
     def work() -> None:
         for _ in range(25):
-            durable_ledger.charge("patients", draw=lambda: 1, **CALL)
+            durable_ledger.charge(Charge("patients", **CALL), lambda: 1)
             durable_ledger.entries()
 
     work()
@@ -151,9 +151,9 @@ def test_a_fork_while_another_thread_charges_leaves_no_lock_behind(durable_ledge
         return 1
 
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(lambda: durable_ledger.charge("patients", draw=draw, **CALL))
+        first = pool.submit(lambda: durable_ledger.charge(Charge("patients", **CALL), draw))
         drawing.wait()
-        assert in_child(lambda: durable_ledger.charge("patients", draw=lambda: 2, **CALL)) == 0
+        assert in_child(lambda: durable_ledger.charge(Charge("patients", **CALL), lambda: 2)) == 0
         go_on.set()
         assert first.result().sequence == 1
     assert durable_ledger.verify().entries == 2
@@ -167,8 +167,8 @@ def test_a_fork_during_a_charge_commits_nothing_twice(durable_ledger: Ledger) ->
         codes.append(in_child(lambda: None))
         return 1
 
-    durable_ledger.charge("patients", draw=draw, **CALL)
-    durable_ledger.charge("patients", draw=lambda: 2, **CALL)
+    durable_ledger.charge(Charge("patients", **CALL), draw)
+    durable_ledger.charge(Charge("patients", **CALL), lambda: 2)
     assert codes == [0]
     assert durable_ledger.verify().entries == 2
 
@@ -180,10 +180,10 @@ def test_a_ledger_in_memory_does_not_grant_its_budget_twice_after_a_fork() -> No
 
     def work() -> None:
         with pytest.raises(LedgerError, match="DPSQL-L009"):
-            ledger.charge("patients", draw=lambda: 1, **CALL)
+            ledger.charge(Charge("patients", **CALL), lambda: 1)
 
     assert in_child(work) == 0
-    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.charge(Charge("patients", **CALL), lambda: 1)
     ledger.close()
 
 
@@ -213,17 +213,17 @@ def test_a_fleet_of_drivers_spends_what_the_budgets_allow_and_no_more(durable_lo
     acknowledged = [line.split() for line in lines if line != "refused"]
     assert all(rows[int(sequence)].hash == digest for sequence, digest, _ in acknowledged)
     ends = [row for row in rows.values() if "charged in entry" in row.status]
-    holds = [row for row in rows.values() if row.status == HELD]
+    reserved = [row for row in rows.values() if row.status == RESERVED]
     assert ends
     assert all(row.status.startswith("released") for row in ends)
     charged = Counter(row.dataset for row in rows.values() if row.kind == "release" and row not in ends)
     assert charged == Counter(name for *_, datasets in acknowledged for name in datasets.split(","))
-    assert len(holds) < sum(charged.values())
+    assert len(reserved) < sum(charged.values())
     found = {row.dataset: row for row in ledger.budgets()}
     assert {dataset: row.releases for dataset, row in found.items()} == charged
     for dataset, budget in BUDGETS.items():
         spent = ledger._read(lambda transaction, of=dataset: transaction.state(of)).spent
         assert all(0 < (spent.charged(name) or 0) <= limit for name, limit in budget.limits.items() if limit)
         with pytest.raises(BudgetError):  # and what is left is less than one more call
-            ledger.charge(dataset, draw=lambda: 1, **CALL | {"event": LAST_CALLS[dataset]})
+            ledger.charge(Charge(dataset, **CALL | {"event": LAST_CALLS[dataset]}), lambda: 1)
     ledger.close()

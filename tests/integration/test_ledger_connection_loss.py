@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 import dpsql
 from dpsql.errors import LedgerError
 from dpsql.ledger import store as ledger_store
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -77,29 +77,29 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("action", [after, late])
 def test_a_charge_whose_commit_lost_its_answer_is_answered_and_stands_once(fleet: Fleet, action: Action) -> None:
-    entry = fleet.ledger.charge("patients", draw=fleet.draw(action), **CALL)
+    entry = fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(action))
     assert (entry.result, entry.replayed, fleet.drawn) == (1, False, 1)
     assert fleet.recorded == 1
     assert fleet.direct.entries()[-1].hash == entry.hash
-    assert fleet.ledger.charge("patients", draw=fleet.draw(), **CALL).sequence == entry.sequence + 1
+    assert fleet.ledger.charge(Charge("patients", **CALL), fleet.draw()).sequence == entry.sequence + 1
 
 
 def test_a_charge_whose_commit_was_lost_is_not_answered_and_is_not_charged(fleet: Fleet) -> None:
     with pytest.raises(LedgerError, match=r"DPSQL-L006.*nothing was released") as caught:
-        fleet.ledger.charge("patients", draw=fleet.draw(before), **CALL)
+        fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(before))
     assert caught.value.__context__ is None  # it would hold the result that was not delivered
     assert (fleet.drawn, fleet.recorded) == (1, 0)
-    assert fleet.ledger.charge("patients", draw=fleet.draw(), **CALL).result == 2
+    assert fleet.ledger.charge(Charge("patients", **CALL), fleet.draw()).result == 2
 
 
 def test_another_s_charge_at_the_same_place_is_not_taken_for_it(fleet: Fleet) -> None:
     def overtaken(link: CommitLink, commit: bytes) -> None:
         link.hang_up(link.server)
-        fleet.direct.charge("patients", draw=lambda: "another", **CALL)
+        fleet.direct.charge(Charge("patients", **CALL), lambda: "another")
         link.hang_up()
 
     with pytest.raises(LedgerError, match="DPSQL-L006"):
-        fleet.ledger.charge("patients", draw=fleet.draw(overtaken), **CALL)
+        fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(overtaken))
     assert [row.status for row in fleet.direct.entries()[1:]] == ["released"]
 
 
@@ -107,12 +107,12 @@ def test_another_s_charge_at_the_same_place_is_not_taken_for_it(fleet: Fleet) ->
 def test_whatever_is_written_is_resolved_in_the_same_way(fleet: Fleet, action: Action) -> None:
     ledger, made = fleet.ledger, 1 if action is after else 0
     writes: dict[str, Callable[[], object]] = {
-        "hold": lambda: ledger.hold("patients", **CALL),
-        "charge_failure": lambda: ledger.charge_failure("patients", **CALL),
+        "reserve": lambda: ledger.reserve(Charge("patients", **CALL)),
+        "charge_failure": lambda: ledger.charge_failure(Charge("patients", **CALL)),
         "protect": lambda: ledger.protect("other", Budget.of(epsilon=1)),
         "declare": lambda: ledger.declare("public", "airports", {"a": 1}, "dp_public"),
     }
-    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.charge(Charge("patients", **CALL), lambda: 1)
     for name, write in writes.items():
         found = fleet.recorded
         fleet.proxy.at_commit(action)
@@ -130,12 +130,12 @@ def test_where_the_server_stays_away_nothing_is_answered_and_its_ledger_is_the_t
     fleet: Fleet, action: Action
 ) -> None:
     with pytest.raises(LedgerError, match=r"DPSQL-L049.*nothing was released.*dpsql ledger once") as caught:
-        fleet.ledger.charge("patients", name="weekly", draw=fleet.draw(action, away=True), **CALL)
+        fleet.ledger.charge(Charge("patients", name="weekly", **CALL), fleet.draw(action, away=True))
     assert caught.value.__context__ is None
     stood = 1 if action is after else 0
     assert fleet.recorded == stood
     fleet.proxy.away = False
-    again = fleet.ledger.charge("patients", name="weekly", draw=fleet.draw(), **CALL)
+    again = fleet.ledger.charge(Charge("patients", name="weekly", **CALL), fleet.draw())
     assert (again.replayed, again.result, fleet.recorded) == (bool(stood), 2 - stood, 1)
 
 
@@ -153,7 +153,7 @@ def test_a_commit_that_is_still_on_its_way_is_in_doubt(postgres: PostgresServer)
     done = threading.Event()
     fleet = Fleet(postgres)
     with pytest.raises(LedgerError, match="DPSQL-L049"):
-        fleet.ledger.charge("patients", draw=fleet.draw(stuck), **CALL)
+        fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(stuck))
     assert fleet.recorded == 0
     arrive.set()
     assert done.wait(30)
@@ -173,10 +173,10 @@ def test_a_server_that_restarts_at_commit(fleet: Fleet, committed: bool) -> None
         fleet.server.crash_and_restart()
 
     if committed:
-        assert fleet.ledger.charge("patients", draw=fleet.draw(crash), **CALL).result == 1
+        assert fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(crash)).result == 1
     else:
         with pytest.raises(LedgerError, match=r"DPSQL-L0(06|46)"):
-            fleet.ledger.charge("patients", draw=fleet.draw(crash), **CALL)
+            fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(crash))
     assert fleet.recorded == int(committed)
 
 
@@ -191,7 +191,7 @@ def test_drivers_that_lose_connections_are_charged_for_what_they_were_answered(f
             with guard:
                 action = next(actions)
             try:
-                entry = ledger.charge("patients", draw=fleet.draw(action), **CALL | {"arguments": {"k": number}})
+                entry = ledger.charge(Charge("patients", **CALL | {"arguments": {"k": number}}), fleet.draw(action))
             except LedgerError as error:
                 assert error.code == "DPSQL-L006"
             else:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
 from dpsql.ledger.copies import backup, restore
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -22,7 +22,7 @@ CALL: dict[str, Any] = {
 
 
 def charge(ledger: Ledger, **changes: Any) -> int:
-    return ledger.charge("patients", draw=lambda: 1, **CALL | changes).sequence
+    return ledger.charge(Charge("patients", **CALL | changes), lambda: 1).sequence
 
 
 def head(location: str | Path) -> tuple[bool, int, str]:

@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import store as ledger_store
-from dpsql.ledger.ledger import Budget, Entry, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Entry, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -24,7 +24,7 @@ CALL: dict[str, Any] = {
 
 
 def charge(ledger: Ledger, result: Any = 1) -> Entry:
-    return ledger.charge("patients", draw=lambda: result, **CALL)
+    return ledger.charge(Charge("patients", **CALL), lambda: result)
 
 
 def value(ledger: Ledger, text: str) -> Any:
@@ -33,7 +33,7 @@ def value(ledger: Ledger, text: str) -> Any:
 
 def test_the_row_is_committed_when_the_charge_returns_and_not_before(durable_location: str) -> None:
     ledger, other = Ledger.open(durable_location), Ledger.open(durable_location)
-    seen_while_drawing = ledger.charge("patients", draw=lambda: len(other.entries()), **CALL).result
+    seen_while_drawing = ledger.charge(Charge("patients", **CALL), lambda: len(other.entries())).result
     assert seen_while_drawing == 0
     assert len(other.entries()) == 1
     ledger.close()
@@ -147,7 +147,7 @@ def test_a_locked_ledger_says_so(durable_location: str, monkeypatch: pytest.Monk
         other.budgets()  # reading waits for nobody
         return "alone"
 
-    assert ledger.charge("patients", draw=draw, **CALL).result == "alone"
+    assert ledger.charge(Charge("patients", **CALL), draw).result == "alone"
     assert charge(other).sequence == 2
     ledger.close()
     other.close()

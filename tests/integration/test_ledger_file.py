@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.events import cost_of
 from dpsql.errors import LedgerError
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -24,11 +23,11 @@ CALL: dict[str, Any] = {
     "arguments": {"k": 2},
 }
 USES: dict[str, Callable[[Ledger], Any]] = {
-    "charge": lambda ledger: ledger.charge("patients", draw=lambda: 1, **CALL),
-    "charge_failure": lambda ledger: ledger.charge_failure("patients", **CALL),
+    "charge": lambda ledger: ledger.charge(Charge("patients", **CALL), lambda: 1),
+    "charge_failure": lambda ledger: ledger.charge_failure(Charge("patients", **CALL)),
     "protect": lambda ledger: ledger.protect("others", Budget.of(epsilon=1)),
     "declare": lambda ledger: ledger.declare("public", "airports", {}, "dp_public"),
-    "check": lambda ledger: ledger.check("patients", cost_of(CALL["event"])),
+    "check": lambda ledger: ledger.check(Charge("patients", **CALL)),
     "policy": lambda ledger: ledger.policy("patients"),
     "replay": lambda ledger: ledger.replay("patients", "weekly", "0"),
     "declarations": Ledger.declarations,
@@ -81,7 +80,7 @@ def test_a_file_that_is_gone_is_noticed_by_every_use(path: Path, change: str) ->
 def test_a_file_deleted_while_noise_is_drawn_releases_nothing(path: Path) -> None:
     ledger = Ledger.open(path)
     with pytest.raises(LedgerError, match="DPSQL-L031"):
-        ledger.charge("patients", draw=lambda: path.unlink() or "secret", **CALL)
+        ledger.charge(Charge("patients", **CALL), lambda: path.unlink() or "secret")
     ledger.close()
 
 
@@ -100,7 +99,7 @@ def test_an_earlier_copy_written_over_the_file_is_noticed(path: Path) -> None:
     earlier = shutil.copy(path, path.with_name("earlier"))
     ledger = Ledger.open(path)
     USES["charge"](ledger)
-    ledger.settle()
+    ledger.checkpoint()
     path.write_bytes(earlier.read_bytes())  # the same inode
     with pytest.raises(LedgerError, match=r"DPSQL-L031.*replaced"):
         USES["charge"](ledger)
@@ -163,7 +162,7 @@ def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_a_file_cut_short_while_it_is_open_is_refused(path: Path, share: float) -> None:
     ledger = Ledger.open(path)
-    ledger.settle()  # no page is left in memory
+    ledger.checkpoint()  # no page is left in memory
     os.truncate(path, int(share * path.stat().st_size))
     for use in ("charge", "budgets", "policy", "declarations"):
         with pytest.raises(LedgerError, match=r"DPSQL-L0(05|10|30|32)"):
@@ -209,7 +208,7 @@ def test_a_copy_after_close_is_whole_while_others_have_it_open(path: Path) -> No
     ledger.close()
     assert copies(path) == 3
     USES["charge"](other)
-    other.settle()
+    other.checkpoint()
     assert copies(path) == 4
     assert USES["charge"](other).sequence == 5
     other.close()
@@ -217,12 +216,12 @@ def test_a_copy_after_close_is_whole_while_others_have_it_open(path: Path) -> No
 
 _killed = """
 import os, sys
-from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.ledger import Charge, Ledger
 ledger = Ledger.open(sys.argv[1])
 call = {"event": {"mechanism": "exponential_noise", "epsilon": "0.1"}, "function": "dp_sis", "arguments": {"k": 2}}
 for _ in range(int(sys.argv[2])):
-    ledger.charge("patients", draw=lambda: 1, **call)
-ledger.charge("patients", draw=lambda: os.kill(os.getpid(), 9), **call)
+    ledger.charge(Charge("patients", **call), lambda: 1)
+ledger.charge(Charge("patients", **call), lambda: os.kill(os.getpid(), 9))
 """
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.events import cost_of
 from dpsql.errors import InternalError, LedgerError
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -33,16 +32,16 @@ def fill(ledger: Ledger) -> None:
         unit = {"privacy_unit": "pid"} if dataset == "visits" else {}
         name = NAMES[number % 2] if number < 6 else None
         ledger.charge(
-            dataset, draw=lambda n=number: {"n": [n] * 20}, name=name, lineage={"own": dataset}, **unit, **CALL
+            Charge(dataset, name=name, lineage={"own": dataset}, **unit, **CALL), lambda n=number: {"n": [n] * 20}
         )
     with pytest.raises(InternalError):
-        ledger.charge("patients", draw=lambda: 1 / 0, name="failed", **CALL)
+        ledger.charge(Charge("patients", name="failed", **CALL), lambda: 1 / 0)
     ledger.declare("public", "countries", {"force": False}, "dp_public")
     ledger.protect("patients", Budget.of(epsilon=2), replace=True)
 
 
 def _charge(ledger: Ledger) -> Any:
-    return ledger.charge("patients", draw=lambda: "new", **CALL).sequence
+    return ledger.charge(Charge("patients", **CALL), lambda: "new").sequence
 
 
 def _replays(ledger: Ledger) -> Any:
@@ -56,7 +55,7 @@ def _spent(ledger: Ledger) -> Any:
 
 USES: dict[str, Callable[[Ledger], Any]] = {
     "policy": lambda ledger: [ledger.policy(dataset) for dataset in (*DATASETS, "nobody")],
-    "check": lambda ledger: ledger.check("patients", cost_of(CALL["event"])),
+    "check": lambda ledger: ledger.check(Charge("patients", **CALL)),
     "budgets": Ledger.budgets,
     "declarations": Ledger.declarations,
     "replay": _replays,

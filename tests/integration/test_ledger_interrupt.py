@@ -32,7 +32,7 @@ outcomes, answered, choose = {}, 0, random.Random(presses)
 
 
 def charge():
-    ledger.charge("t", draw=lambda: 1, **call)
+    ledger.charge(Charge("t", **call), lambda: 1)
     ledger.budgets()
 
 

@@ -20,7 +20,7 @@ import dpsql
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
 from dpsql.ledger.copies import accept, restore
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.noted_head import Head, NotedHead
 
 CALL: dict[str, Any] = {
@@ -32,18 +32,18 @@ ENDINGS = ("", "-wal", "-shm", ".head")
 LOST = r"DPSQL-L0(50|05|30|10|56)"
 KILLED = """
 import os, sys
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 ledger = Ledger.open(sys.argv[1])
 call = {"event": {"mechanism": "exponential_noise", "epsilon": "0.1"}, "function": "dp_sis", "arguments": {"k": 2}}
 ledger.protect("patients", Budget.of(epsilon=1))
 for _ in range(4):
-    ledger.charge("patients", draw=lambda: 1, **call)
+    ledger.charge(Charge("patients", **call), lambda: 1)
 os.kill(os.getpid(), 9)
 """
 
 
 def charge(ledger: Ledger) -> int:
-    return ledger.charge("patients", draw=lambda: 1, **CALL).sequence
+    return ledger.charge(Charge("patients", **CALL), lambda: 1).sequence
 
 
 def copied(path: Path, folder: Path) -> Path:
@@ -114,7 +114,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "x.duckdb.dpsql-ledger"
     ledger = Ledger.open(path)
     ledger.protect("patients", Budget.of(epsilon=1))
-    ledger.settle()
+    ledger.checkpoint()
     copied(path, tmp_path / "earlier")
     charge(ledger)
     charge(ledger)
@@ -201,7 +201,7 @@ def test_a_ledger_of_before_there_were_notes_gets_one(tmp_path: Path) -> None:
 def test_every_entry_is_noted_before_its_answer_leaves(path: Path) -> None:
     ledger, note = Ledger.open(path), NotedHead(str(path))
     for _ in range(3):
-        entry = ledger.charge("patients", draw=lambda: 1, **CALL)
+        entry = ledger.charge(Charge("patients", **CALL), lambda: 1)
         assert note.read() == Head(entry.sequence, entry.hash, ledger.id)
     Path(note.path).unlink()
     Path(note.path).mkdir()
@@ -248,7 +248,7 @@ def test_a_log_that_another_process_moves_into_the_file_is_not_cut(path: Path) -
     for _ in range(3):
         charge(ledger)
         charge(other)
-        other.settle()
+        other.checkpoint()
         assert os.path.getsize(f"{path}-wal") == 0
         ledger.budgets()
     assert charge(ledger) == 10
@@ -372,7 +372,7 @@ def test_a_second_name_made_while_a_ledger_is_open_is_refused(path: Path, tmp_pa
         with pytest.raises(LedgerError, match="DPSQL-L052"):
             use(ledger)
     with pytest.raises(LedgerError, match="DPSQL-L052"):
-        ledger.charge("patients", draw=lambda: "secret", **CALL)
+        ledger.charge(Charge("patients", **CALL), lambda: "secret")
     (tmp_path / "second").unlink()
     assert charge(ledger) == 5
     ledger.close()
@@ -398,10 +398,10 @@ def test_a_symbolic_link_is_the_file(path: Path, tmp_path: Path) -> None:
 
 MAKING = """
 import sys
-from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.ledger import Charge, Ledger
 ledger = Ledger.open(sys.argv[1])
 call = {"event": {"mechanism": "exponential_noise", "epsilon": "0.1"}, "function": "dp_sis", "arguments": {"k": 2}}
-print(ledger.charge("patients", draw=lambda: 1, **call).sequence)
+print(ledger.charge(Charge("patients", **call), lambda: 1).sequence)
 ledger.close()
 """
 

@@ -18,7 +18,7 @@ from dpsql.cli.commands import main
 from dpsql.engines.duckdb.mark import ROWS, marks, write_mark
 from dpsql.errors import LedgerError
 from dpsql.ledger.file import beside
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -146,7 +146,7 @@ def test_copies_of_both_files_after_close_lose_nothing(database: Callable[[str],
         session = dpsql.install(connection)
         if closes == 1:
             session.ledger.protect("patients", Budget.of(epsilon=1))
-        session.ledger.charge("patients", draw=lambda: 1, **CALL)
+        session.ledger.charge(Charge("patients", **CALL), lambda: 1)
         connection.close()
         shutil.copyfile(tmp_path / "x.duckdb.dpsql-ledger", copy)
         with sqlite3.connect(copy) as plain:
@@ -158,7 +158,7 @@ def test_copies_of_both_files_after_close_lose_nothing(database: Callable[[str],
 
 def test_a_connection_that_is_dropped_frees_the_database(database: Callable[[str], Path], tmp_path: Path) -> None:
     connection = dpsql.connect(database("x.duckdb"))
-    dpsql.install(connection).ledger.charge("patients", draw=lambda: 1, **CALL)
+    dpsql.install(connection).ledger.charge(Charge("patients", **CALL), lambda: 1)
     del connection
     gc.collect()
     assert sorted(each.name for each in tmp_path.iterdir()) == [

@@ -18,7 +18,7 @@ import dpsql
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
 from dpsql.ledger import store as ledger_store
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.location import describe, url_of
 
 # Each part of a password that a wrong cut could leave; no text below may show one of them.
@@ -178,7 +178,7 @@ def test_what_is_wrong_with_a_url_has_a_code(url: str, code: str) -> None:
 
 def charge(ledger: Ledger, draw: Any = lambda: 1) -> None:
     event = {"mechanism": "exponential_noise", "epsilon": "0.1"}
-    ledger.charge("patients", event=event, function="dp_sis", arguments={}, draw=draw)
+    ledger.charge(Charge("patients", event=event, function="dp_sis", arguments={}), draw)
 
 
 def url_for(postgres: PostgresServer, user: str, password: str = "", **settings: str) -> str:

@@ -19,8 +19,8 @@ from dpsql.errors import BudgetError, LedgerError
 from dpsql.ledger.budget import Spent
 from dpsql.ledger.chain import NEW_COLUMNS, row_hash
 from dpsql.ledger.copies import restore
-from dpsql.ledger.ledger import Budget, Ledger
-from dpsql.ledger.schema import entry, holds_index, meta
+from dpsql.ledger.ledger import Budget, Charge, Ledger
+from dpsql.ledger.schema import entry, meta, reservations_index
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = ("protected", "varied")
@@ -89,7 +89,7 @@ def test_an_upgraded_ledger_keeps_its_rows_and_goes_on(place: Callable[[str], st
     assert version(ledger) == "3"
     assert [(row.sequence, row.hash) for row in ledger.entries()] == [(row["sequence"], row["hash"]) for row in old]
     assert ledger.verify(old[2]["hash"]).ok
-    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.charge(Charge("patients", **CALL), lambda: 1)
     ledger.declare("public", "airports", {"a": 1}, "dp_public")
     assert ledger.verify(old[-1]["hash"]).entries == len(old) + 2
     ledger.close()
@@ -109,7 +109,7 @@ def test_budgets_totals_and_named_releases_still_stand(place: Callable[[str], st
     assert ledger.replay("patients", "failed", fingerprint) is None
     assert ledger.declarations().counter == 1
     with pytest.raises(BudgetError, match="DPSQL-B001"):
-        ledger.charge("patients", draw=lambda: 1, **CALL | {"event": {**CALL["event"], "epsilon": "2.8"}})
+        ledger.charge(Charge("patients", **CALL | {"event": {**CALL["event"], "epsilon": "2.8"}}), lambda: 1)
     ledger.close()
 
 
@@ -130,7 +130,7 @@ def test_many_may_open_it_at_once(place: Callable[[str], str]) -> None:
 
     def work(number: int) -> None:
         ledger = Ledger.open(location)
-        ledger.charge("patients", draw=lambda: number, **CALL)
+        ledger.charge(Charge("patients", **CALL), lambda: number)
         ledger.close()
 
     with ThreadPoolExecutor(8) as pool:
@@ -153,7 +153,7 @@ def test_a_process_of_version_1_that_still_runs_loses_nothing(tmp_path: Path) ->
     old.close()
     assert ledger.verify().entries == 6
     assert [(each.dataset, each.releases) for each in ledger.budgets()] == [("airports", 2), ("patients", 3)]
-    assert ledger.charge("airports", draw=lambda: 1, **CALL).sequence == 7
+    assert ledger.charge(Charge("airports", **CALL), lambda: 1).sequence == 7
     assert ledger.verify().ok
     ledger.close()
 
@@ -198,8 +198,8 @@ def test_a_damaged_ledger_is_not_upgraded(tmp_path: Path) -> None:
 
 def test_the_hash_covers_the_new_columns_where_they_are_not_null(ledger: Ledger) -> None:
     ledger.protect("patients", Budget.of(epsilon=1), lineage={"source": "z.main.patients"})
-    ledger.charge("patients", draw=lambda: 1, lineage={"charged": ["patients"]}, **CALL)
-    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.charge(Charge("patients", lineage={"charged": ["patients"]}, **CALL), lambda: 1)
+    ledger.charge(Charge("patients", **CALL), lambda: 1)
     rows = ledger._read(lambda transaction: list(transaction.walk()))
     assert [row["lineage"] for row in rows] == ['{"source":"z.main.patients"}', '{"charged":["patients"]}', None]
     assert row_hash(rows[0]["hash"], rows[1]) == rows[1]["hash"]
@@ -214,7 +214,7 @@ def test_declarations_charge_nothing_and_are_counted(ledger: Ledger) -> None:
     assert not ledger.declare("public", "airports", {"force": False}, "dp_public")
     first = ledger.declarations()
     assert first.counter == 1
-    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.charge(Charge("patients", **CALL), lambda: 1)
     assert ledger.declarations() is first  # a release is no declaration
     ledger.protect("patients", Budget.of(epsilon=1))
     assert ledger.declare("derive", "airports", {"from": "patients"}, "dp_derive", lineage={"a": 1})
@@ -236,7 +236,7 @@ def test_declarations_charge_nothing_and_are_counted(ledger: Ledger) -> None:
 
 def test_the_accountant_s_state_is_carried_past_rows_that_charge_nothing(ledger: Ledger) -> None:
     ledger.protect("patients", Budget.of(epsilon=1, delta=1e-6, accountant="rdp"))
-    entry = ledger.charge("patients", draw=lambda: 1, name="a", **CALL)
+    entry = ledger.charge(Charge("patients", name="a", **CALL), lambda: 1)
 
     def spent() -> Spent:
         return ledger._read(lambda transaction: transaction.state("patients")).spent
@@ -247,7 +247,7 @@ def test_the_accountant_s_state_is_carried_past_rows_that_charge_nothing(ledger:
     ledger.declare("derive", "patients", {}, "dp_derive")
     ledger.note_replay("patients", "dp_sis", "a", entry)
     assert spent() == before
-    ledger.charge("patients", draw=lambda: 1, **CALL)
+    ledger.charge(Charge("patients", **CALL), lambda: 1)
     after = spent()
     assert after.composition is not None
     assert after.composition.releases == 2
@@ -257,11 +257,11 @@ def test_the_accountant_s_state_is_carried_past_rows_that_charge_nothing(ledger:
 
 
 def as_version_2(location: str) -> None:
-    """Make a ledger as version 2 had it; where nothing was held its rows are the same."""
+    """Make a ledger as version 2 had it; where nothing was reserved its rows are the same."""
     ledger = Ledger.open(location)
 
     def work(connection: Connection) -> None:
-        connection.execute(DropIndex(holds_index))
+        connection.execute(DropIndex(reservations_index))
         connection.execute(text("ALTER TABLE dpsql_ledger DROP COLUMN hold"))
         connection.execute(text("UPDATE dpsql_ledger_meta SET value = '2' WHERE key = 'schema_version'"))
 
@@ -287,7 +287,7 @@ def described(ledger: Ledger) -> list[str]:
 def test_a_ledger_of_version_2_is_upgraded(durable_location: str) -> None:
     first = Ledger.open(durable_location)
     first.protect("patients", Budget.of(epsilon=1, delta=1e-6, accountant="rdp"))
-    entry = first.charge("patients", draw=lambda: 1, name="weekly", lineage={"views": ""}, **CALL)
+    entry = first.charge(Charge("patients", name="weekly", lineage={"views": ""}, **CALL), lambda: 1)
     new = described(first)
     first.close()
     as_version_2(durable_location)
@@ -298,8 +298,8 @@ def test_a_ledger_of_version_2_is_upgraded(durable_location: str) -> None:
     old.close()
     ledger = Ledger.open(durable_location)
     assert (version(ledger), described(ledger)) == ("3", new)
-    held = ledger.hold("patients", **CALL)
-    ledger.charge("patients", draw=lambda: 2, hold=held.sequence, **CALL)
+    reserved = ledger.reserve(Charge("patients", **CALL))
+    ledger.charge(Charge("patients", **CALL), lambda: 2, reservation=reserved.sequence)
     assert ledger.verify(entry.hash).entries == 4
     ledger.close()
 
@@ -307,26 +307,26 @@ def test_a_ledger_of_version_2_is_upgraded(durable_location: str) -> None:
 def test_a_backup_of_version_2_is_restored(tmp_path: Path) -> None:
     place = str(tmp_path / "old")
     first = Ledger.open(place)
-    entry = first.charge("patients", draw=lambda: 1, **CALL)
+    entry = first.charge(Charge("patients", **CALL), lambda: 1)
     first.close()
     as_version_2(place)
     assert restore(place, str(tmp_path / "new")).entries == 1
     ledger = Ledger.open(tmp_path / "new")
-    held = ledger.hold("patients", **CALL)
-    ledger.charge_failure("patients", hold=held.sequence, **CALL)
+    reserved = ledger.reserve(Charge("patients", **CALL))
+    ledger.charge_failure(Charge("patients", **CALL), reservation=reserved.sequence)
     assert ledger.verify(entry.hash).entries == 3
     ledger.close()
 
 
-def test_a_process_of_version_2_that_still_runs_charges_nothing_beside_a_hold(durable_location: str) -> None:
+def test_a_process_of_version_2_that_still_runs_charges_nothing_beside_a_reservation(durable_location: str) -> None:
     ledger, old = Ledger.open(durable_location), Ledger.open(durable_location)
     old._opened().version = "2"  # it reads the columns that it knows
-    held = ledger.hold("patients", **CALL)
+    reserved = ledger.reserve(Charge("patients", **CALL))
     assert old.verify().entries == 1
-    assert old.charge("patients", draw=lambda: 1, **CALL).sequence == 2
-    ledger.charge("patients", draw=lambda: 2, hold=held.sequence, **CALL)
+    assert old.charge(Charge("patients", **CALL), lambda: 1).sequence == 2
+    ledger.charge(Charge("patients", **CALL), lambda: 2, reservation=reserved.sequence)
     with pytest.raises(LedgerError, match=r"DPSQL-L030.*entry 3"):
-        old.charge("patients", draw=lambda: 3, **CALL)
+        old.charge(Charge("patients", **CALL), lambda: 3)
     assert ledger.verify().entries == 3
     ledger.close()
     old.close()

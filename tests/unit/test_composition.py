@@ -20,7 +20,7 @@ from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 from dpsql.ledger.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
-from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.ledger import Charge, Ledger
 
 RDP = {"epsilon": 3, "delta": 1e-6, "accountant": "rdp"}
 
@@ -55,8 +55,9 @@ def number(units: int | None) -> float:
 
 
 def charge(ledger: Ledger, event: dict[str, Any], **changes: Any) -> None:
-    call: dict[str, Any] = {"function": "dp_sis", "arguments": {"k": 2}, "draw": lambda: 1}
-    ledger.charge("patients", event=event, **(call | changes))
+    draw = changes.pop("draw", lambda: 1)
+    call: dict[str, Any] = {"function": "dp_sis", "arguments": {"k": 2}}
+    ledger.charge(Charge("patients", event=event, **call | changes), draw)
 
 
 def test_the_loss_of_randomised_response() -> None:
@@ -311,7 +312,7 @@ def test_each_dataset_that_a_release_is_charged_to_has_its_own_accountant(ledger
     assert rows["patients"].epsilon_spent == number(state(*[event] * calls).epsilon)
     assert rows["wards"].epsilon_spent == number(state(*[event] * calls, epsilon=2).epsilon)
     assert (rows["visits"].epsilon_spent, rows["unlimited"].epsilon_spent) == (3, 3)
-    ledger.charge_failure("patients", event=event, function="dp_sis", arguments={}, also=["wards"])
+    ledger.charge_failure(Charge("patients", event=event, function="dp_sis", arguments={}, also=["wards"]))
     rows = {row.dataset: row for row in ledger.budgets()}
     assert rows["wards"].epsilon_remaining == 0
     assert rows["patients"].epsilon_spent == number(state(*[event] * (calls + 1)).epsilon)
@@ -343,7 +344,7 @@ def test_a_gaussian_without_a_delta_counts_under_rdp_only(ledger: Ledger) -> Non
     ledger.protect("patients", Budget.of(epsilon=6, delta=1e-6), replace=True)
     charge(ledger, pure("0.05"))
     ledger.charge_failure(
-        "patients", event={"mechanism": "discrete_gaussian", "rho": "0.01"}, function="dp_sis", arguments={}
+        Charge("patients", event={"mechanism": "discrete_gaussian", "rho": "0.01"}, function="dp_sis", arguments={})
     )
     ledger.protect("patients", Budget.of(**RDP), replace=True)
     with pytest.raises(BudgetError, match="DPSQL-B004"):

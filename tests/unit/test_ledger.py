@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from dpsql.contract.cost import UNITS_PER_ONE
-from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError, InternalError, LedgerError, ParameterError
-from dpsql.ledger.ledger import Budget, Entry, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Entry, Ledger
 
 
 def event(epsilon: object = "0.1") -> dict[str, Any]:
@@ -20,14 +19,10 @@ def event(epsilon: object = "0.1") -> dict[str, Any]:
 
 
 def charge(ledger: Ledger, dataset: str = "patients", *, epsilon: object = "0.1", **changes: Any) -> Entry:
+    draw, remark = changes.pop("draw", lambda: ["g17"]), changes.pop("remark", "")
     arguments = {"k": 2, "epsilon": str(epsilon)}
-    call: dict[str, Any] = {
-        "event": event(epsilon),
-        "function": "dp_sis",
-        "arguments": arguments,
-        "draw": lambda: ["g17"],
-    }
-    return ledger.charge(dataset, **(call | changes))
+    call: dict[str, Any] = {"event": event(epsilon), "function": "dp_sis", "arguments": arguments}
+    return ledger.charge(Charge(dataset, **call | changes), draw, remark=remark)
 
 
 def test_a_charge_returns_its_receipt_and_is_recorded(ledger: Ledger) -> None:
@@ -58,7 +53,7 @@ def test_a_tenth_fits_three_times_into_three_tenths_and_not_once_more(ledger: Le
     with pytest.raises(BudgetError, match="DPSQL-B001"):
         charge(ledger, epsilon=Fraction(1, UNITS_PER_ONE))
     with pytest.raises(BudgetError, match="DPSQL-B001"):
-        ledger.check("patients", cost_of(event("1e-30")))  # rounded up to one unit, not down to nothing
+        ledger.check(Charge("patients", event("1e-30"), "dp_sis", {}))  # rounded up to one unit, not down to nothing
 
 
 def test_the_float_of_ln_3_is_spent_to_the_last_digit(ledger: Ledger) -> None:
@@ -115,7 +110,7 @@ def test_a_dataset_never_protected_is_unlimited_except_under_strict(ledger: Ledg
         None,
     )
     with pytest.raises(BudgetError, match="DPSQL-B002"):
-        ledger.check("patients", cost_of(event()), strict=True)
+        ledger.check(Charge("patients", event(), "dp_sis", {}, strict=True))
     with pytest.raises(BudgetError, match="DPSQL-B002"):
         charge(ledger, strict=True, draw=_never)
     ledger.protect("patients", Budget.of(epsilon=1001))
@@ -180,11 +175,11 @@ def test_a_name_that_no_database_keeps_is_refused(ledger: Ledger, name: Any) -> 
 def test_the_owner_s_policy_binds_every_call(ledger: Ledger) -> None:
     ledger.protect("patients", Budget.of(epsilon=1, neighbours="replace", privacy_unit="patient", max_rows_per_unit=2))
     unit = {"neighbours": "replace", "privacy_unit": "Patient"}
-    ledger.check("patients", cost_of(event()), **unit)  # type: ignore[arg-type]
+    ledger.check(Charge("patients", event(), "dp_sis", {}, **unit))  # type: ignore[arg-type]
     charge(ledger, max_rows_per_unit=7, **unit)
     for wrong in ({"neighbours": "add_remove"}, {"privacy_unit": None}, {"privacy_unit": "visit"}):
         with pytest.raises(BudgetError, match="DPSQL-B003"):
-            ledger.check("patients", cost_of(event()), **(unit | wrong))  # type: ignore[arg-type]
+            ledger.check(Charge("patients", event(), "dp_sis", {}, **(unit | wrong)))  # type: ignore[arg-type]
         with pytest.raises(BudgetError, match="DPSQL-B003"):
             charge(ledger, **(unit | wrong), draw=_never)
 
@@ -264,7 +259,7 @@ def test_a_failed_named_release_draws_and_charges_anew(ledger: Ledger) -> None:
 def test_a_statistic_that_failed_is_charged_even_beyond_the_budget(ledger: Ledger) -> None:
     ledger.protect("patients", Budget.of(epsilon=0.1))
     call: dict[str, Any] = {"event": event(), "function": "dp_sis", "arguments": {}}
-    assert [ledger.charge_failure("patients", **call) for _ in range(2)] == [2, 3]
+    assert [ledger.charge_failure(Charge("patients", **call)) for _ in range(2)] == [2, 3]
     (budget,) = ledger.budgets()
     assert (budget.epsilon_spent, budget.epsilon_remaining, budget.releases) == (0.2, 0.0, 2)
     assert ledger.verify().ok

@@ -7,7 +7,7 @@ import pytest
 
 from dpsql.errors import LedgerError
 from dpsql.ledger.chain import Last, canonical, genesis, note, row_hash
-from dpsql.ledger.ledger import Budget, Ledger
+from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.schema import COLUMNS, add_last
 
 _other = {
@@ -29,9 +29,9 @@ def filled(ledger: Ledger) -> Ledger:
             "name": name,
         }
         if name == "failed":
-            ledger.charge_failure(dataset, **call)
+            ledger.charge_failure(Charge(dataset, **call))
         else:
-            ledger.charge(dataset, draw=lambda: ["g17"], **call)
+            ledger.charge(Charge(dataset, **call), lambda: ["g17"])
     assert ledger.verify().ok
     return ledger
 
@@ -149,7 +149,7 @@ def test_a_tail_cut_off_without_a_trace_is_seen_against_a_remembered_head_and_th
     assert ledger.verify(middle).ok  # the ledger may grow after a head was remembered
     statement(ledger, "DELETE FROM dpsql_ledger WHERE sequence > 3")
     rewrite(ledger)
-    assert ledger.verify().ok is (ledger.noted() is None)
+    assert ledger.verify().ok is (ledger.read_note() is None)
     assert ledger.verify(noted=False).ok
     assert ledger.verify(middle, noted=False).ok
     report = ledger.verify(head)
@@ -168,7 +168,7 @@ def rechain(ledger: Ledger, changed: int = 2, **changes: str) -> None:
 def test_a_rewritten_chain_is_seen_against_a_remembered_head_and_the_note_only(ledger: Ledger) -> None:
     head = filled(ledger).verify().head
     rechain(ledger, result='["g4"]')
-    assert ledger.verify().ok is (ledger.noted() is None)
+    assert ledger.verify().ok is (ledger.read_note() is None)
     assert ledger.verify(noted=False).ok
     assert not ledger.verify(head).ok
 
@@ -215,7 +215,7 @@ def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
         changes = {"renyi": "5"}  # any order is as good, and nothing is spent yet
     ledger.protect("patients", Budget.of(epsilon=3, delta=1e-6, accountant="rdp"))
     call: dict[str, Any] = {"event": {"mechanism": "discrete_laplace", "epsilon": "0.1"}, "function": "dp_sis"}
-    ledger.charge("patients", arguments={}, draw=lambda: 1, **call)
+    ledger.charge(Charge("patients", arguments={}, **call), lambda: 1)
     assert ledger.verify().ok
     read = f"SELECT composition FROM dpsql_ledger WHERE sequence = {sequence}"
     state = ledger._opened().read(lambda connection: connection.exec_driver_sql(read).scalar_one())

@@ -21,7 +21,7 @@ from dpsql.contract.measurement import NOTHING, Draw, Measurement, Part, Permit,
 from dpsql.errors import InternalError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.ledger import Charge, Ledger
 from dpsql.mechanisms import choices, parts
 from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise, PerturbedObjective
@@ -151,10 +151,10 @@ def test_an_early_end_charges_what_was_drawn_and_no_less() -> None:
     with permit.drawing():
         FIRST.draw([1])
     with refused:
-        permit.settle(measurement_of(measurement_of(SECOND)))
+        permit.reduce(measurement_of(measurement_of(SECOND)))
     with refused:
-        permit.settle(measurement_of(FIRST, FIRST))
-    permit.settle(measurement_of(BOTH.only("first")))
+        permit.reduce(measurement_of(FIRST, FIRST))
+    permit.reduce(measurement_of(BOTH.only("first")))
     assert permit.event == DiscreteLaplace(ONE)
     with permit.drawing(), refused:
         SECOND.draw([1])
@@ -164,9 +164,9 @@ def test_less_may_be_charged_for_the_same_part_only_where_it_says_so() -> None:
     full = PerturbedObjective("coefficients", ONE, Fraction(1, 10**6))
     permit = Permit(measurement_of(full))
     with refused:
-        permit.settle(measurement_of(PerturbedObjective("coefficients", ONE / 2, Fraction(0))))
+        permit.reduce(measurement_of(PerturbedObjective("coefficients", ONE / 2, Fraction(0))))
     assert permit.event == Approximate(ONE, Fraction(1, 10**6), "objective_perturbation")
-    permit.settle(measurement_of(PerturbedObjective("coefficients", ONE, Fraction(0))))
+    permit.reduce(measurement_of(PerturbedObjective("coefficients", ONE, Fraction(0))))
     assert permit.event == ObjectivePerturbation(ONE)
 
 
@@ -186,7 +186,7 @@ def ledger() -> Ledger:
 
 
 def charge(ledger: Ledger, permit: Permit, draw: Callable[[], Any]) -> Any:
-    return ledger.charge("d", event=permit, function="dp_sis", arguments={}, draw=draw).result
+    return ledger.charge(Charge("d", event=permit, function="dp_sis", arguments={}), draw).result
 
 
 def test_the_ledger_charges_what_its_draw_may_sample(ledger: Ledger) -> None:
@@ -210,7 +210,7 @@ def test_a_draw_beyond_the_charge_gives_nothing_and_stays_charged(ledger: Ledger
 
 def test_a_draw_without_a_permit_samples_nothing(ledger: Ledger) -> None:
     with pytest.raises(InternalError, match="DPSQL-I001"):
-        ledger.charge("d", event=FIRST.event, function="dp_sis", arguments={}, draw=lambda: FIRST.draw([0]))
+        ledger.charge(Charge("d", event=FIRST.event, function="dp_sis", arguments={}), lambda: FIRST.draw([0]))
 
 
 def test_draws_without_a_ledger_are_single_ones() -> None:

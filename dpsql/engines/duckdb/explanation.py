@@ -24,7 +24,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import call_sql, part_sql
 from dpsql.engines.task import is_direct, parts_of, read_columns
 from dpsql.errors import DpsqlError, ParameterError
-from dpsql.ledger.recording import guarantee_text
+from dpsql.ledger.charge import guarantee_text
 
 if TYPE_CHECKING:
     import duckdb

@@ -179,13 +179,13 @@ class _Instance:
         key = id(connection)
         if key not in self._connections:
             self._living[key] = ref(connection)
-            self._connections[key] = finalize(connection, self._drop, key, _on_close(connection, self._settle))
+            self._connections[key] = finalize(connection, self._drop, key, _on_close(connection, self._checkpoint))
 
-    def _settle(self) -> None:
+    def _checkpoint(self) -> None:
         session = self.session
         if session is not None:
             with suppress(LedgerError):  # nobody can act on it while a connection closes
-                session.ledger.settle()
+                session.ledger.checkpoint()
 
     def _drop(self, key: int, watcher: duckdb.DuckDBPyConnection) -> None:
         watcher.close()

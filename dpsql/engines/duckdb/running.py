@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict, TypeVar
 
@@ -21,7 +21,6 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.functions.registry import function_of
 from dpsql.ledger.ledger import Entry
-from dpsql.ledger.rows import Older
 
 # What was summed in SQL, or the collector of the last pass.
 Statistic: TypeAlias = NDArray[np.int64] | NDArray[np.object_] | Collector
@@ -39,7 +38,7 @@ class RunningCall:
     collecting: Collecting | None
     charged: bool = False
     entry: Entry | None = None
-    hold: int | None = None  # the entry that charged it before its first draw
+    reservation: int | None = None  # the entry that charged it before its first draw
     batches: int = 0
     passed: int = 0  # completed passes over the rows
     center: int | None = None  # the private mean of the target, once it is drawn
@@ -96,25 +95,11 @@ class Calls(ABC):
 
 
 class Protection(TypedDict):
-    """What a call protects, as arguments of `Ledger.charge`."""
+    """What a call protects, as attributes of a `Charge`."""
 
     neighbours: str
     privacy_unit: str | None
     max_rows_per_unit: int | None
-
-
-class Charged(Protection):
-    """What the ledger records of a call, as arguments of `Ledger.charge` and `Ledger.hold`."""
-
-    function: str
-    arguments: Mapping[str, object]
-    name: str | None
-    strict: bool
-    row: str
-    lineage: Mapping[str, object] | None
-    also: Sequence[str]
-    traced: bool
-    older: Older | None
 
 
 def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[str]) -> Call:
@@ -141,7 +126,7 @@ def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[st
 
 
 def protection(plan: Plan) -> Protection:
-    """Return what the call protects, as the ledger's arguments."""
+    """Return what the call protects, as attributes of a `Charge`."""
     unit = plan.layout.privacy_unit
     return {
         "neighbours": plan.neighbours,

@@ -38,12 +38,12 @@ from dpsql.engines.duckdb.lineage.closure import Catalogued
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
-from dpsql.engines.duckdb.running import Calls, Charged, Result, RunningCall, Statistic, protection, row_text
+from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
 from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import MODELS, function_of
-from dpsql.ledger.ledger import Entry, Ledger
+from dpsql.ledger.ledger import Charge, Entry, Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
 from dpsql.ledger.rows import Older
 from dpsql.progress import Progress, listen
@@ -338,25 +338,13 @@ class Session(Calls):
 
     def check(self, plan: Plan) -> None:
         """Raise when the budgets do not allow the call now; charges nothing."""
-        if plan.release is not None and (self.replay(plan) is not None or self._is_held(plan)):
+        if plan.release is not None and (self.replay(plan) is not None or self._is_reserved(plan)):
             return
-        for dataset in plan.charged:
-            self.ledger.check(dataset, plan.event.cost, strict=self.strict, traced=plan.traced, **protection(plan))
+        self.ledger.check(self._charge(plan))
 
-    def _is_held(self, plan: Plan) -> bool:
+    def _is_reserved(self, plan: Plan) -> bool:
         """Whether a call of several passes on an engine is charged already, by a driver that died or still runs."""
-        return (
-            plan.engine is not None
-            and plan.passes > 1
-            and self.ledger.is_held(
-                plan.dataset,
-                event=plan.event,
-                function=plan.function,
-                arguments=plan.public_arguments,
-                name=plan.release,
-                also=plan.charged[1:],
-            )
-        )
+        return plan.engine is not None and plan.passes > 1 and self.ledger.is_reserved(self._charge(plan))
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
@@ -465,7 +453,7 @@ class Session(Calls):
             with Progress(running.function) as progress:
                 draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
                 if isinstance(draw, Draw):
-                    running.permit.settle(draw.measurement)
+                    running.permit.reduce(draw.measurement)
                 return draw.run if isinstance(draw, Draw) else draw
 
         return self.release(running, self.guarded(ticket, prepare))
@@ -538,19 +526,14 @@ class Session(Calls):
 
     def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
-        entry = self.ledger.charge(
-            running.call.plan.dataset,
-            event=running.permit,
-            draw=draw,
-            remark=running.call.left_out,
-            hold=running.hold,
-            **self._charged(running),
-        )
+        call = running.call
+        charge = self._charge(call.plan, running.permit)
+        entry = self.ledger.charge(charge, draw, remark=call.left_out, reservation=running.reservation)
         if running.function in MODELS:
             self.past.forget_models()
         return entry
 
-    def hold(self, running: RunningCall) -> Entry | None:
+    def reserve(self, running: RunningCall) -> Entry | None:
         """Charge a call in full before its first draw, because its draws leave this process before its release.
 
         Returns
@@ -563,48 +546,38 @@ class Session(Calls):
         BudgetError
             The budgets do not allow the call.
         """
-        entry = self.ledger.hold(running.call.plan.dataset, event=running.permit, **self._charged(running))
+        entry = self.ledger.reserve(self._charge(running.call.plan, running.permit))
         if entry.replayed:
             return entry
-        running.hold = entry.sequence
+        running.reservation = entry.sequence
         return None
 
-    def _charged(self, running: RunningCall) -> Charged:
-        """Return what the ledger records of a call, whether it is released or held."""
-        plan = running.call.plan
-        return {
-            "function": running.function,
-            "arguments": plan.public_arguments,
-            "name": plan.release,
-            "strict": self.strict,
-            "row": row_text(plan),
-            "lineage": plan.lineage,
-            "also": plan.charged[1:],
-            "traced": plan.traced,
-            "older": None if plan.release is None else self._older(plan),
+    def _charge(self, plan: Plan, permit: Permit | None = None) -> Charge:
+        """Return what a call spends: what its permit allows, or all of its plan."""
+        return Charge(
+            dataset=plan.dataset,
+            event=plan.event if permit is None else permit,
+            function=plan.function,
+            arguments=plan.public_arguments,
+            name=plan.release,
+            strict=self.strict,
+            row=row_text(plan),
+            lineage=plan.lineage,
+            also=plan.charged[1:],
+            traced=plan.traced,
+            older=None if plan.release is None else self._older(plan),
             **protection(plan),
-        }
+        )
 
     def _charge_failure(self, running: RunningCall) -> None:
         with self._lock:  # several threads read rows of one call; it is charged once
             first, running.charged = not running.charged, True
         if first and running.spends:
-            self.charge_lost(running.call.plan, running.hold)
+            self.charge_lost(running.call.plan, running.reservation)
 
-    def charge_lost(self, plan: Plan, hold: int | None = None) -> None:
+    def charge_lost(self, plan: Plan, reservation: int | None = None) -> None:
         """Charge a call that may have read rows, without a result."""
-        self.ledger.charge_failure(
-            plan.dataset,
-            event=plan.event,
-            function=plan.function,
-            arguments=plan.public_arguments,
-            name=plan.release,
-            row=row_text(plan),
-            lineage=plan.lineage,
-            also=plan.charged[1:],
-            hold=hold,
-            **protection(plan),
-        )
+        self.ledger.charge_failure(self._charge(plan), reservation=reservation)
 
 
 def _without_meaning(record: Mapping[str, Json], plan: Plan) -> dict[str, Json]:

@@ -1,0 +1,266 @@
+"""What an entry records: a charge and its row, names that every database can store, fingerprints of calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.contract.cost import Cost, loss_text, units_up
+from dpsql.contract.events import Event, cost_of
+from dpsql.contract.measurement import Permit
+from dpsql.errors import ParameterError
+from dpsql.ledger.budget import refuse_contradiction, refuse_overspend
+from dpsql.ledger.chain import Draft, canonical
+from dpsql.ledger.rows import Entry, Older
+
+if TYPE_CHECKING:
+    from dpsql.ledger.transaction import Transaction
+
+RELEASED = "released"
+NOTHING_RELEASED = "no result"
+NO_RESULT = f"charged, {NOTHING_RELEASED}"
+PROTECTED = "protected"
+DECLARED = "declared"
+_longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a release spends, from which budgets, and what the ledger records of the call.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the budget.
+    event : Permit, Event or mapping
+        What is spent. A draw samples under a permit, and nothing else is charged than what it allows; an event, or its
+        record, is for a draw without mechanisms of its own.
+    function : str
+        Such as ``'dp_sis'``.
+    arguments : mapping
+        The call's public arguments, as JSON values.
+    name : str or None
+        Name of the release: with the same arguments, the stored result is returned and nothing is charged.
+    strict : bool
+        Refuse a dataset that was never protected; otherwise it has no limit.
+    neighbours, privacy_unit : str or None
+        What the call protects; it must be what the owner stated.
+    max_rows_per_unit : int or None
+        Rows that one unit may contribute; recorded in the guarantee, and not compared: any cap keeps the guarantee.
+    row : str
+        What counts as one row where no privacy unit is given; recorded in the guarantee.
+    lineage : mapping or None
+        What was read and which budgets are charged for it, as JSON values.
+    also : sequence of str
+        Further budgets to charge for the same release, in the same transaction: all of them, or none.
+    traced : bool
+        The column of the privacy unit was followed through the source's plan, and may have another name there.
+    older : callable or None
+        Gives the fingerprints of the same call in earlier versions, where the name has another one.
+    """
+
+    dataset: str
+    event: Permit | Event | Mapping[str, object]
+    function: str
+    arguments: Mapping[str, object]
+    name: str | None = None
+    strict: bool = False
+    neighbours: str = "add_remove"
+    privacy_unit: str | None = None
+    max_rows_per_unit: int | None = None
+    row: str = "one row"
+    lineage: Mapping[str, object] | None = None
+    also: Sequence[str] = ()
+    traced: bool = False
+    older: Older | None = None
+
+    def whole(self) -> Charge:
+        """Return the charge of everything that a permit allows; the permit's call then costs that, however it ends."""
+        return changed(self, event=self.event.reserve()) if isinstance(self.event, Permit) else self
+
+    @property
+    def keys(self) -> list[str]:
+        """The names that the budgets have in the ledger, the first that of `dataset`."""
+        return [folded_dataset(dataset) for dataset in (self.dataset, *self.also)]
+
+    @property
+    def cost(self) -> Cost:
+        """The loss of the event, as far as the permit allows it now."""
+        spent = self._spent
+        return spent.cost if isinstance(spent, Event) else cost_of(spent)
+
+    @property
+    def _spent(self) -> Event | Mapping[str, object]:
+        return self.event.event if isinstance(self.event, Permit) else self.event
+
+    def draft(self, cost: Cost, remark: str = "") -> Draft:
+        """Return all of the release's row that is known before its noise.
+
+        Raises
+        ------
+        ParameterError
+            P013: a name that no database can store. P049: an argument that is no JSON value.
+        """
+        key, spent = folded_dataset(self.dataset), self._spent
+        if self.name is not None:
+            refuse_name("release", self.name)
+        try:
+            arguments = canonical(as_recorded(self.arguments))
+            event = canonical(as_recorded(spent.to_json() if isinstance(spent, Event) else spent))
+        except (TypeError, ValueError):
+            raise ParameterError(
+                "P049", f"the arguments of {self.function} must be JSON values, to be recorded."
+            ) from None
+        guarantee = guarantee_text(
+            cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage
+        )
+        row = entry_row("release", key, self.function, arguments, guarantee=guarantee + f"; {remark}" * bool(remark))
+        row["epsilon"] = None if cost.epsilon is None else str(units_up(cost.epsilon))
+        row["delta"] = str(units_up(cost.delta))
+        row["rho"] = None if cost.rho is None else str(units_up(cost.rho))
+        row["name"], row["event"], row["lineage"] = self.name, event, json_text(self.lineage)
+        return row
+
+    def refuse(self, transaction: Transaction, cost: Cost) -> None:
+        """Raise a BudgetError unless every budget allows the charge."""
+        for key in self.keys:
+            state = transaction.state(key)
+            refuse_contradiction(
+                key, state.budget, neighbours=self.neighbours, privacy_unit=self.privacy_unit, traced=self.traced
+            )
+            refuse_overspend(key, state.budget, state.spent, cost, strict=self.strict)
+
+
+def folded_dataset(dataset: str) -> str:
+    """Return the name that a dataset has in the ledger, which ignores ASCII case; raise where it cannot be one."""
+    refuse_name("dataset", dataset)
+    return "".join(letter.lower() if letter.isascii() else letter for letter in dataset)
+
+
+def is_name(name: str) -> bool:
+    """Whether every database can store and index `name` as it is."""
+    try:
+        length = len(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        return False
+    return 0 < length <= _longest_name and "\x00" not in name
+
+
+def refuse_name(argument: str, name: str) -> None:
+    """Raise unless `name` can be stored."""
+    if not is_name(name):
+        raise ParameterError(
+            "P013",
+            f"{argument} must be text of 1 to {_longest_name} bytes without NUL. Give {argument} := another name.",
+        )
+
+
+def fingerprint_of(dataset: str, function: str, arguments: str) -> str:
+    """Return the digest that tells a call apart: its dataset, its function and its recorded arguments."""
+    return hashlib.sha256(f"{canonical([dataset, function])}{arguments}".encode()).hexdigest()
+
+
+def as_recorded(value: object) -> object:
+    """Return `value` with exact numbers as text and whole floats as integers, so that equal calls give equal text."""
+    if value is None or isinstance(value, (str, int)):  # most of what there is, and the tests below are slow
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): as_recorded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if set(map(type, value)) == {str}:  # the names of a large vocabulary
+            return list(value)
+        return [as_recorded(item) for item in value]
+    return value
+
+
+def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], cost: Cost) -> Entry:
+    """Append a release's row, and one without its result for each further budget that it is charged to."""
+
+    def append(key: str, row: Draft) -> Entry:
+        state = transaction.state(key)
+        return transaction.append(row, changed(state, spent=state.spent.plus(cost)))
+
+    entry = append(keys[0], row)
+    for key in keys[1:]:
+        append(
+            key,
+            {
+                **row,
+                "dataset": key,
+                "name": None,
+                "result": None,
+                "lineage": json_text({"of": entry.sequence}),
+                "fingerprint": fingerprint_of(key, row["function"], row["arguments"]),
+            },
+        )
+    return entry
+
+
+def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reservation: int, outcome: str) -> Entry:
+    """Append the row that ends a reservation, whose entries have charged every budget of the call."""
+    transaction.refuse_other_reservation(reservation, row, keys)
+    end: Draft = {**free(row), "status": f"{outcome}, charged in entry {reservation}", "hold": reservation}
+    return transaction.append(end, transaction.state(end["dataset"]))
+
+
+def free(row: Draft) -> Draft:
+    """Return what an entry says whose call was charged before."""
+    return {**row, "epsilon": "0", "delta": "0", "rho": "0"}
+
+
+def guarantee_text(
+    cost: Cost,
+    neighbours: str,
+    privacy_unit: str | None,
+    max_rows_per_unit: int | None,
+    row: str,
+    lineage: Mapping[str, object] | None = None,
+) -> str:
+    """Return the guarantee of a release in words; arguments as of `Charge`.
+
+    It ends with ``', as claimed'`` if the caller alone says that what was read holds rows of the dataset.
+    """
+    subject = row
+    if privacy_unit is not None:
+        subject = f"all rows of one {privacy_unit}"
+        if max_rows_per_unit is not None:
+            subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
+    claimed = ", as claimed" if lineage is not None and lineage.get("claimed") else ""
+    return f"{loss_text(cost)}, {neighbours} of {subject}{claimed}"
+
+
+def entry_row(
+    kind: str, dataset: str, function: str, arguments: str, *, guarantee: str, status: str = NO_RESULT
+) -> Draft:
+    """Return the columns of an entry that charges nothing; a release overwrites what it charges."""
+    return {
+        "kind": kind,
+        "dataset": dataset,
+        "name": None,
+        "function": function,
+        "arguments": arguments,
+        "fingerprint": fingerprint_of(dataset, function, arguments),
+        "event": None,
+        "guarantee": guarantee,
+        "epsilon": "0",
+        "delta": "0",
+        "rho": "0",
+        "budget": None,
+        "result": None,
+        "status": status,
+        "lineage": None,
+        "hold": None,
+    }
+
+
+def json_text(value: Mapping[str, object] | None) -> str | None:
+    """Return a mapping as canonical JSON; None for none."""
+    return None if value is None else canonical(as_recorded(value))
