@@ -112,8 +112,7 @@ def _python(block: Block, page: Path, scope: dict[str, Any]) -> str:
 def _sql(block: Block, page: Path, scope: dict[str, Any]) -> str:
     """Run the statements of a block; return the rows of the last one, as the shell shows them."""
     if "con" not in scope:
-        assert "opened" in scope, f"{page.name}:{block.line}: no line before it opens a database"
-        scope["con"] = dpsql.connect(scope["opened"])
+        scope["con"] = dpsql.connect(scope.get("opened", ":memory:"))
     said = ""
     for statement in scope["con"].extract_statements(block.text):
         try:
