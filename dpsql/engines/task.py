@@ -7,7 +7,7 @@ Two ways lead to the collector, and both end in `Call.collect`:
 
 - Rows whose values are all that matters go there as they are.
 - Rows of privacy units, long rows, groups and rows under a condition pass through the statement that DuckDB runs on its
-  own tables, in a DuckDB that the task brings along (`Statements`).
+  own tables, in a DuckDB that the task brings along (`TaskStatements`).
 
 All rows of a privacy unit are in one part; without units, all cells of a long row, or all rows of a block are. The part
 of a row follows from the hash that decides its block, so a block is never divided.
@@ -111,7 +111,7 @@ class FoldedRows:
             self.rows[part] = self.rows.get(part, 0) + number
 
 
-class Statements(Protocol):
+class TaskStatements(Protocol):
     """Runs the statements of a call over some of its rows; workers get it with their task."""
 
     def fold(self, task: Task, rows: pa.Table) -> Collector:
@@ -143,7 +143,7 @@ class Task:
         Of the choice of a row's private names.
     parts : int
         Number of parts; 0 if rows need not be grouped.
-    statements : Statements
+    statements : TaskStatements
         Runs what is SQL of the pass; it can be pickled.
     """
 
@@ -154,7 +154,7 @@ class Task:
     key: bytes
     secret: bytes
     parts: int
-    statements: Statements
+    statements: TaskStatements
 
     @property
     def record(self) -> pa.Schema:

@@ -92,13 +92,3 @@ def test_every_function_is_pasted(watch: Watch, connection: Any) -> None:
 @pytest.mark.long
 def test_every_call_is_pasted(watch: Watch, connection: Any) -> None:
     assert {call.name: found for call in ASKED if (found := differs(watch, connection, call))} == {}
-
-
-def test_what_is_pasted_is_charged_and_answers_as_the_call_does() -> None:
-    call = "FROM dp_count('t', epsilon := 1e12, by := 'k', keys := [0, 1, 2])"
-    with dpsql.Context() as ctx:
-        ctx.sql("CREATE TABLE t AS SELECT i % 3 AS k FROM range(10) AS r(i)")
-        shown = ctx.explain(call)
-        assert ctx.ledger.entries() == []
-        assert ctx.sql(shown) == ctx.sql(call)
-        assert [entry.kind for entry in ctx.ledger.entries()] == ["release", "release"]

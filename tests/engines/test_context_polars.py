@@ -172,7 +172,7 @@ def test_explain_says_what_an_engine_does_and_reads_nothing(monkeypatch: pytest.
     assert "SELECT" not in shown
     shown = ctx.explain(f"{call}, privacy_unit := 'pid', max_rows_per_unit := 2)")
     assert "grouped into 8 parts by a keyed hash; columns read: 'pid', 'a', 'b', 'y'" in shown
-    assert "ROW_NUMBER() OVER" in shown
+    assert "system.main.row_number() OVER" in shown
     assert "dpsql_gate" not in shown
     refused = ctx.explain("FROM dp_kendall('visits', target := 'y', k := 1, epsilon := 1, engine := 'lake')")
     assert "-- refused now: [DPSQL-P073]" in refused

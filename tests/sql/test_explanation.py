@@ -166,3 +166,13 @@ def test_what_has_no_private_call_and_what_is_no_statement(ctx: Any) -> None:
         ctx.explain(f"FROM {SIS.replace('k := 1', 'k := 3')})")
     with pytest.raises(duckdb.Error, match="nowhere"):
         ctx.explain("SELECT * FROM nowhere")
+
+
+def test_what_is_pasted_is_charged_and_answers_as_the_call_does() -> None:
+    call = "FROM dp_count('t', epsilon := 1e12, by := 'k', keys := [0, 1, 2])"
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE t AS SELECT i % 3 AS k FROM range(10) AS r(i)")
+        shown = ctx.explain(call)
+        assert ctx.ledger.entries() == []
+        assert ctx.sql(shown) == ctx.sql(call)
+        assert [entry.kind for entry in ctx.ledger.entries()] == ["release", "release"]

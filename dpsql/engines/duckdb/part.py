@@ -135,7 +135,7 @@ _workers = _Workers()
 
 
 class PartStatements:
-    """Runs the statements of a task in this process; a `dpsql.engines.task.Statements`."""
+    """Runs the statements of a task in this process; a `dpsql.engines.task.TaskStatements`."""
 
     def fold(self, task: Task, rows: pa.Table) -> Collector:
         """Return the collector of a task with some rows in it."""
