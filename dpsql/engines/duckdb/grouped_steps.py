@@ -127,7 +127,7 @@ class GroupedSteps:
         """
         frame, values = self.frame, {f"v{position}": f"v{position}" for position in range(len(self.plan.targets))}
         parts = [f"{self._number(f't{position}')} AS v{position}" for position in range(len(values))]
-        condition = f"{self._ticket} IS NOT NULL"
+        condition = f"{self.ticket} IS NOT NULL"
         if self._has_unit:
             number, data = identity("dpsql_unit")
             parts += [f"{number} AS unit_number", f"{data} AS unit_data"]
@@ -151,7 +151,8 @@ class GroupedSteps:
         if self.frame.only is not None:
             return self.frame.step(f"turn{number}", f"SELECT {self.frame.ticket} AS ticket", kept=True)
         batches = f"(SELECT {call('list', 's')} FROM {self.frame.name(f'parts{number}')})"
-        turned = call("dpsql_turn", self.frame.ticket, str(number), batches)
+        before = self.ticket if number == 1 else f"(SELECT ticket FROM {self.frame.name(f'turn{number - 1}')})"
+        turned = call("dpsql_turn", before, str(number), batches)
         return self.frame.step(f"turn{number}", f"SELECT {turned} AS ticket", kept=True)
 
     def _number(self, part: str) -> str:
@@ -165,7 +166,7 @@ class GroupedSteps:
         return self.plan.layout.privacy_unit is not None
 
     @property
-    def _ticket(self) -> str:
+    def ticket(self) -> str:
         """The ticket in the condition on rows; with public keys it comes from the step that checks them."""
         if self.plan.has_private_keys or not self.plan.by:
             return self.frame.ticket
@@ -273,7 +274,7 @@ class GroupedSteps:
             target = f"t{position}"
             opaque = self._number(target) if block is not None else _presence(field("dpsql_row", target), zero)
             parts.append(f"{opaque} AS v{position}")
-        ticket = f"(SELECT ticket FROM {self.frame.name('turn1')})" if self._draws_bounds else self._ticket
+        ticket = f"(SELECT ticket FROM {self.frame.name('turn1')})" if self._draws_bounds else self.ticket
         condition = f"{ticket} IS NOT NULL"
         if self._has_unit:
             number, data = identity("dpsql_unit")

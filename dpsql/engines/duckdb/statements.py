@@ -116,6 +116,12 @@ class Statement:
         SQL of the two values that the gate gives the call: its ticket, and the number 0.
     statistic : str
         SQL of the statistic: a list of exact sums, or of the numbers of the batches that were collected.
+
+    Notes
+    -----
+    Steps that must run in order hand the ticket on: keys are checked, passes end, and the release is made with a ticket
+    that the step before returned. That rows wait for a ticket is not enough: DuckDB 1.5.6 may end a scan that finds no
+    row before it asks for the ticket, and a release would fail where there are no rows, and there alone.
     """
 
     def __init__(self, plan: Plan, function: str, *, only: int | None = None, blocks: int | None = None) -> None:
@@ -144,8 +150,27 @@ class Statement:
     def release(self) -> str:
         """Return the whole statement of a release."""
         shape = FUNCTIONS[self.function].shape.name
-        released = call(f"dpsql_release_{shape}", self.ticket, self.statistic)
+        released = call(f"dpsql_release_{shape}", self._closing_ticket, self.statistic)
         return f"{self.definitions()}\nSELECT {released} AS release{key_witnesses(self.plan, self._probe())}"
+
+    @property
+    def _closing_ticket(self) -> str:
+        """SQL of the ticket after the last of the steps that must have run before the release."""
+        has_passes = self.plan.statistic in (COLLECTED, FEATURE_COUNTS, GROUPED)
+        turns = self.plan.passes + self.plan.closing_passes - 1 if has_passes else 0
+        return f"(SELECT ticket FROM {self._name(f'turn{turns}')})" if turns else self._opening_ticket
+
+    @property
+    def _opening_ticket(self) -> str:
+        """SQL of the ticket after the last of the steps that must have run before the first pass ends."""
+        plan = self.plan
+        if isinstance(plan, GroupedPlan):
+            return self._groups.ticket
+        if plan.draws_vocabulary:
+            return f"(SELECT ticket FROM {self._name('vocabulary')})"
+        if plan.statistic == XTY and isinstance(plan, SisPlan) and plan.center == "target":
+            return f"CASE WHEN (SELECT mean FROM {self._name('center')}) IS NOT NULL THEN {self.ticket} END"
+        return self.ticket
 
     def _name(self, step: str) -> str:
         return f"__dpsql__{step}_{self._suffix}"
@@ -460,10 +485,14 @@ class Statement:
 
     def _grouped(self) -> list[str]:
         """Add up the rows of every group; see `dpsql.engines.duckdb.grouped_steps`."""
+        return list(self._groups.steps())
+
+    @property
+    def _groups(self) -> GroupedSteps:
         if not isinstance(self.plan, GroupedPlan):
             raise TypeError("the statistic is of another plan")
         frame = Frame(self.ticket, self.zero, self._input, self._probe, self._name, self._step, self.only)
-        return list(GroupedSteps(self.plan, frame).steps())
+        return GroupedSteps(self.plan, frame)
 
     def _feature_counts(self) -> list[str]:
         """Hand long rows to the collector: the labels of each row id, and the numbers of its features.
@@ -482,9 +511,11 @@ class Statement:
             distinct = f"SELECT name FROM {cells} WHERE name IS NOT NULL GROUP BY name"
             features = [
                 self._step("names", f"SELECT name, {call('row_number')} OVER () AS j FROM ({distinct})", kept=True),
+                self._step("vocabulary", f"SELECT {known} AS ticket", kept=True),
                 self._step(
                     "features",
-                    f"SELECT j, name FROM {self._name('names')} WHERE (SELECT {known}) IS NOT NULL",
+                    f"SELECT j, name FROM {self._name('names')} "
+                    f"WHERE (SELECT ticket FROM {self._name('vocabulary')}) IS NOT NULL",
                     kept=True,
                 ),
             ]
@@ -526,10 +557,10 @@ class Statement:
         """Read the rows as often as the call asks for; every pass but the first waits for the turn before it."""
         if self.only is not None:
             return [*self._pass(self.ticket, self.only), self._numbers(self.only)]
-        steps, ticket = [], self.ticket
+        steps, ticket = [], self._opening_ticket
         for number in range(1, self.plan.passes):
             batches = f"(SELECT {call('list', 's')} FROM {self._name(f'parts{number}')})"
-            turn = call("dpsql_turn", self.ticket, str(number), batches)
+            turn = call("dpsql_turn", ticket, str(number), batches)
             steps += [*self._pass(ticket, number), self._step(f"turn{number}", f"SELECT {turn} AS ticket", kept=True)]
             ticket = f"(SELECT ticket FROM {self._name(f'turn{number}')})"
         last = self.plan.passes
