@@ -474,6 +474,8 @@ class Session(Calls):
             with running.turning:
                 if running.passed >= number:  # DuckDB may evaluate a function more than once
                     return
+                if running.passed + 1 != number:
+                    raise TypeError("a pass was left out")
                 with Progress(running.function) as progress:
                     ended = complete(running)
                     running.call = running.call.after(ended)

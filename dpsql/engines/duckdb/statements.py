@@ -5,6 +5,10 @@ nothing by itself: the functions in it that read rows or draw are volatile, so E
 PREPARE do not run them. `dpsql_gate` checks types and budget before any row is read: every scan
 waits for its ticket.
 
+Steps that must run in order hand the ticket on: keys are checked, passes end, and the release is made with a ticket
+that the step before returned. That rows wait for a ticket is not enough: DuckDB 1.5.6 may end a scan that finds no row
+before it asks for the ticket, and a release would fail where there are no rows, and there alone.
+
 A statement is a chain of steps (`dpsql.engines.duckdb.steps`), each a query with a note. Where it is explained, the
 notes stand in it as comments, and nothing else differs.
 
@@ -31,7 +35,7 @@ from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, X
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
 from dpsql.engines.duckdb.steps import long_rows, rows, scores, source
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
-from dpsql.engines.duckdb.steps.step import Frame, Step
+from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.engines.port import PART
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
@@ -49,7 +53,7 @@ def release_sql(plan: Plan, function: str, *, noted: bool = False) -> str:
     """
     frame = _frame(plan, function)
     note = "-- Charge, draw and store, in one transaction of the ledger.\n" if noted else ""
-    released = call(f"dpsql_release_{FUNCTIONS[function].shape.name}", frame.ticket, _statistic(frame))
+    released = call(f"dpsql_release_{FUNCTIONS[function].shape.name}", frame.closing_ticket, _statistic(frame))
     keys = plan.key_columns if isinstance(plan, GroupedPlan) else ()
     by = len(plan.by) if isinstance(plan, GroupedPlan) else 0
     types = [f"(SELECT {source.typed_key(number)} FROM {frame.name('types')})" for number in range(by)]
@@ -119,7 +123,10 @@ _STEPS: Mapping[str, Callable[[Frame], Iterator[Step]]] = {
 
 
 def _frame(plan: Plan, function: str, only: int | None = None, blocks: int | None = None) -> Frame:
-    return Frame(plan, function, only, plan.block_by_block if blocks is None else blocks)
+    blocks = plan.block_by_block if blocks is None else blocks
+    if isinstance(plan, GroupedPlan) and plan.statistic == GROUPED:
+        return GroupedFrame(plan, function, only, blocks)
+    return Frame(plan, function, only, blocks)
 
 
 def _steps(frame: Frame) -> Iterator[Step]:

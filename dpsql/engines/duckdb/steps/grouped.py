@@ -13,29 +13,27 @@ from collections.abc import Iterator
 from dpsql.engines.duckdb.steps import limits, public_keys, sums, values
 from dpsql.engines.duckdb.steps.rows import statistic
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
-from dpsql.functions.grouped.plan import GroupedPlan
 
 
 def grouped_steps(frame: Frame) -> Iterator[Step]:
     """Yield the steps that add up the rows of every group; the last one is the statistic."""
-    plan, only = frame.plan, frame.only
-    if not isinstance(plan, GroupedPlan):
+    if not isinstance(frame, GroupedFrame):
         raise TypeError("the statistic is of another plan")
-    grouped = GroupedFrame(plan, frame.function, only, frame.blocks, frame.suffix)
+    plan, only = frame.plan, frame.only
     if only is not None and only > plan.passes:
-        yield from sums.labels_alone(grouped)
+        yield from sums.labels_alone(frame)
         return
     if not plan.has_private_keys:
-        yield from public_keys.public_keys(grouped)
-    if grouped.draws_bounds:
+        yield from public_keys.public_keys(frame)
+    if frame.draws_bounds:
         if only in (None, 1):
-            yield from values.bounds_pass(grouped)
+            yield from values.bounds_pass(frame)
         if only == 1:
-            yield statistic(grouped, 1)
+            yield statistic(frame, 1)
             return
-        yield from values.drawn_bounds(grouped)
-    yield values.opened(grouped)
-    yield values.valued(grouped)
-    yield from limits.limited(grouped)
-    yield sums.grouped(grouped)
-    yield from sums.by_private_keys(grouped) if plan.has_private_keys else sums.by_public_keys(grouped)
+        yield from values.drawn_bounds(frame)
+    yield values.opened(frame)
+    yield values.valued(frame)
+    yield from limits.limited(frame)
+    yield sums.grouped(frame)
+    yield from sums.by_private_keys(frame) if plan.has_private_keys else sums.by_public_keys(frame)

@@ -136,10 +136,11 @@ def _private_names(frame: Frame) -> Iterator[Step]:
         select(["name", f"{call('row_number')} OVER () AS j"], f"({distinct})"),
         kept=True,
     )
+    yield Step("vocabulary", "Tell the collector the names.", f"SELECT {known} AS ticket", kept=True)
     yield Step(
         "features",
         "The private names by their numbers, once the collector has learned them. Which are released is drawn.",
-        select(["j", "name"], frame.name("names"), f"WHERE (SELECT {known}) IS NOT NULL"),
+        select(["j", "name"], frame.name("names"), f"WHERE {frame.ticket_of('vocabulary')} IS NOT NULL"),
         kept=True,
     )
 
@@ -173,7 +174,7 @@ def _center(frame: Frame) -> Iterator[Step]:
         raise TypeError("the statistic is of another plan")
     if frame.plan.center == "public":
         note = "The centre of the target: 0, the middle of its public bounds."
-        yield Step("center", note, "SELECT 0::BIGINT AS mean", kept=True)
+        yield Step("center", note, f"SELECT 0::BIGINT AS mean, {frame.ticket} AS ticket", kept=True)
         return
     one, target = str(FIXED_POINT_ONE), cast("target", "BIGINT")
     terms = [plus(one, target), call("-", one, target)]
@@ -182,4 +183,5 @@ def _center(frame: Frame) -> Iterator[Step]:
     note = "Two exact integer sums, from which the private mean of the target is drawn."
     yield Step("target_sums", note, select([f"{totals} AS sums"], frame.name("documents")))
     note = "The centre of the target: a private mean, which the call pays for."
-    yield Step("center", note, f"SELECT {drawn} AS mean", kept=True)
+    query = f"SELECT mean, CASE WHEN mean IS NOT NULL THEN {frame.ticket} END AS ticket FROM (SELECT {drawn} AS mean)"
+    yield Step("center", note, query, kept=True)

@@ -166,7 +166,8 @@ def turn(frame: Frame, number: int) -> Step:
     ticket = frame.ticket
     if frame.only is None:
         found = f"(SELECT {call('list', 's')} FROM {frame.name(f'parts{number}')})"
-        ticket = call("dpsql_turn", frame.ticket, str(number), found)
+        before = frame.opening_ticket if number == 1 else frame.ticket_of(f"turn{number - 1}")
+        ticket = call("dpsql_turn", before, str(number), found)
     note = "Draw what the next pass over the rows needs, which the call pays for."
     return Step(f"turn{number}", note, f"SELECT {ticket} AS ticket", kept=True)
 

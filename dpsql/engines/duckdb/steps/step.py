@@ -7,10 +7,12 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpsql.contract.plan import Plan
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Plan
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import field, plus
 
+# Statements whose rows are handed over in passes.
+IN_PASSES = (COLLECTED, FEATURE_COUNTS, GROUPED)
 # Columns beyond so many letters stand on lines of their own.
 _LINE = 80
 
@@ -78,6 +80,19 @@ class Frame:
         """Return SQL of the ticket that a later step hands on."""
         return f"(SELECT ticket FROM {self.name(step)})"
 
+    @property
+    def opening_ticket(self) -> str:
+        """SQL of the ticket after all that must have run before the first pass ends."""
+        if self.plan.draws_vocabulary:
+            return self.ticket_of("vocabulary")
+        return self.ticket_of("center") if self.plan.statistic == XTY else self.ticket
+
+    @property
+    def closing_ticket(self) -> str:
+        """SQL of the ticket after all that must have run before the release."""
+        turns = self.plan.passes + self.plan.closing_passes - 1 if self.plan.statistic in IN_PASSES else 0
+        return self.ticket_of(f"turn{turns}") if turns else self.opening_ticket
+
     def sql(self, step: Step, *, noted: bool) -> str:
         """Return a step as it stands in a WITH clause; after its note, where that is wanted."""
         note = f"-- {step.note}\n" if noted else ""
@@ -117,8 +132,8 @@ class GroupedFrame(Frame):
         return self.plan.passes > 1
 
     @property
-    def waits_for(self) -> str:
-        """The ticket that a scan waits for; with public keys it comes from the step that checks them."""
+    def opening_ticket(self) -> str:
+        """SQL of the ticket that a scan waits for; with public keys it comes from the step that checks them."""
         return self.ticket if self.plan.has_private_keys or not self.plan.by else self.ticket_of("checked")
 
     @property

@@ -21,7 +21,7 @@ def bounds_pass(frame: GroupedFrame) -> Iterator[Step]:
     """
     values = {f"v{position}": f"v{position}" for position in range(len(frame.plan.targets))}
     parts = [f"{frame.number(f't{position}')} AS v{position}" for position in range(len(values))]
-    condition, note = f"WHERE {frame.waits_for} IS NOT NULL", "The values of all rows, to draw bounds from"
+    condition, note = f"WHERE {frame.opening_ticket} IS NOT NULL", "The values of all rows, to draw bounds from"
     if frame.has_unit:
         parts += identities("unit")
         condition += " AND dpsql_unit IS NOT NULL"
@@ -59,7 +59,7 @@ def opened(frame: GroupedFrame) -> Step:
         target = f"t{position}"
         opaque = frame.number(target) if block is not None else _presence(field("dpsql_row", target), zero)
         parts.append(f"{opaque} AS v{position}")
-    condition = f"WHERE {frame.ticket_of('turn1') if frame.draws_bounds else frame.waits_for} IS NOT NULL"
+    condition = f"WHERE {frame.ticket_of('turn1') if frame.draws_bounds else frame.opening_ticket} IS NOT NULL"
     if frame.has_unit:
         parts += identities("unit")
         condition += " AND dpsql_unit IS NOT NULL"
