@@ -35,8 +35,7 @@ from dpsql.functions.score_histogram import (
 )
 from dpsql.functions.value_cells import EvenCells, FormulaCells
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
-from dpsql.mechanisms.parts import SmoothNoise
-from dpsql.mechanisms.smooth import area_noise, cauchy_scale, default_beta, step_epsilon
+from dpsql.mechanisms.smooth import SmoothNoise, area_noise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
 from dpsql.released.auc import FAILURE, standard_error
 from dpsql.released.results import ScaledArea

@@ -33,7 +33,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.functions.selection_verdict import selection_record
 from dpsql.kernels.fixed_point import Integers
-from dpsql.mechanisms.choices import SubsetSelection
+from dpsql.mechanisms.subset_exponential import SubsetSelection
 from dpsql.progress import Progress
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
 

@@ -32,7 +32,8 @@ from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS, Integers
-from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
+from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.statistics.feature_moments import (

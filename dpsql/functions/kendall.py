@@ -30,8 +30,8 @@ from dpsql.functions.selection_certainty import (
 )
 from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import Integers
-from dpsql.mechanisms.choices import SelectionRounds
 from dpsql.mechanisms.rank_scores import RankScoreNoise
+from dpsql.mechanisms.select import SelectionRounds
 from dpsql.progress import Progress
 from dpsql.statistics.kendall import exact_utilities, utility_range
 from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable

@@ -36,8 +36,8 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.feature_counts import PRESENCE, Counts, FeatureCountsCall, FeatureCountsPlan
-from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity

@@ -47,7 +47,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.mechanisms.parts import SumWithNoise
+from dpsql.mechanisms.laplace import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.released.metrics import Range, consistent_metrics
 from dpsql.statistics.error_sums import ErrorSums, sensitivities

@@ -62,15 +62,14 @@ from dpsql.functions.score_histogram import (
     ScorePlan,
 )
 from dpsql.functions.value_cells import EvenCells, FormulaCells
-from dpsql.mechanisms.choices import QuantileSelection
-from dpsql.mechanisms.parts import CumulativeCounts, SmoothNoise
 from dpsql.mechanisms.prefix_sums import (
     STRATEGIES,
+    CumulativeCounts,
     PrefixStrategy,
     prefix_strategy,
 )
-from dpsql.mechanisms.quantile import halving_levels
-from dpsql.mechanisms.smooth import cauchy_scale, default_beta, step_epsilon
+from dpsql.mechanisms.quantile import QuantileSelection, halving_levels
+from dpsql.mechanisms.smooth import SmoothNoise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
 from dpsql.released.curves import RocCounts
 

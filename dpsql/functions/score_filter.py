@@ -21,8 +21,11 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import Counts, FeatureCountsCall
 from dpsql.functions.feature_scores import Floats, best_cluster, point_scores
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
-from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
-from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
+from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.one_shot import OneShotSelection
+from dpsql.mechanisms.partition_selection import PrivateNames
+from dpsql.mechanisms.sparse_vector import ScoresAbove
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
 from dpsql.released.verdicts import score_reach

@@ -19,12 +19,12 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
 from dpsql.functions.score_filter_arguments import NOISES, SIGNATURE, refuse_contradictions
-from dpsql.mechanisms.choices import OneShotSelection, PrivateNames, ScoresAbove
 from dpsql.mechanisms.count_noise import CountNoise, LaplaceCountNoise, gaussian_count_noise
-from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.partition_selection import PartitionSelection
-from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise
-from dpsql.mechanisms.sparse_vector import SparseVector
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.one_shot import OneShotSelection
+from dpsql.mechanisms.partition_selection import PartitionSelection, PrivateNames
+from dpsql.mechanisms.sparse_vector import ScoresAbove, SparseVector
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.statistics.feature_counts import (
     INFORMATION_UNIT,

@@ -32,8 +32,8 @@ from dpsql.functions.selection_certainty import (
 from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.kernels.xty import vectors_to_matrix
-from dpsql.mechanisms.choices import OneShotSelection
-from dpsql.mechanisms.parts import LaplaceNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.one_shot import OneShotSelection
 from dpsql.mechanisms.rank_scores import RankScoreNoise
 from dpsql.progress import Progress
 from dpsql.statistics.rank_scores import RankScores, rank_spread

@@ -32,8 +32,8 @@ from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
 from dpsql.functions.selection_certainty import Certainty, certainty_quantities, one_shot_certainty
 from dpsql.functions.selection_verdict import selection_record
-from dpsql.mechanisms.choices import OneShotSelection
-from dpsql.mechanisms.parts import LaplaceNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.one_shot import OneShotSelection
 from dpsql.progress import Progress
 from dpsql.statistics.counts import RowCount
 from dpsql.statistics.votes import BlockVotes, KeyedRows, VoteRule, blocks_from_count, utility_range

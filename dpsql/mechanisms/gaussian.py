@@ -33,6 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
+from dpsql.contract.events import Event, GaussianDP
+from dpsql.contract.measurement import Part, one_of, take
 from dpsql.errors import InternalError
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -216,3 +218,51 @@ def gaussian_counts(
         counts.astype(object) << (shift - finest), sensitivity=sensitivity, squared_mu=squared_mu, source=source
     )
     return GaussianRelease(noisy.values / 2.0**shift, noisy.sigma / 2.0**shift)
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Part):
+    """Several releases with Gaussian noise that are charged as one: their mu add up in squares.
+
+    Attributes
+    ----------
+    mu : Fraction
+        Of all releases together.
+    epsilon, delta : Fraction
+        What mu was calibrated for.
+    shares : tuple of (str, Fraction)
+        The mu of each release, by its name.
+    """
+
+    mu: Fraction
+    epsilon: Fraction
+    delta: Fraction
+    shares: tuple[tuple[str, Fraction], ...]
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return GaussianDP(self.mu, self.epsilon, self.delta)
+
+    def draws(self, share: str) -> int:
+        """Return how often a release may be sampled: each once."""
+        return one_of([name for name, _ in self.shares], share)
+
+    def mu_of(self, share: str) -> Fraction:
+        """Return the mu of one release."""
+        return dict(self.shares)[share]
+
+    def spend(self, share: str) -> Fraction:
+        """Use up the one draw of a release, and return the mu that it may spend."""
+        take(self, share)
+        return self.mu_of(share)
+
+    def draw_counts(self, share: str, counts: Integers, *, squared_sensitivity: int, one: int = 1) -> GaussianRelease:
+        """Return counts with noise; see `gaussian_counts`."""
+        squared_mu = self.spend(share) ** 2
+        return gaussian_counts(counts, squared_sensitivity=squared_sensitivity, squared_mu=squared_mu, one=one)
+
+    def draw_sums(self, share: str, sums: Integers, *, squared_sensitivity: Fraction) -> GaussianRelease:
+        """Return integers with noise; see `gaussian_release`."""
+        sensitivity = math.isqrt(math.ceil(squared_sensitivity) - 1) + 1  # the root, rounded up
+        return gaussian_release(sums, sensitivity=sensitivity, squared_mu=self.spend(share) ** 2)

@@ -55,7 +55,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Longs
 from dpsql.contract.events import Composed, DiscreteLaplace, Event, GumbelNoise, IntervalScan
+from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import FINE_CELLS, LARGEST_EXPONENT, SUBCELLS, fine_interval
@@ -288,3 +290,28 @@ def noisy_counts(rows: list[int], noise: IntervalNoise, source: BitSource) -> tu
     """Return the rows inside and outside with noise."""
     inside, outside = (np.array(rows, dtype=np.int64) + discrete_laplace(noise.count_scale, 2, source=source)).tolist()
     return inside, outside
+
+
+@dataclass(frozen=True)
+class ScannedInterval(Part):
+    """An interval that holds the bulk of one column, or of each of several disjoint groups of rows.
+
+    The interval of every group costs what that of one costs; see `interval_scan`.
+    """
+
+    noise: IntervalNoise
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return self.noise.event
+
+    @sampled
+    def draw(self, counts: Longs) -> PrivateInterval:
+        """Return the interval, from counts of shape (cells,)."""
+        return interval_scan(counts, self.noise)
+
+    @sampled
+    def draw_groups(self, counts: Longs) -> list[PrivateInterval]:
+        """Return the interval of each group, from counts of shape (groups, cells)."""
+        return [interval_scan(group, self.noise, alone=False) for group in counts]

@@ -65,7 +65,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -76,8 +76,9 @@ from numpy.typing import NDArray
 
 from dpsql.contract.events import Approximate, Event, ObjectivePerturbation
 from dpsql.contract.gaussian_profile import EPSILON_MARGIN, LARGEST_EPSILON, SMALLEST_DELTA, gaussian_mu
+from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.logistic import Gradient, GradientSums, SignedRows, descent, minimise
 from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
@@ -453,3 +454,49 @@ def _gaussian_mu(epsilon: Fraction, delta: Fraction, steps: int, regularization:
         return gaussian_mu(rate, least)
     except ParameterError:  # no mu that the calibration covers: exponential noise it is
         return None
+
+
+@dataclass(frozen=True)
+class PerturbedObjective(Part):
+    """A fit whose objective is perturbed.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    delta : Fraction
+        0 where the perturbation is not normal.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return objective_event(self.epsilon, self.delta)
+
+    def covers(self, other: Part) -> bool:
+        """Whether `other` is this part, or the same without normal noise, which spends no delta."""
+        return other in (self, replace(self, delta=Fraction(0)))
+
+    def spent(self, noise: ObjectiveNoise) -> PerturbedObjective:
+        """Return what sampling some calibrated noise spends."""
+        return replace(self, epsilon=noise.epsilon, delta=noise.delta)
+
+    @sampled
+    def draw(
+        self, rows: SignedRows, noise: ObjectiveNoise, *, tick: Callable[[], object] | None
+    ) -> NDArray[np.float64]:
+        """Return the coefficients, from noise that this part pays for."""
+        self._check(noise)
+        return objective_perturbation(rows, noise, tick=tick)
+
+    @sampled
+    def start(self, width: int, noise: ObjectiveNoise) -> PerturbedFit:
+        """Return a fit that asks for the sums of the rows, from noise that this part pays for."""
+        self._check(noise)
+        return perturbed_fit(noise, width)
+
+    def _check(self, noise: ObjectiveNoise) -> None:
+        if not self.covers(self.spent(noise)):
+            raise InternalError("I034", f"{self.name} was calibrated for another loss. Report it.")

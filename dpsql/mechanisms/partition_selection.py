@@ -25,17 +25,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Integers
+from dpsql.arrays import Integers, Longs
+from dpsql.contract.events import Approximate, Event
+from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.count_noise import CountNoise, LaplaceCountNoise, gaussian_count_noise
 from dpsql.mechanisms.gaussian_keys import gaussian_key_budget
-from dpsql.mechanisms.key_limits import KeyLimits
+from dpsql.mechanisms.key_limits import KeyLimits, limits_by_row
 from dpsql.mechanisms.key_threshold import DROWNED, key_threshold, laplace_scale, truncated_count_noise
 from dpsql.noise.entropy import SYSTEM, BitSource
 
@@ -199,3 +201,37 @@ def _noisy(values: NDArray[np.int64], noise: CountNoise, source: BitSource) -> I
     # Python's integers: a fine lattice takes more than 64 bits.
     exact: Integers = values.astype(object) * noise.unit + drawn.astype(object)
     return exact
+
+
+@dataclass(frozen=True)
+class PrivateNames(Part):
+    """The names that enough rows have.
+
+    Attributes
+    ----------
+    epsilon, delta : Fraction
+    neighbours : str
+    max_keys_per_row, max_rows_per_unit : int
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    neighbours: str
+    max_keys_per_row: int
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return Approximate(self.epsilon, self.delta)
+
+    @cached_property
+    def selection(self) -> PartitionSelection:
+        """Noise and threshold: whichever law has the lower threshold."""
+        limits = limits_by_row(self.max_keys_per_row, self.max_rows_per_unit)
+        return partition_selection(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours, limits=limits)
+
+    @sampled
+    def draw(self, names: Sequence[str], counts: Longs) -> list[str]:
+        """Return the names that are released."""
+        return select_partitions(names, counts, self.selection)

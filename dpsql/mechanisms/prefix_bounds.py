@@ -58,6 +58,8 @@ _BITS = 20
 _LARGEST_SQUARED_MU = Fraction(64)
 
 Interval = tuple[float, float]
+# Share of the loss that the bounds of a target get, over that of a feature's bounds.
+TARGET_WEIGHT = Fraction(2)
 
 
 @dataclass(frozen=True)
@@ -292,3 +294,23 @@ def _ascending(sums: Doubles) -> Doubles:
 _EDGES = fine_edges()
 # The interval of a column of zeros.
 ZEROS = float(_EDGES[ZERO_FINE]), float(_EDGES[ZERO_FINE + 1])
+
+
+def column_losses(squared_mu: Fraction, width: int, *, last: bool) -> list[Fraction]:
+    """Return the share of ``mu**2`` of the bounds of each column.
+
+    Parameters
+    ----------
+    squared_mu : Fraction
+        Of all columns together.
+    width : int
+        Number of columns.
+    last : bool
+        Whether the last column is the target, without which there is no model: it gets `TARGET_WEIGHT` times as
+        much as another column.
+    """
+    weights = [Fraction(1)] * width
+    if last:
+        weights[-1] = TARGET_WEIGHT
+    each = squared_mu / sum(weights)
+    return [weight * each for weight in weights]

@@ -61,7 +61,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Integers
+from dpsql.arrays import Integers, Longs
+from dpsql.contract.events import Event, additive_noise
+from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
@@ -334,3 +336,52 @@ def _toeplitz(cells: int) -> NDArray[np.int64]:
 
 
 _matrices = {"identity": _identity, "tree": _tree, "wavelet": _wavelet, "toeplitz": _toeplitz}
+
+
+@dataclass(frozen=True)
+class CumulativeCounts(Part):
+    """Noisy prefix sums of some histograms.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    delta, mu : Fraction or None
+        With them the noise is Gaussian, without them Laplace.
+    neighbours : str
+    max_rows_per_unit : int
+    """
+
+    epsilon: Fraction
+    delta: Fraction | None
+    mu: Fraction | None
+    neighbours: str
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return additive_noise(self.epsilon, self.mu, self.delta)
+
+    def laplace_scale(self, strategy: PrefixStrategy) -> Fraction:
+        """Return the scale of Laplace noise."""
+        return laplace_scale(strategy, self.epsilon, self.neighbours, self.max_rows_per_unit)
+
+    def deviation(self, strategy: PrefixStrategy) -> float:
+        """Return the standard deviation of the noise on every product, in rows."""
+        if self.mu is None:
+            found = laplace_deviation(self.laplace_scale(strategy))
+        else:
+            found = gaussian_deviation(strategy, self.mu, self.neighbours, self.max_rows_per_unit)
+        return found * 2.0**-strategy.bits
+
+    @sampled
+    def draw(self, counts: Longs, strategy: PrefixStrategy) -> PrefixSums:
+        """Return the sums."""
+        return noisy_prefix_sums(
+            counts,
+            strategy=strategy,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+            epsilon=self.epsilon if self.mu is None else None,
+            mu=self.mu,
+        )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.events import GumbelNoise
+from dpsql.arrays import Longs
+from dpsql.contract.events import Event, GumbelNoise
+from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.select import select
@@ -219,3 +222,72 @@ def _check(quantiles: Sequence[Fraction], epsilon: Fraction) -> None:
     if not quantiles or not inside or not ascending:
         shown = ", ".join(map(str, quantiles))
         raise ParameterError("P018", f"quantiles must be Fractions in (0, 1), strictly ascending; got [{shown}].")
+
+
+@dataclass(frozen=True)
+class QuantileSelection(Part):
+    """Quantiles of counts by cell, by recursive halving.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    at : tuple of Fraction
+        Ascending, each in (0, 1).
+    neighbours : str
+    max_rows_per_unit : int
+    """
+
+    epsilon: Fraction
+    at: tuple[Fraction, ...]
+    neighbours: str
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records: an exponential mechanism per level."""
+        return quantile_event(self.epsilon, halving_levels(len(self.at)), self.neighbours)
+
+    @sampled
+    def draw(self, counts: Longs) -> list[int]:
+        """Return the cell of each; see `quantiles`."""
+        return quantiles(
+            counts,
+            quantiles=self.at,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
+
+    @sampled
+    def draw_tied(self, counts: Longs) -> list[int]:
+        """Return the cell of each where many rows may share one; see `tied_quantiles`."""
+        return tied_quantiles(
+            counts,
+            at=self.at,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
+
+
+@dataclass(frozen=True)
+class GroupQuantileSelection(QuantileSelection):
+    """Quantiles of disjoint groups of rows, as one release; see `quantiles`.
+
+    `max_rows_per_unit` are the rows of one privacy unit in all groups together.
+    """
+
+    @sampled
+    def draw_groups(self, counts: Longs) -> list[list[int]]:
+        """Return the cells of each group, from counts of shape (groups, cells)."""
+        return [
+            tied_quantiles(
+                group,
+                at=self.at,
+                epsilon=self.epsilon,
+                neighbours=self.neighbours,
+                max_rows_per_unit=self.max_rows_per_unit,
+                alone=False,
+            )
+            for group in counts
+        ]

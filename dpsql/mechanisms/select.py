@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Integers
+from dpsql.contract.events import Event, ExponentialNoise, GumbelNoise
+from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.noise.race import Noise, top_k
@@ -96,3 +100,42 @@ def check_selection(utility_range: int, epsilon: Fraction) -> None:
         raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
     if not isinstance(utility_range, int) or not utility_range >= 1:
         raise ParameterError("P018", f"utility_range must be an integer >= 1; got {utility_range}.")
+
+
+@dataclass(frozen=True)
+class SelectionRounds(Part):
+    """Rounds of report-noisy-max, each at the same share of epsilon.
+
+    Attributes
+    ----------
+    noise : {'gumbel', 'exponential'}
+    epsilon : Fraction
+        Of all rounds together.
+    rounds : int
+    """
+
+    noise: str
+    epsilon: Fraction
+    rounds: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        kind = {"gumbel": GumbelNoise, "exponential": ExponentialNoise}[self.noise]
+        return kind(self.epsilon, self.rounds, rounds=self.rounds)
+
+    def draws(self, share: str) -> int:
+        """Return how often it may be sampled: once a round."""
+        return 0 if share else self.rounds
+
+    @property
+    def round_epsilon(self) -> Fraction:
+        """The loss of one round."""
+        return self.epsilon / self.rounds
+
+    @sampled
+    def draw(self, utility: Integers, *, utility_range: int) -> int:
+        """Return the winner of one round; parameters as of `select`."""
+        noise: Noise = "gumbel" if self.noise == "gumbel" else "exponential"
+        [winner] = select(utility, utility_range=utility_range, epsilon=self.round_epsilon, k=1, noise=noise)
+        return int(winner)

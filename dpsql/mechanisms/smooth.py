@@ -44,6 +44,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Longs
+from dpsql.contract.events import Event, SmoothSensitivity
+from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.quantile import halving_levels
@@ -476,3 +479,39 @@ def _smooth_median(
         source=source,
     )
     return low - 1 + point if 0 < point < high - low + 2 else (low + high) // 2
+
+
+@dataclass(frozen=True)
+class SmoothNoise(Part):
+    """An area or medians by smooth sensitivity."""
+
+    epsilon: Fraction
+    neighbours: str
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return SmoothSensitivity(self.epsilon)
+
+    @sampled
+    def draw_area(self, negative: Longs, positive: Longs) -> Fraction:
+        """Return the area under the ROC curve."""
+        return smooth_area(
+            negative,
+            positive,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )
+
+    @sampled
+    def draw_medians(self, counts: Longs, *, count: int) -> list[int]:
+        """Return the cells of medians of all rows and of halves."""
+        return smooth_medians(
+            counts,
+            count=count,
+            epsilon=self.epsilon,
+            neighbours=self.neighbours,
+            max_rows_per_unit=self.max_rows_per_unit,
+        )

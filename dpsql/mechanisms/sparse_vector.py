@@ -7,14 +7,16 @@ the loss grows with the number of scores above, whatever the noise (`tests/suppo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsql.arrays import Integers
+from dpsql.arrays import Integers, Longs
+from dpsql.contract.events import Event, SparseVectorTechnique
+from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import ParameterError
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.noise.exact import LazyExponential, fraction_bounds
@@ -246,3 +248,21 @@ def _exceeds(variable: LazyExponential, lead: Fraction, bar: LazyExponential, ra
 def _times(ratio: Fraction, value: int) -> tuple[int, int]:
     scaled_value = ratio.numerator * value
     return scaled_value // ratio.denominator, -(-scaled_value // ratio.denominator)
+
+
+@dataclass(frozen=True)
+class ScoresAbove(Part):
+    """Scores above a threshold by the sparse vector technique."""
+
+    run: SparseVector
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return SparseVectorTechnique(self.run.epsilon, self.run.cutoff)
+
+    @sampled
+    def draw(self, scores: Longs, *, threshold: Fraction, finer: int = 1) -> SparseVectorRun:
+        """Return which scores are above a threshold in the unit of the run, of which one is `finer` of the scores."""
+        run = replace(self.run, sensitivity=self.run.sensitivity * finer)
+        return sparse_vector(scores, run, level=run.level(threshold * finer))

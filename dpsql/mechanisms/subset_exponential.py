@@ -34,6 +34,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Integers
+from dpsql.contract.events import Event, SubsetExponential
+from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.select import check_selection
 from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets
@@ -463,3 +465,30 @@ def _excess(scores: Integers, references: Integers) -> tuple[Distances, NDArray[
         return np.abs(scores.astype(object) - references), below
     offset = scores.view(np.uint64) - references.view(np.uint64)  # modulo 2**64
     return np.where(below, np.uint64(0) - offset, offset), below
+
+
+@dataclass(frozen=True)
+class SubsetSelection(Part):
+    """One of all k-subsets.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    k : int
+    method : {'exact', 'top_r'}
+    """
+
+    epsilon: Fraction
+    k: int
+    method: str
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return SubsetExponential(self.epsilon, self.k, self.method)
+
+    @sampled
+    def draw(self, /, *given: object, **named: object) -> tuple[int, ...]:
+        """Select a subset; parameters as of the method, less epsilon."""
+        run: Callable[..., tuple[int, ...]] = subset_exponential if self.method == "exact" else top_r_exponential
+        return run(*given, epsilon=self.epsilon, **named)

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import bisect
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.events import Approximate, Event
+from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import ParameterError
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
@@ -326,3 +329,31 @@ def _check(models: NDArray[np.float64], epsilon_test: Fraction, epsilon_draw: Fr
             f"models must have the shape (m, p), m <= {LARGEST_MODELS} and p >= 1; got {models.shape}. "
             "Use fewer blocks.",
         )
+
+
+@dataclass(frozen=True)
+class DeepModel(Part):
+    """A point that is deep among models.
+
+    Attributes
+    ----------
+    epsilon, delta : Fraction
+        What is charged.
+    budget : tuple of (Fraction, Fraction)
+        Of that, epsilon and delta when one of the models is replaced.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    budget: tuple[Fraction, Fraction]
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return Approximate(self.epsilon, self.delta, "tukey")
+
+    @sampled
+    def draw(self, models: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Return the point; None where the test does not pass."""
+        epsilon, delta = self.budget
+        return tukey(models, epsilon_test=epsilon / 2, epsilon_draw=epsilon / 2, delta=delta)

@@ -11,10 +11,10 @@ from seam import Pass
 
 from dpsql.contract.relation import relation_of
 from dpsql.mechanisms.aggregates import GroupedNoise, on_lattice
-from dpsql.mechanisms.choices import GroupQuantileSelection
+from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
-from dpsql.mechanisms.parts import CumulativeCounts, ScannedInterval
-from dpsql.mechanisms.prefix_sums import PrefixStrategy, gaussian_sensitivity
+from dpsql.mechanisms.prefix_sums import CumulativeCounts, PrefixStrategy, gaussian_sensitivity
+from dpsql.mechanisms.quantile import GroupQuantileSelection
 from dpsql.statistics.aggregates import LAPLACE, Block, Sums
 
 # What moved, by how much, and the most that it may.

@@ -30,9 +30,10 @@ from dpsql.contract.fold import Pass as PassedOn
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
-from dpsql.mechanisms.choices import GroupQuantileSelection
+from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, _taken
-from dpsql.mechanisms.parts import CumulativeCounts, ScannedInterval
+from dpsql.mechanisms.prefix_sums import CumulativeCounts
+from dpsql.mechanisms.quantile import GroupQuantileSelection
 from dpsql.noise.entropy import OperatingSystemEntropy
 from dpsql.progress import Progress
 from dpsql.statistics.aggregates import Sums, Words

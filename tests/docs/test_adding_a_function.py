@@ -19,7 +19,7 @@ from dpsql.contract.plan import Quantity
 from dpsql.engines.duckdb.macros import function_sql
 from dpsql.functions.grouped.column import ColumnPlan
 from dpsql.functions.registry import FUNCTIONS, Function, _every
-from dpsql.mechanisms.parts import LaplaceNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.released.shapes import METRICS
 from dpsql.statistics.counts import RowCount

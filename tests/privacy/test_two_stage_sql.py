@@ -21,7 +21,7 @@ import dpsql
 from dpsql.engines.duckdb.keys import identity
 from dpsql.functions import two_stage
 from dpsql.kernels import lasso_votes as kernel
-from dpsql.mechanisms import parts
+from dpsql.mechanisms import laplace
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.statistics.votes import count_shift
 from dpsql.testing import AuditReport, SqlRelease, audit, audit_sql, fit, runs_needed, to_arrow
@@ -315,7 +315,7 @@ def test_law_of_the_number_of_blocks_with_scaled_noise_is_rejected(
     numbers: list[int], monkeypatch: pytest.MonkeyPatch, factor: Fraction
 ) -> None:
     """Noise of another scale below the same shift and the same rows per block."""
-    monkeypatch.setattr(parts, "discrete_laplace", lambda scale, size: discrete_laplace(factor * scale, size))
+    monkeypatch.setattr(laplace, "discrete_laplace", lambda scale, size: discrete_laplace(factor * scale, size))
     law = TwoStageLaw("ab", **COUNTED).blocks_law(ROWS)
     assert not fit(count_blocks(numbers, 1500), law, false_alarm=FALSE_ALARM).accepted
 
@@ -343,7 +343,7 @@ def test_scale_of_the_count(numbers: list[int], monkeypatch: pytest.MonkeyPatch)
         scales.append(scale)
         return discrete_laplace(scale, size)
 
-    monkeypatch.setattr(parts, "discrete_laplace", noted)
+    monkeypatch.setattr(laplace, "discrete_laplace", noted)
     with dpsql.connect() as connection:
         connection.execute(
             "CREATE TABLE t AS SELECT i // 3 AS u, i AS id, 0.5 AS a, 0.25 AS b, 1.0 AS y FROM range(9) r(i)"

@@ -14,7 +14,7 @@ from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import ZERO_FINE, GridCounts, MagnitudeCounts
 from dpsql.mechanisms import quantile as mechanism
-from dpsql.mechanisms.choices import GroupQuantileSelection
+from dpsql.mechanisms.quantile import GroupQuantileSelection
 from dpsql.statistics.counts import l1_sensitivity, rank_utility_range, squared_l2_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.kernels.lasso_votes import lasso_votes
-from dpsql.mechanisms.parts import LaplaceNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.select import select
 from dpsql.statistics.votes import (
     blocks_from_count,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.functions import sis
 from dpsql.functions.sis import SisCall, SisPlan
-from dpsql.mechanisms import parts
+from dpsql.mechanisms import laplace
 from dpsql.statistics import xty
 from support.laws.sis import products
 
@@ -82,7 +82,7 @@ def test_every_form_equals_the_reference(
     con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch, noise: tuple[int, int]
 ) -> None:
     scripted = Noise(noise)
-    monkeypatch.setattr(parts, "discrete_laplace", scripted)
+    monkeypatch.setattr(laplace, "discrete_laplace", scripted)
     con.execute("CREATE TABLE x AS SELECT [a, b] AS x, y FROM t")
     con.execute(f"SELECT * FROM dp_sis('t', target := 'y', features := ['a', 'b'], epsilon := 1, {BOUNDS})").fetchall()
     con.execute(
@@ -105,7 +105,7 @@ def test_every_form_equals_the_reference(
 
 def test_the_scale_follows_share_relation_and_cap(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = Noise((0, 0))
-    monkeypatch.setattr(parts, "discrete_laplace", scripted)
+    monkeypatch.setattr(laplace, "discrete_laplace", scripted)
     call = f"SELECT * FROM dp_sis('t', target := 'y', features := ['a', 'b'], {BOUNDS}, "
     con.execute(call + "epsilon := 2, center_share := 0.25)").fetchall()
     con.execute(call + "epsilon := 1, neighbours := 'replace')").fetchall()
@@ -119,7 +119,7 @@ def test_the_scale_follows_share_relation_and_cap(con: Any, monkeypatch: pytest.
 def test_the_cap_holds_in_both_scans(con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """With equal rows per unit it does not matter which are kept, so the reference knows the answer."""
     con.execute("CREATE TABLE equal AS SELECT u, (u % 7) / 7.0 AS a, (u % 3) / 3.0 AS b, u % 5 AS y FROM t")
-    monkeypatch.setattr(parts, "discrete_laplace", Noise((123456, -654321)))
+    monkeypatch.setattr(laplace, "discrete_laplace", Noise((123456, -654321)))
     con.execute(
         f"SELECT * FROM dp_sis('equal', target := 'y', features := ['a', 'b'], epsilon := 1, {BOUNDS}, "
         "privacy_unit := 'u', max_rows_per_unit := 3)"
@@ -136,7 +136,7 @@ def test_long_targets_are_those_of_documents(
         "CREATE TABLE d AS FROM (VALUES (1, 'a', 4), (1, 'b', 4), (1, 'zz', 4), (2, 'a', 0), (3, NULL, 0)) "
         "AS c(i, token, y)"
     )
-    monkeypatch.setattr(parts, "discrete_laplace", Noise((0, 0)))
+    monkeypatch.setattr(laplace, "discrete_laplace", Noise((0, 0)))
     con.execute(
         f"SELECT * FROM dp_sis('d', target := 'y', features := 'token', row_id := 'i', "
         f"names := ['a', 'b'], epsilon := 1, {BOUNDS})"

@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.contract.fold import Batch
-from dpsql.mechanisms.choices import PrivateNames
+from dpsql.mechanisms.partition_selection import PrivateNames
 from dpsql.statistics import presence
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 from support.broken.planting import planted

@@ -11,8 +11,8 @@ import pytest
 
 from dpsql.contract.fold import Batch
 from dpsql.functions import two_stage
-from dpsql.mechanisms.choices import OneShotSelection
-from dpsql.mechanisms.parts import LaplaceNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.one_shot import OneShotSelection
 from dpsql.statistics.votes import BlockVotes, VoteRule
 from support.broken.planting import planted
 from support.twins import context, release, spent

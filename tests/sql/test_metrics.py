@@ -198,16 +198,16 @@ def drawn_sums(
     monkeypatch: pytest.MonkeyPatch, made: MetricsPlan, draws: int, factor: float = 1.0
 ) -> np.ndarray[Any, Any]:
     """Return the noise of the five sums in so many draws, as the mechanism asks for it; scaled to plant a fault."""
-    from dpsql.mechanisms import parts
+    from dpsql.mechanisms import laplace
 
-    sample, seen = parts.discrete_laplace, []
+    sample, seen = laplace.discrete_laplace, []
 
     def scaled(scale: Fraction, size: int) -> Any:
         noise = sample(scale * Fraction(str(factor)), size)
         seen.append(int(noise[0]))
         return noise
 
-    monkeypatch.setattr(parts, "discrete_laplace", scaled)
+    monkeypatch.setattr(laplace, "discrete_laplace", scaled)
     for _ in range(draws):
         draw_once(draw_metrics, made, [0] * 5)
     monkeypatch.undo()
@@ -258,10 +258,10 @@ def test_intervals_hold_together_in_95_percent_of_draws(epsilon: str, neighbours
 
 def test_intervals_of_more_noise_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of the test: noise that is 3 times what is stated leaves the intervals."""
-    from dpsql.mechanisms import parts
+    from dpsql.mechanisms import laplace
 
-    sample = parts.discrete_laplace
-    monkeypatch.setattr(parts, "discrete_laplace", lambda scale, size: sample(3 * scale, size))
+    sample = laplace.discrete_laplace
+    monkeypatch.setattr(laplace, "discrete_laplace", lambda scale, size: sample(3 * scale, size))
     made = plan(1)
     y, p = (np.clip(column, 0, 100) for column in columns())
     assert covered(made, sums_of(made, y, p), exact(y, p), 500) < 0.9

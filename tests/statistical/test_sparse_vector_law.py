@@ -17,8 +17,7 @@ import pytest
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms import choices
-from dpsql.mechanisms.choices import ScoresAbove
-from dpsql.mechanisms.sparse_vector import SparseVector, sparse_vector
+from dpsql.mechanisms.sparse_vector import ScoresAbove, SparseVector, sparse_vector
 from dpsql.testing.bits import ScriptedBits
 from dpsql.testing.distribution import fit, runs_needed
 from support.laws.filters import log_ratio, sparse_vector_law, sparse_vector_run_law

@@ -13,7 +13,7 @@ from dpsql.contract.contribution import Contribution
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.functions.crosstab import CrosstabPlan, draw_crosstab
 from dpsql.functions.grouped.histogram import HistogramPlan, draw_histogram
-from dpsql.mechanisms.choices import GroupQuantileSelection
+from dpsql.mechanisms.quantile import GroupQuantileSelection
 from dpsql.released.crosstab import crosstab_record, margins_of
 from dpsql.released.histogram import histogram_counts, histogram_record
 from dpsql.released.marginals import entry_weights, estimated_marginal

@@ -19,7 +19,7 @@ from dpsql.ledger.chain import Row, row_hash, verify
 from dpsql.ledger.copies import backup
 from dpsql.ledger.ledger import Charge, Entry, Ledger
 from dpsql.ledger.schema import append
-from dpsql.mechanisms.parts import LaplaceNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},

@@ -23,8 +23,11 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Charge, Ledger
 from dpsql.mechanisms import choices, parts
-from dpsql.mechanisms.choices import SelectionRounds
-from dpsql.mechanisms.parts import GaussianNoise, LaplaceNoise, PerturbedObjective
+from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.objective_perturbation import PerturbedObjective
+from dpsql.mechanisms.prefix_bounds import column_losses
+from dpsql.mechanisms.select import SelectionRounds
 
 ONE = Fraction(1)
 FIRST, SECOND = LaplaceNoise("first", ONE, 1), LaplaceNoise("second", 2 * ONE, 1)
@@ -127,7 +130,7 @@ def test_shares_of_gaussian_noise_spend_their_mu_together() -> None:
         noisy = [part.draw_counts(name, np.array([5, 7]), squared_sensitivity=2) for name, _ in shares]
     assert sum(2 / release.sigma**2 for release in noisy) == pytest.approx(float(mu**2), rel=1e-6)
     for width, last in ((1, False), (4, False), (5, True)):
-        assert sum(part.bounds_losses("a", width, last=last)) == shares[0][1] ** 2
+        assert sum(column_losses(part.mu_of("a") ** 2, width, last=last)) == shares[0][1] ** 2
 
 
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])

@@ -17,8 +17,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.functions.grouped.column import GROUPED_COLUMN, ColumnCall, ColumnPlan
 from dpsql.functions.value_cells import DerivedKey, MagnitudeCells
-from dpsql.mechanisms.interval_scan import IntervalNoise
-from dpsql.mechanisms.parts import ScannedInterval
+from dpsql.mechanisms.interval_scan import IntervalNoise, ScannedInterval
 from dpsql.progress import Progress
 from dpsql.released.bounds import interval_record
 from dpsql.statistics.counts import MagnitudeHistogram

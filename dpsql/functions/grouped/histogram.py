@@ -53,8 +53,7 @@ from dpsql.functions.grouped.arguments import CONFIDENCE, GROUPS, NOISE, UNIT
 from dpsql.functions.grouped.counts import CountedCall, ValuePlan
 from dpsql.functions.value_cells import BinCells, DerivedKey
 from dpsql.mechanisms.aggregates import GroupedNoise, grouped_noise, noise_choice
-from dpsql.mechanisms.parts import CumulativeCounts
-from dpsql.mechanisms.prefix_sums import MOST_CELLS, STRATEGIES, PrefixStrategy, prefix_strategy
+from dpsql.mechanisms.prefix_sums import MOST_CELLS, STRATEGIES, CumulativeCounts, PrefixStrategy, prefix_strategy
 from dpsql.progress import Progress
 from dpsql.released.histogram import curve_record, histogram_record
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, GroupCount, Sums

@@ -36,10 +36,8 @@ from dpsql.functions.grouped.column import GROUPED_COLUMN, ColumnCall, ColumnPla
 from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
 from dpsql.functions.value_cells import DerivedKey, EvenCells
 from dpsql.kernels.cells import GridCounts
-from dpsql.mechanisms.choices import GroupQuantileSelection, QuantileSelection
-from dpsql.mechanisms.interval_scan import PrivateInterval
-from dpsql.mechanisms.parts import ScannedInterval
-from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell
+from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
+from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection, halving_levels, parts_of_a_cell
 from dpsql.progress import Progress
 from dpsql.released.bounds import interval_record
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range

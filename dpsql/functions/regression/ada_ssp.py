@@ -8,7 +8,8 @@ from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.json import Json
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
 from dpsql.functions.regression.scaling import KeptFeatures, Moments
-from dpsql.mechanisms.parts import GaussianNoise
+from dpsql.mechanisms.ada_ssp import ada_ssp
+from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.statistics.regression import RowMap, RowProducts
 
 
@@ -41,10 +42,10 @@ class Products(KeptFeatures[RowProducts]):
         """Draw the noisy products and solve."""
         plan = self._columns.plan
         part: GaussianNoise = plan.measurement["fit"]
-        fit = part.draw_fit(
-            "fit",
+        fit = ada_ssp(
             self.inner.products(),
             radius=self._mapped.radius,
+            mu=part.spend("fit"),
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )

@@ -20,9 +20,9 @@ from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
-from dpsql.mechanisms.choices import QuantileSelection
-from dpsql.mechanisms.parts import GaussianNoise
+from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, boosted_ada_ssp, boosting, next_step
+from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import GridHistogram
 from dpsql.statistics.regression import CELLS, RoundProducts, RowMap, Scales, StoredRows
@@ -108,11 +108,11 @@ class BoostedRows(KeptFeatures[StoredRows]):
             rows.add(matrix, target)
             gram.add(matrix)
         part: GaussianNoise = plan.measurement["fit"]
-        fit = part.draw_boosted(
-            "fit",
+        fit = boosted_ada_ssp(
             rows,
             gram.total(),
             radius=mapped.radius,
+            mu=part.spend("fit"),
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
@@ -191,10 +191,10 @@ class BoostingRound(KeptFeatures[RoundProducts]):
         plan, run = self._columns.plan, self._run
         if run is None:
             part: GaussianNoise = plan.measurement["fit"]
-            run = part.start_boosting(
-                "fit",
+            run = boosting(
                 self.inner.gram(),
                 radius=self._mapped.radius,
+                mu=part.spend("fit"),
                 rounds=plan.rounds,
                 split=plan.split,
                 neighbours=plan.neighbours,

@@ -21,8 +21,7 @@ from dpsql.functions.regression.method import Method, NoModel, RegressionCall
 from dpsql.functions.regression.scaling import Interval, Magnitudes, bounds_needed, scaling_numbers
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.mechanisms.ada_ssp import LinearFit
-from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.parts import GaussianNoise
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.statistics.regression import (
     STANDARD_ONE,
     RowMap,

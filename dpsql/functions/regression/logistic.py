@@ -46,9 +46,14 @@ from dpsql.functions.regression.scaling import (
     scaling_numbers,
 )
 from dpsql.kernels.logistic import MOST_FACTORISED
-from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.objective_perturbation import FINE_EPSILON, ObjectiveNoise, PerturbedFit, calibrate
-from dpsql.mechanisms.parts import GaussianNoise, PerturbedObjective
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
+from dpsql.mechanisms.objective_perturbation import (
+    FINE_EPSILON,
+    ObjectiveNoise,
+    PerturbedFit,
+    PerturbedObjective,
+    calibrate,
+)
 from dpsql.progress import Progress
 from dpsql.statistics.logistic_rows import Scaling, SignedFeatures
 from dpsql.statistics.regression import DEVIATIONS, Standard

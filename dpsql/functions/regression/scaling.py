@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.kernels.cells import FINE_CELLS
-from dpsql.mechanisms.parts import GaussianNoise
-from dpsql.mechanisms.prefix_bounds import ZEROS, rows_needed
+from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.prefix_bounds import ZEROS, column_losses, prefix_bounds, rows_needed
+from dpsql.mechanisms.standardisation import released_standard
 from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.regression import RowMap, Standard
@@ -59,10 +60,9 @@ class Magnitudes(Pass[MagnitudeHistogram]):
         drawn: list[Interval | None] = []
         if len(counts):
             part: GaussianNoise = plan.measurement[PART]
-            drawn = part.draw_bounds(
-                BOUNDS,
+            drawn = prefix_bounds(
                 counts,
-                last=self._target,
+                squared_mus=column_losses(part.spend(BOUNDS) ** 2, len(counts), last=self._target),
                 neighbours=plan.neighbours,
                 max_rows_per_unit=plan.max_rows_per_unit,
             )
@@ -118,7 +118,7 @@ def scaling_numbers(bounds: int, moments: int) -> int:
 def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
     """Return how many rows a feature needs for its bounds to be found, where `width` bounds are drawn."""
     part: GaussianNoise = plan.measurement[PART]
-    loss = part.bounds_losses(BOUNDS, width, last=target)[0]
+    loss = column_losses(part.mu_of(BOUNDS) ** 2, width, last=target)[0]
     rows = rows_needed(loss, width, plan.neighbours, plan.max_rows_per_unit)
     return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are found in most calls")]
 
@@ -126,6 +126,9 @@ def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
 def draw_standard(plan: Plan, moments: ColumnMoments) -> Standard:
     """Draw means and deviations of features."""
     part: GaussianNoise = plan.measurement[PART]
-    return part.draw_standard(
-        MOMENTS, moments.total(), neighbours=plan.neighbours, max_rows_per_unit=plan.max_rows_per_unit
+    return released_standard(
+        moments.total(),
+        squared_mu=part.spend(MOMENTS) ** 2,
+        neighbours=plan.neighbours,
+        max_rows_per_unit=plan.max_rows_per_unit,
     )

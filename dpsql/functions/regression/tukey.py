@@ -22,8 +22,9 @@ from dpsql.contract.plan import Quantity, refuse_wide_noise
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.method import Method, NoModel, RegressionCall
 from dpsql.kernels.fixed_point import affine_map, affine_maps
-from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
-from dpsql.mechanisms.parts import DeepModel, LaplaceNoise, ScannedInterval
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.tukey import DeepModel
 from dpsql.mechanisms.tukey_budget import models_needed, row_budget
 from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
 from dpsql.statistics.counts import MagnitudeHistogram, RowCount

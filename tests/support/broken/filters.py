@@ -20,7 +20,6 @@ from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter_plan
 from dpsql.kernels import feature_shares
 from dpsql.kernels.feature_shares import add_shares, distinct_features
-from dpsql.mechanisms import choices
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.key_limits import limits_by_row
 from dpsql.statistics import feature_counts, presence
@@ -285,9 +284,12 @@ def _every_name(names: Sequence[str], counts: Any, selection: Any, **_: Any) -> 
     return sorted(names)
 
 
+_partition_selection = keys.partition_selection
+
+
 def _threshold_of_one(**options: Any) -> Any:
     """For units of several rows: the noise of c r keys, with the threshold of a key that rises by 1."""
-    right = keys.partition_selection(**options)
+    right = _partition_selection(**options)
     rows = max(rows for _, rows in options["limits"].lone)
     return replace(right, threshold=right.threshold - (rows - 1) * right.noise.unit)
 
@@ -351,14 +353,14 @@ BROKEN_FILTERS = {
         "the sparse vector technique of single rows for units of several",
         ((score_filter_plan, "score_sensitivity", _of_one_row(feature_counts.score_sensitivity)),),
     ),
-    "free vocabulary": Fault("every name in the table is released", ((choices, "select_partitions", _every_name),)),
+    "free vocabulary": Fault("every name in the table is released", ((keys, "select_partitions", _every_name),)),
     "threshold of one": Fault(
         "a key of a unit may have several rows, the threshold is for one",
-        ((choices, "partition_selection", _threshold_of_one),),
+        ((keys, "partition_selection", _threshold_of_one),),
     ),
     "vocabulary of one row": Fault(
         "the vocabulary is drawn with the noise for single rows",
-        ((choices, "limits_by_row", _limits_of_one_row),),
+        ((keys, "limits_by_row", _limits_of_one_row),),
     ),
     "unlimited rows": Fault("a row counts for all its features", ((presence, "add_shares", _unlimited),)),
     "repeated features": Fault("a feature counts as often as a row repeats it", ((presence, "add_shares", _repeated),)),

@@ -14,11 +14,14 @@ import numpy as np
 from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions.pipeline import SELECTORS
+from dpsql.functions.regression import ada_ssp as ada_ssp_method
+from dpsql.functions.regression import boosted as boosted_method
+from dpsql.functions.regression import scaling
 from dpsql.functions.regression import tukey as tukey_method
 from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
-from dpsql.mechanisms import ada_ssp, choices, interval_scan, parts, prefix_bounds, quantile, tukey
+from dpsql.mechanisms import ada_ssp, gaussian, interval_scan, laplace, prefix_bounds, quantile, tukey
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.tukey_budget import row_budget
 from dpsql.noise.entropy import SYSTEM
@@ -162,7 +165,7 @@ def _rescaled(name: str, factor: Callable[..., Fraction]) -> Patch:
     def fit(*arguments: Any, mu: Fraction, **options: Any) -> Any:
         return real(*arguments, mu=mu * factor(mu, **options), **options)
 
-    return parts, name, fit
+    return (ada_ssp_method if name == "ada_ssp" else boosted_method), name, fit
 
 
 def _radius_of_the_data(products: Any, *, radius: int, **options: Any) -> Any:
@@ -188,7 +191,7 @@ def _whole_epsilon(plan: Any) -> Any:
     return tuple(moved * share for moved, share in zip(_sensitivities_of_metrics(plan), metrics.SHARES, strict=True))
 
 
-def _greedy_mu(part: parts.GaussianNoise, share: str) -> Fraction:
+def _greedy_mu(part: gaussian.GaussianNoise, share: str) -> Fraction:
     whole = part.epsilon / (1 - SELECTORS["kendall"].share)
     mine: Fraction = dict(part.shares)[share]
     return gaussian_mu(whole, part.delta) * mine / part.mu
@@ -241,7 +244,7 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "pipeline pays twice": _fit(
         "selection and fit share nothing: the fit has all of epsilon",
-        (parts.GaussianNoise, "mu_of", _greedy_mu),
+        (gaussian.GaussianNoise, "mu_of", _greedy_mu),
     ),
     "whole epsilon per sum": _fit(
         "every sum of the metrics has all of epsilon", (metrics.MetricsPlan, "sensitivities", property(_whole_epsilon))
@@ -280,13 +283,14 @@ BROKEN_FITS: dict[str, Fault] = {
         "the rows of a released cell count on both sides of it",
         (quantile, "quantiles", _closed_quantiles),
     ),
-    "free bounds": _fit("bounds are the ends of the data", (parts, "prefix_bounds", _free_bounds)),
+    "free bounds": _fit("bounds are the ends of the data", (scaling, "prefix_bounds", _free_bounds)),
     "free range": _fit(
-        "private intervals of a first pass are the ends of the data", (parts, "interval_scan", _ends_of_the_data)
+        "private intervals of a first pass are the ends of the data",
+        (interval_scan, "interval_scan", _ends_of_the_data),
     ),
-    "free scale": _fit("the target is scaled by its own quartiles", (choices, "tied_quantiles", _free_quantiles)),
-    "free count": _fit("the number of rows has no noise", (parts, "discrete_laplace", _no_noise)),
-    "free radius": _fit("the norm of a row is that of the data", (parts, "ada_ssp", _radius_of_the_data)),
+    "free scale": _fit("the target is scaled by its own quartiles", (quantile, "tied_quantiles", _free_quantiles)),
+    "free count": _fit("the number of rows has no noise", (laplace, "discrete_laplace", _no_noise)),
+    "free radius": _fit("the norm of a row is that of the data", (ada_ssp_method, "ada_ssp", _radius_of_the_data)),
     "rounded rows": _fit(
         "rows are rounded after they were clipped, and grow beyond it", (regression, "clip_rows", _clip_and_round)
     ),

@@ -12,7 +12,7 @@ from dpsql.engines.duckdb.steps import limits
 from dpsql.engines.duckdb.steps.step import GroupedFrame, Step
 from dpsql.mechanisms import aggregates, prefix_sums
 from dpsql.mechanisms.aggregates import Lattice
-from dpsql.mechanisms.parts import CumulativeCounts
+from dpsql.mechanisms.prefix_sums import CumulativeCounts
 from dpsql.statistics.aggregates import DirectSum, GroupCount, ValueBlock
 from dpsql.statistics.marginals import MarginalCounts
 from support.broken.planting import Fault

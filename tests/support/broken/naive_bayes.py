@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.functions import naive_bayes
-from dpsql.mechanisms import parts
+from dpsql.mechanisms import laplace
 from dpsql.statistics import feature_counts, presence
 from dpsql.statistics.feature_counts import Norms
 from support.broken.planting import Patch, planted
@@ -42,7 +42,7 @@ BROKEN_NAIVE_BAYES: dict[str, Patch] = {
     "a row counts more than it may": (presence, "feature_shares", _all_in_full),
     "replaced rows as added ones": (naive_bayes, "released_norms", _as_if_added),
     "units as rows": (naive_bayes, "released_norms", _as_if_one_row),
-    "numbers of rows without noise": (parts, "discrete_laplace", _exact_rows),
+    "numbers of rows without noise": (laplace, "discrete_laplace", _exact_rows),
 }
 
 

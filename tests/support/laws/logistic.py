@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.mechanisms import objective_perturbation as module
-from dpsql.mechanisms import parts
+from dpsql.mechanisms import objective_perturbation as perturbation
 
 Array = NDArray[np.float64]
 
@@ -254,7 +254,7 @@ def observed() -> Iterator[list[Seen]]:
         *((module, name, drawing(law)) for law, name in draws.items()),
         (module, "minimise", minimise),
         (module, "discrete_laplace", discrete_laplace),
-        (parts, "objective_perturbation", objective_perturbation),
+        (perturbation, "objective_perturbation", objective_perturbation),
     ]
     try:
         for owner, name, value in replaced:
