@@ -264,5 +264,6 @@ class GaussianNoise(Part):
 
     def draw_sums(self, share: str, sums: Integers, *, squared_sensitivity: Fraction) -> GaussianRelease:
         """Return integers with noise; see `gaussian_release`."""
+        squared_mu = self.spend(share) ** 2
         sensitivity = math.isqrt(math.ceil(squared_sensitivity) - 1) + 1  # the root, rounded up
-        return gaussian_release(sums, sensitivity=sensitivity, squared_mu=self.spend(share) ** 2)
+        return gaussian_release(sums, sensitivity=sensitivity, squared_mu=squared_mu)

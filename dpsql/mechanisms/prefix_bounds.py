@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Longs
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import FINE_CELLS, SUBCELLS, ZERO_FINE, fine_edges
-from dpsql.mechanisms.gaussian import gaussian_counts
+from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import squared_l2_sensitivity
 
@@ -314,3 +314,15 @@ def column_losses(squared_mu: Fraction, width: int, *, last: bool) -> list[Fract
         weights[-1] = TARGET_WEIGHT
     each = squared_mu / sum(weights)
     return [weight * each for weight in weights]
+
+
+def draw_bounds(
+    part: GaussianNoise, share: str, counts: Longs, *, last: bool, neighbours: str, max_rows_per_unit: int
+) -> list[Interval | None]:
+    """Return the intervals that a share of Gaussian noise pays for; see `prefix_bounds` and `column_losses`."""
+    return prefix_bounds(
+        counts,
+        squared_mus=column_losses(part.spend(share) ** 2, len(counts), last=last),
+        neighbours=neighbours,
+        max_rows_per_unit=max_rows_per_unit,
+    )

@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.arrays import Integers
-from dpsql.mechanisms.gaussian import gaussian_release
+from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.column_moments import UNIT, moments_sensitivity
 from dpsql.statistics.regression import Standard
@@ -81,3 +81,12 @@ def released_standard(
 def moments_noise(features: int, squared_mu: Fraction, neighbours: str, max_rows_per_unit: int) -> float:
     """Return the standard deviation of the noise on a sum of features, in rows."""
     return moments_sensitivity(neighbours, features, max_rows_per_unit) / math.sqrt(squared_mu) / UNIT
+
+
+def draw_standard(
+    part: GaussianNoise, share: str, moments: Integers, *, neighbours: str, max_rows_per_unit: int
+) -> Standard:
+    """Return the means and deviations that a share of Gaussian noise pays for; see `released_standard`."""
+    return released_standard(
+        moments, squared_mu=part.spend(share) ** 2, neighbours=neighbours, max_rows_per_unit=max_rows_per_unit
+    )

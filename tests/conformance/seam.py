@@ -21,7 +21,7 @@ import dpsql.functions.score_filter
 import dpsql.functions.sis
 import dpsql.functions.two_stage
 import dpsql.kernels.lasso_votes
-import dpsql.mechanisms.choices
+import dpsql.mechanisms.partition_selection
 import dpsql.statistics.votes
 import dpsql.udfs.release
 import dpsql.udfs.sis
@@ -294,7 +294,7 @@ class Watch:
             (Session, "finish", watched_finish),
             (Session, "turn", watched_turn),
             (Session, "note", watched_note),
-            (dpsql.mechanisms.choices, "select_partitions", vocabulary),
+            (dpsql.mechanisms.partition_selection, "select_partitions", vocabulary),
             (KeyedNoise, "draw", every_key),
             *((kind, name, given_to(vars(kind)[name])) for kind, name in _GROUP_DRAWS),
             (dpsql.udfs.sis, "draw_center", center),

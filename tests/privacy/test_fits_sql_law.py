@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.functions.regression import ada_ssp as method
+from dpsql.mechanisms import ada_ssp
 from dpsql.testing.neighbours import Table, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.sql import load
 from support.laws.regression import Observation, Stated, observe, pair_loss, worst_case
@@ -231,13 +231,13 @@ def test_a_refusal_after_the_count_costs_the_count(connection: Any) -> None:
 def products(monkeypatch: pytest.MonkeyPatch) -> list[dict[tuple[int, int], int]]:
     """The sums that every fit hands to AdaSSP, upper triangles."""
     found: list[dict[tuple[int, int], int]] = []
-    draw = method.ada_ssp
+    draw = ada_ssp.ada_ssp
 
     def recorded(sums: Any, **options: Any) -> Any:
         found.append({(i, j): int(sums[i, j]) for i in range(len(sums)) for j in range(i, len(sums))})
         return draw(sums, **options)
 
-    monkeypatch.setattr(method, "ada_ssp", recorded)
+    monkeypatch.setattr(ada_ssp, "ada_ssp", recorded)
     return found
 
 

@@ -194,7 +194,7 @@ def test_the_sample_is_uniform_over_a_units_rows() -> None:
 
 
 def test_event_range_and_guarantee_scale(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpsql.mechanisms import choices
+    from dpsql.mechanisms import one_shot
 
     ranges: list[int] = []
 
@@ -202,7 +202,7 @@ def test_event_range_and_guarantee_scale(con: Any, monkeypatch: pytest.MonkeyPat
         ranges.append(utility_range)
         return [0]
 
-    monkeypatch.setattr(choices, "select", select)
+    monkeypatch.setattr(one_shot, "select", select)
     load(con, UNITS)
     call = (
         "SELECT * FROM dp_sis('m_array', target := 'y', features := 'x', n_features := 11, k := 1, epsilon := 1, "

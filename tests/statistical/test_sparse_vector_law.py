@@ -16,7 +16,7 @@ import pytest
 
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
-from dpsql.mechanisms import choices
+from dpsql.mechanisms import sparse_vector as technique
 from dpsql.mechanisms.sparse_vector import ScoresAbove, SparseVector, sparse_vector
 from dpsql.testing.bits import ScriptedBits
 from dpsql.testing.distribution import fit, runs_needed
@@ -188,7 +188,7 @@ def test_finer_scores_get_noise_that_is_finer_alike(monkeypatch: pytest.MonkeyPa
     def record(scores: Any, run: SparseVector, *, level: int) -> None:
         runs.append(run)
 
-    monkeypatch.setattr(choices, "sparse_vector", record)
+    monkeypatch.setattr(technique, "sparse_vector", record)
     part = ScoresAbove("filter", parameters(cutoff=2, monotone=False, sensitivity=3))
     for finer in (1, 8):
         with Permit(measurement_of(part)).drawing():

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 import dpsql.functions
+from dpsql import mechanisms
 from dpsql.contract.events import Approximate, Composed, DiscreteLaplace, ObjectivePerturbation
 from dpsql.contract.measurement import NOTHING, Draw, Measurement, Part, Permit, draw_once, measurement_of
 from dpsql.errors import InternalError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Charge, Ledger
-from dpsql.mechanisms import choices, parts
+from dpsql.mechanisms import select as selecting
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.objective_perturbation import PerturbedObjective
@@ -38,12 +39,14 @@ refused = pytest.raises(InternalError, match="DPSQL-I034")
 
 def sampling() -> list[tuple[type[Part], str]]:
     """Return every method that samples, of every kind of part."""
-    here = [*vars(parts).values(), *vars(choices).values()]
-    found = [kind for kind in here if isinstance(kind, type) and issubclass(kind, Part)]
+    modules = [
+        importlib.import_module(f"dpsql.mechanisms.{each.name}") for each in pkgutil.iter_modules(mechanisms.__path__)
+    ]
+    found = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
     return [
         (kind, name)
-        for kind in found
-        if kind is not Part
+        for kind in sorted(found, key=lambda kind: kind.__name__)
+        if issubclass(kind, Part) and kind is not Part
         for name in dir(kind)
         if name == "draw" or name[:5] == "draw_"
     ]
@@ -141,8 +144,8 @@ def test_rounds_spend_together_what_they_are_charged(monkeypatch: pytest.MonkeyP
         spent.append(k * epsilon)
         return real(*given, epsilon=epsilon, k=k, **named)
 
-    real = choices.select
-    monkeypatch.setattr(choices, "select", select)
+    real = selecting.select
+    monkeypatch.setattr(selecting, "select", select)
     with Permit(measurement_of(part)).drawing():
         for _ in range(3):
             part.draw(np.array([1, 2, 3]), utility_range=1)
@@ -247,7 +250,7 @@ NO_NOISE = {"dpsql.noise.discrete.laplace_deviation", "dpsql.noise.entropy.SYSTE
 def samples(name: str) -> bool:
     """Whether a function takes a source of random bits."""
     module, _, attribute = name.rpartition(".")
-    if not module.startswith("dpsql.mechanisms") or module in (parts.__name__, choices.__name__):
+    if not module.startswith("dpsql.mechanisms"):
         return False
     found = getattr(importlib.import_module(module), attribute, None)
     return callable(found) and "source" in getattr(getattr(found, "__code__", None), "co_varnames", ())
@@ -259,9 +262,12 @@ def test_the_check_of_imports_sees_samplers() -> None:
     assert not samples("dpsql.mechanisms.tukey.LARGEST_MODELS")
 
 
-@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(dpsql.functions.__path__)])
+FOLDER = Path(dpsql.functions.__path__[0])
+
+
+@pytest.mark.parametrize("name", [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.rglob("*.py"))])
 def test_functions_sample_through_parts_alone(name: str) -> None:
-    found = names_of(Path(dpsql.functions.__path__[0]) / f"{name}.py")
+    found = names_of(FOLDER / name)
     assert not {each for each in found if each.startswith("dpsql.noise.")} - NO_NOISE
     assert not {each for each in found if samples(each)}
     assert not {"Permit", "draw_once"} & {each.rpartition(".")[2] for each in found}

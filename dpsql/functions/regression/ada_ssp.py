@@ -8,7 +8,7 @@ from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.json import Json
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
 from dpsql.functions.regression.scaling import KeptFeatures, Moments
-from dpsql.mechanisms.ada_ssp import ada_ssp
+from dpsql.mechanisms.ada_ssp import draw_fit
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.statistics.regression import RowMap, RowProducts
 
@@ -42,10 +42,11 @@ class Products(KeptFeatures[RowProducts]):
         """Draw the noisy products and solve."""
         plan = self._columns.plan
         part: GaussianNoise = plan.measurement["fit"]
-        fit = ada_ssp(
+        fit = draw_fit(
+            part,
+            "fit",
             self.inner.products(),
             radius=self._mapped.radius,
-            mu=part.spend("fit"),
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )

@@ -20,7 +20,7 @@ from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, boosted_ada_ssp, boosting, next_step
+from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, draw_boosted, next_step, start_boosting
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.column_moments import ColumnMoments
@@ -108,11 +108,12 @@ class BoostedRows(KeptFeatures[StoredRows]):
             rows.add(matrix, target)
             gram.add(matrix)
         part: GaussianNoise = plan.measurement["fit"]
-        fit = boosted_ada_ssp(
+        fit = draw_boosted(
+            part,
+            "fit",
             rows,
             gram.total(),
             radius=mapped.radius,
-            mu=part.spend("fit"),
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
@@ -191,10 +192,11 @@ class BoostingRound(KeptFeatures[RoundProducts]):
         plan, run = self._columns.plan, self._run
         if run is None:
             part: GaussianNoise = plan.measurement["fit"]
-            run = boosting(
+            run = start_boosting(
+                part,
+                "fit",
                 self.inner.gram(),
                 radius=self._mapped.radius,
-                mu=part.spend("fit"),
                 rounds=plan.rounds,
                 split=plan.split,
                 neighbours=plan.neighbours,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch, Collector, Pass
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.kernels.cells import FINE_CELLS
+from dpsql.mechanisms import standardisation
 from dpsql.mechanisms.gaussian import GaussianNoise
-from dpsql.mechanisms.prefix_bounds import ZEROS, column_losses, prefix_bounds, rows_needed
-from dpsql.mechanisms.standardisation import released_standard
+from dpsql.mechanisms.prefix_bounds import ZEROS, column_losses, draw_bounds, rows_needed
 from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.regression import RowMap, Standard
@@ -60,9 +60,11 @@ class Magnitudes(Pass[MagnitudeHistogram]):
         drawn: list[Interval | None] = []
         if len(counts):
             part: GaussianNoise = plan.measurement[PART]
-            drawn = prefix_bounds(
+            drawn = draw_bounds(
+                part,
+                BOUNDS,
                 counts,
-                squared_mus=column_losses(part.spend(BOUNDS) ** 2, len(counts), last=self._target),
+                last=self._target,
                 neighbours=plan.neighbours,
                 max_rows_per_unit=plan.max_rows_per_unit,
             )
@@ -126,9 +128,6 @@ def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
 def draw_standard(plan: Plan, moments: ColumnMoments) -> Standard:
     """Draw means and deviations of features."""
     part: GaussianNoise = plan.measurement[PART]
-    return released_standard(
-        moments.total(),
-        squared_mu=part.spend(MOMENTS) ** 2,
-        neighbours=plan.neighbours,
-        max_rows_per_unit=plan.max_rows_per_unit,
+    return standardisation.draw_standard(
+        part, MOMENTS, moments.total(), neighbours=plan.neighbours, max_rows_per_unit=plan.max_rows_per_unit
     )

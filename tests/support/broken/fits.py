@@ -14,9 +14,6 @@ import numpy as np
 from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions.pipeline import SELECTORS
-from dpsql.functions.regression import ada_ssp as ada_ssp_method
-from dpsql.functions.regression import boosted as boosted_method
-from dpsql.functions.regression import scaling
 from dpsql.functions.regression import tukey as tukey_method
 from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.kernels.cells import fine_edges
@@ -165,13 +162,16 @@ def _rescaled(name: str, factor: Callable[..., Fraction]) -> Patch:
     def fit(*arguments: Any, mu: Fraction, **options: Any) -> Any:
         return real(*arguments, mu=mu * factor(mu, **options), **options)
 
-    return (ada_ssp_method if name == "ada_ssp" else boosted_method), name, fit
+    return ada_ssp, name, fit
+
+
+_ada_ssp = ada_ssp.ada_ssp
 
 
 def _radius_of_the_data(products: Any, *, radius: int, **options: Any) -> Any:
     rows = max(1, int(products[0, 0]) // regression.STANDARD_ONE**2)
     squares = sum(int(products[i, i]) for i in range(len(products) - 1))
-    return ada_ssp.ada_ssp(products, radius=max(1, math.isqrt(squares // rows)), **options)
+    return _ada_ssp(products, radius=max(1, math.isqrt(squares // rows)), **options)
 
 
 def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any:
@@ -283,14 +283,14 @@ BROKEN_FITS: dict[str, Fault] = {
         "the rows of a released cell count on both sides of it",
         (quantile, "quantiles", _closed_quantiles),
     ),
-    "free bounds": _fit("bounds are the ends of the data", (scaling, "prefix_bounds", _free_bounds)),
+    "free bounds": _fit("bounds are the ends of the data", (prefix_bounds, "prefix_bounds", _free_bounds)),
     "free range": _fit(
         "private intervals of a first pass are the ends of the data",
         (interval_scan, "interval_scan", _ends_of_the_data),
     ),
     "free scale": _fit("the target is scaled by its own quartiles", (quantile, "tied_quantiles", _free_quantiles)),
     "free count": _fit("the number of rows has no noise", (laplace, "discrete_laplace", _no_noise)),
-    "free radius": _fit("the norm of a row is that of the data", (ada_ssp_method, "ada_ssp", _radius_of_the_data)),
+    "free radius": _fit("the norm of a row is that of the data", (ada_ssp, "ada_ssp", _radius_of_the_data)),
     "rounded rows": _fit(
         "rows are rounded after they were clipped, and grow beyond it", (regression, "clip_rows", _clip_and_round)
     ),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.functions import roc as summary
-from dpsql.mechanisms import auc, parts, prefix_sums, smooth
+from dpsql.mechanisms import auc, prefix_sums, smooth
 from dpsql.mechanisms.smooth import step_epsilon
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics.counts import l1_sensitivity, squared_l2_sensitivity
@@ -341,7 +341,7 @@ BROKEN_ROC: dict[str, tuple[Patch, ...]] = {
         (prefix_sums, "laplace_scale", lambda strategy, epsilon, *_: Fraction(1) / epsilon),
     ),
     "ties on both sides": ((smooth, "_smooth_median", _closed),),
-    "halves by rank": ((parts, "smooth_medians", _halves_by_rank),),
+    "halves by rank": ((smooth, "smooth_medians", _halves_by_rank),),
     "total epsilon at every level": ((smooth, "step_epsilon", _whole_epsilon),),
     "noise multiplied for units": (
         (smooth, "step_epsilon", _row_epsilon),

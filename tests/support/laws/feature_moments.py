@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.mechanisms import gaussian, parts
+from dpsql.mechanisms import gaussian, laplace
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_release
 from dpsql.noise.discrete import discrete_gaussian, discrete_laplace
 from support.broken.planting import planted
@@ -76,12 +76,12 @@ def observe_moments(run: Callable[[], list[Any]], first: MomentsSeen | None = No
         seen.append((list(sums), answer))
         return answer if first is None else first.answer
 
-    draw = parts.LaplaceNoise.draw
+    draw = laplace.LaplaceNoise.draw
     with planted(
         (gaussian, "discrete_gaussian", spied("gaussian", discrete_gaussian)),
-        (parts, "discrete_laplace", spied("laplace", discrete_laplace)),
-        (parts, "gaussian_release", released),
-        (parts.LaplaceNoise, "draw", summed),
+        (laplace, "discrete_laplace", spied("laplace", discrete_laplace)),
+        (gaussian, "gaussian_release", released),
+        (laplace.LaplaceNoise, "draw", summed),
     ):
         rows = run()
     [(kind, spread)], [(moments, answer)] = drawn, seen

@@ -21,7 +21,10 @@ from dpsql.functions import score_filter
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter import released_counts
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
-from dpsql.mechanisms import choices, parts
+from dpsql.mechanisms import gaussian as gaussian_noise
+from dpsql.mechanisms import laplace as laplace_noise
+from dpsql.mechanisms import one_shot, partition_selection
+from dpsql.mechanisms import sparse_vector as technique
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.partition_selection import PartitionSelection, select_partitions
 from dpsql.mechanisms.sparse_vector import SparseVector, SparseVectorRun
@@ -351,7 +354,7 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
     Functions of `dpsql.mechanisms` are replaced meanwhile, so only one call at a time.
     """
     seen = FilterCall()
-    released, selection = score_filter.released_counts, vars(choices)["select_partitions"]
+    released, selection = score_filter.released_counts, vars(partition_selection)["select_partitions"]
 
     def numbers(kind: str, counts: Counts) -> NDArray[np.int64]:
         values = released(kind, counts)
@@ -380,14 +383,14 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
 
     hooks: list[tuple[Any, str, Any]] = [
         (score_filter, "released_counts", numbers),
-        (parts, "discrete_laplace", laplace),
-        (parts, "gaussian_counts", gaussian),
-        (choices, "sparse_vector", sparse),
-        (choices, "select", select),
-        (choices, "canonical_lipschitz", select),
+        (laplace_noise, "discrete_laplace", laplace),
+        (gaussian_noise, "gaussian_counts", gaussian),
+        (technique, "sparse_vector", sparse),
+        (one_shot, "select", select),
+        (one_shot, "canonical_lipschitz", select),
     ]
     if selection.__module__ == select_partitions.__module__:
-        hooks.append((choices, "select_partitions", vocabulary))
+        hooks.append((partition_selection, "select_partitions", vocabulary))
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in hooks]
     try:
         for owner, name, hook in hooks:
