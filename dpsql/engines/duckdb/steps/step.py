@@ -83,7 +83,7 @@ class Frame:
     @property
     def opening_ticket(self) -> str:
         """SQL of the ticket after all that must have run before the first pass ends."""
-        if self.plan.draws_vocabulary:
+        if self.plan.statistic == FEATURE_COUNTS and self.plan.draws_vocabulary:
             return self.ticket_of("vocabulary")
         return self.ticket_of("center") if self.plan.statistic == XTY else self.ticket
 
