@@ -50,6 +50,7 @@ NOTES = {
     "judged": "Say which of the two public levels a label is; other rows count for nothing.",
     "counts": "Counts by level and cell.",
     "names": "Number the distinct names; the numbers mean nothing.",
+    "vocabulary": "Tell the collector the names.",
     "gathered": "One row for each row id, with the list of its features. Rows beyond the caps go.",
     "keyed": "Every row, with the keyed hash that decides its block, where the call has blocks.",
     "turn": "Draw what the next pass over the rows needs.",

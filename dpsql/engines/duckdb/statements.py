@@ -166,7 +166,7 @@ class Statement:
         plan = self.plan
         if isinstance(plan, GroupedPlan):
             return self._groups.ticket
-        if plan.draws_vocabulary:
+        if plan.statistic == FEATURE_COUNTS and plan.draws_vocabulary:
             return f"(SELECT ticket FROM {self._name('vocabulary')})"
         if plan.statistic == XTY and isinstance(plan, SisPlan) and plan.center == "target":
             return f"CASE WHEN (SELECT mean FROM {self._name('center')}) IS NOT NULL THEN {self.ticket} END"
