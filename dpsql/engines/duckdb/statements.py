@@ -120,8 +120,8 @@ class Statement:
     Notes
     -----
     Steps that must run in order hand the ticket on: keys are checked, passes end, and the release is made with a ticket
-    that the step before returned. That rows wait for a ticket is not enough: DuckDB 1.5.6 may end a scan that finds no
-    row before it asks for the ticket, and a release would fail where there are no rows, and there alone.
+    that the step before returned. That rows wait for a ticket is not enough: where DuckDB 1.5.6 plans a source as
+    empty, it may never ask for the ticket, and a release would come before the passes have ended.
     """
 
     def __init__(self, plan: Plan, function: str, *, only: int | None = None, blocks: int | None = None) -> None:
