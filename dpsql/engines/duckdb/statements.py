@@ -8,6 +8,23 @@ waits for its ticket.
 Steps that must run in order hand the ticket on: keys are checked, passes end, and the release is made with a ticket
 that the step before returned. That rows wait for a ticket is not enough: where DuckDB 1.5.6 plans a
 source as empty, it may never ask for the ticket, and a release would come before the passes have ended.
+
+A statement is a chain of steps (`dpsql.engines.duckdb.steps`), each a query with a note. Where it is explained, the
+notes stand in it as comments, and nothing else differs.
+
+The contents of a source enter a statement in one place, `steps.source.rows_of`, and are used in only three ways:
+
+- *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before anything is joined,
+  grouped, partitioned or hashed, and names of features a text that is compared by its bytes (`exact_text`). Collations
+  apply to none of them.
+- *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash under a secret key
+  of identities and contents. With groups a fast hash of 64 bits takes its place, and ties fall to what was hashed.
+- *Values* are judged by dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not
+  safe: DuckDB may decide it at planning time from the minimum and maximum in a Parquet file, which ignore NaN.
+  Scores are the one exception: a zero that only the gate knows is added to them (`steps.scores`).
+
+No step calls a macro, not even one of dpsql's: whoever holds a connection may replace a macro, and none of DuckDB's
+own functions. What is needed twice is a column with a name.
 """
 
 from __future__ import annotations
