@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
+from dpsql.arrays import Integers
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     BOUNDS,
@@ -32,7 +33,6 @@ from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
 from dpsql.functions.selection_verdict import selection_record
-from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.subset_exponential import SubsetSelection
 from dpsql.progress import Progress
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range

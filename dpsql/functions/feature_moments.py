@@ -10,6 +10,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import ClassVar
 
+from dpsql.arrays import Integers
 from dpsql.contract.arguments import (
     EPSILON,
     FEATURES,
@@ -31,7 +32,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
-from dpsql.kernels.fixed_point import FIXED_POINT_BITS, Integers
+from dpsql.kernels.fixed_point import FIXED_POINT_BITS
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation

@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.contract.arguments import EPSILON, TARGET_LEVELS, K, Signature, integer, word
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
@@ -29,7 +30,6 @@ from dpsql.functions.selection_certainty import (
     rounds_certainty,
 )
 from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
-from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.rank_scores import RankScoreNoise
 from dpsql.mechanisms.select import SelectionRounds
 from dpsql.progress import Progress

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.contract.arguments import BOUNDS, EPSILON, K, Signature, share, word
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Batch, Collector
@@ -30,7 +31,7 @@ from dpsql.functions.selection_certainty import (
     one_shot_certainty,
 )
 from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.one_shot import OneShotSelection

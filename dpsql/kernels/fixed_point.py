@@ -19,9 +19,6 @@ from dpsql.errors import ParameterError
 FIXED_POINT_BITS = 20
 FIXED_POINT_ONE = 1 << FIXED_POINT_BITS
 
-# Sums of coded values: int64, or Python ints where these would not fit.
-Integers = NDArray[np.int64] | NDArray[np.object_]
-
 
 def affine_map(lower: float, upper: float) -> tuple[float, float]:
     """Return (middle, scale) that send ``[lower, upper]`` to ``[-S, S]``.

@@ -43,9 +43,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.contract.relation import relation_of
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.kernels.gram import GramAccumulator
 
 

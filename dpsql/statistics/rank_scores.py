@@ -59,9 +59,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.contract.fold import Batch
 from dpsql.contract.relation import Relation
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics import kendall
 from dpsql.statistics.pairs import WholeTable
 

@@ -40,11 +40,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Integers
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers, quantise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.kernels.wide_sums import WideSums
 
