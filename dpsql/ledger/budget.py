@@ -192,7 +192,7 @@ class Budget:
             record["accountant"] = self.accountant
         if self.claims != CLAIMS[0]:
             record["claims"] = self.claims
-        return json.dumps(record, sort_keys=True, separators=(",", ":"))
+        return json.dumps(record, sort_keys=True, separators=(",", ":"), default=dict)
 
     @classmethod
     def from_json(cls, text: str) -> Budget:

@@ -82,10 +82,18 @@ def signature_of(name: str) -> Signature:
 
 
 def named_by(word: str) -> list[str]:
-    """Return the functions that a word is a synonym of, those that it stands first for before others."""
+    """Return the functions that a word is a synonym of, those that it stands first for before others.
+
+    Of two that it stands for alike, one that reads rows goes before one that reads a release.
+    """
     forms = {form.replace("_", " ") for form in (word, word.removesuffix("s"))}
-    found = [(page.synonyms.index(one), name) for name, page in MANUAL.items() for one in page.synonyms if one in forms]
-    return [name for _, name in sorted(found, key=lambda one: one[0])]
+    ranks = {
+        name: (page.synonyms.index(synonym), name not in FUNCTIONS)
+        for name, page in MANUAL.items()
+        for synonym in page.synonyms
+        if synonym in forms
+    }
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def search(word: str) -> list[str]:

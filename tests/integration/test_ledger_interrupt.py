@@ -19,6 +19,7 @@ from dpsql.progress import held_back
 PROGRAM = """
 import faulthandler, json, random, signal, sys, threading, time, traceback
 import dpsql
+from dpsql.ledger.charge import Charge
 
 faulthandler.dump_traceback_later(50, exit=True)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it

@@ -11,12 +11,17 @@ from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 
 
-def test_a_budget_reads_floats_as_their_shortest_decimal_and_survives_json() -> None:
+@pytest.mark.parametrize("upper", [16, [2, 16], {"b": 16, "a": 2}])
+def test_a_budget_survives_json(upper: object) -> None:
+    budget = Budget.of(epsilon=1, lower=0, upper=upper, target_levels=["a", "b"])
+    assert Budget.from_json(budget.to_json()) == budget
+
+
+def test_a_budget_reads_floats_as_their_shortest_decimal() -> None:
     budget = Budget.of(
         epsilon=0.3, delta=1e-6, neighbours="Replace", privacy_unit="id", max_rows_per_unit=3, lower=[0, 1], upper=16
     )
     assert (budget.epsilon, budget.delta) == (Fraction(3, 10), Fraction(1, 10**6))
-    assert Budget.from_json(budget.to_json()) == budget
     assert budget.text == "epsilon 0.3, delta 1e-06"
     assert budget.stated == {
         "lower": [0.0, 1.0], "upper": 16.0, "neighbours": "replace", "privacy_unit": "id", "max_rows_per_unit": 3
