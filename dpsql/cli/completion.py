@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
+from dpsql.cli.known_names import KnownNames
 from dpsql.cli.splitting import split
 from dpsql.manual.catalogue import signature_of
 from dpsql.rendering import identifier
-
-if TYPE_CHECKING:
-    from dpsql.cli.known_names import KnownNames
 
 _table_words = ("from", "join", "into", "table", "describe", "summarize", "update")
 _word = re.compile(r"\w*\Z")

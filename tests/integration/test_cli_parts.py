@@ -20,8 +20,9 @@ from dpsql.cli.dot_commands import DOT_COMMANDS
 from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import clean_message
 from dpsql.cli.output import coloured, show
+from dpsql.cli.prompt import is_complete
 from dpsql.cli.runner import Runner
-from dpsql.cli.shell import Shell, is_complete
+from dpsql.cli.shell import Shell
 from dpsql.cli.splitting import is_blank, split, split_all
 from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
