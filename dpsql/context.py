@@ -22,11 +22,12 @@ from dpsql.engines.attached import PARTS, Attached, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.prediction import predictions_sql
+from dpsql.engines.duckdb.releasing import NAMING_ERRORS, run_release
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
-from dpsql.engines.duckdb.session import FAILED
 from dpsql.engines.duckdb.statements import release_sql
+from dpsql.engines.duckdb.turns import Turns, unwrapped
 from dpsql.engines.port import Engine
-from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
+from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
@@ -43,16 +44,7 @@ from dpsql.released.release import Release
 from dpsql.released.shapes import key_types
 from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
-from dpsql.turns import Turns, unwrapped
 from dpsql.udfs.release import releases
-
-# Errors that DuckDB raises while it binds names, or for a connection in use, before any row is read.
-_NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
-    duckdb.CatalogException,
-    duckdb.BinderException,
-    duckdb.ParserException,
-    *((duckdb.ResourceInUseException,) if hasattr(duckdb, "ResourceInUseException") else ()),  # from 2.0
-)
 
 
 class Context(ContextMethods):
@@ -212,7 +204,7 @@ class Context(ContextMethods):
         with self._turns.alone(), self._named(source) as name:
             try:
                 return self.sql(predictions_sql(found, name))
-            except _NAMING_ERRORS as error:
+            except NAMING_ERRORS as error:
                 reason = str(error).splitlines()[0]
                 shown = show(source if isinstance(source, str) else type(source).__name__)
                 raise SourceError("S002", f"source {shown}: {reason} Check the source's columns.") from None
@@ -258,9 +250,7 @@ class Context(ContextMethods):
         if self._engine is not None:
             arguments.setdefault("engine", self._engine.name)
         with self._turns.alone() if arguments.get("engine") is None else nullcontext(), self._named(source) as name:
-            seen = None
-            if arguments.get("engine") is None:
-                seen = [*self._seen(name, arguments.get("release")), *self._typed(name, arguments.get("condition"))]
+            seen = self._plans(name, arguments) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = NAMELESS
             yield self._session.plan(function, name, arguments, seen=seen)
@@ -292,7 +282,7 @@ class Context(ContextMethods):
             return releases(FUNCTIONS[function].shape, [entry])[0]
         types = () if stored is None else key_types(stored.result)
         statement = release_sql(plan, function) if stored is None else stored_sql(plan, types)
-        return self._release(statement, plan).column("release")[0]
+        return run_release(self._session, self._turns, statement, plan).column("release")[0]
 
     def _value(self, function: str, sequence: int, entries: pa.StructArray) -> pa.Table:
         """Return the rows of a release; keys of groups are columns of their own types."""
@@ -398,65 +388,21 @@ class Context(ContextMethods):
     ) -> None:
         self.close()
 
-    def _seen(self, source: str, release: object) -> list[tuple[str, str]]:
-        """Return the plans of what a source may read if anything is protected: what `dpsql_reads` does in SQL."""
+    def _plans(self, source: str, arguments: Mapping[str, object]) -> list[tuple[str, str]]:
+        """Return what SQL hands over beside the arguments of a call: what `dpsql_lineage` does there."""
+        return [
+            *self._turns.plans(self._queries(source, arguments.get("release"))),
+            *self._turns.plans(self._session.type_queries(source, arguments.get("condition")), optimize=True),
+        ]
+
+    def _queries(self, source: str, release: object) -> list[str]:
+        """Return the queries whose plans show what a source may read, if anything is protected."""
         sources = self._session.sources
         if not source or not (release is not None or sources.governed):
             return []
         settings = "SELECT system.main.current_setting('search_path'), system.main.current_database()"
         search_path, database = self._turns.rows(settings)[0]
-        queries = sources.spellings(source, search_path, database)
-        plan = "SELECT system.main.json_serialize_plan(?)::VARCHAR"
-        return [(query, self._turns.rows(plan, query)[0][0]) for query in queries or ()]
-
-    def _typed(self, source: str, condition: object) -> list[tuple[str, str]]:
-        """Return the plans that show the types of a condition's columns: what `dpsql_typed` does in SQL."""
-        plan = "SELECT system.main.json_serialize_plan(?, optimize := true)::VARCHAR"
-        queries = self._session.type_queries(source, condition)
-        return [(query, self._turns.rows(plan, query)[0][0]) for query in queries]
-
-    def _release(self, statement: str, plan: Plan) -> pa.Table:
-        """Run a release; DuckDB's messages about rows are not passed on, and a call that read rows is charged.
-
-        Raises
-        ------
-        SourceError
-            The source does not exist, or cannot be read.
-        InternalError
-            DuckDB failed after the call had passed its gate, for example while it evaluated the source's view.
-        """
-        before = self._session.opened
-        try:
-            return self._turns.table(statement)
-        except KeyboardInterrupt:
-            self._session.fail_open_calls(plan, before)
-            raise
-        except duckdb.Error as error:
-            stopped = isinstance(error, duckdb.InterruptException)
-            if self._session.fail_open_calls(plan, before) or (not stopped and self._ran(statement, plan, error)):
-                raise InternalError("I001", f"{plan.function} {FAILED}") from None
-            reason = str(error).splitlines()[0] if isinstance(error, _NAMING_ERRORS) else "DuckDB cannot read it."
-            check = "Check the source's name" + ("." if plan.condition is None else ", and the types in the condition.")
-            raise SourceError("S001", f"source {show(plan.source)}: {reason} {check}") from None
-
-    def _ran(self, statement: str, plan: Plan, error: duckdb.Error) -> bool:
-        """Charge a call without a result, if its statement binds: then it failed on a row, before its gate.
-
-        DuckDB 2.0 may compute a view of a single row before it asks the gate. What fails on a row also aborts the
-        caller's transaction, and then nothing binds; of the errors of binding only a file that cannot be read does.
-        """
-        try:
-            self._turns.rows(f"EXPLAIN {statement}")
-        except duckdb.TransactionException:
-            if isinstance(error, duckdb.TransactionException | duckdb.IOException):
-                return False
-        except KeyboardInterrupt:  # before it was known
-            self._session.charge_lost(plan)
-            raise
-        except duckdb.Error:
-            return False
-        self._session.charge_lost(plan)
-        return True
+        return sources.spellings(source, search_path, database) or []
 
     @contextmanager
     def _named(self, source: object) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -37,6 +37,11 @@ class Turns:
         """Run a statement that is no release, and return its rows."""
         with self.alone():
             return self.connection.execute(statement, values).fetchall()
+
+    def plans(self, queries: Iterable[str], *, optimize: bool = False) -> list[tuple[str, str]]:
+        """Return queries with DuckDB's plans of them; none is run."""
+        plan = f"SELECT system.main.json_serialize_plan(?{', optimize := true' if optimize else ''})::VARCHAR"
+        return [(query, self.rows(plan, query)[0][0]) for query in queries]
 
     def table(self, statement: str) -> pa.Table:
         """Run a statement and return its rows as an Arrow table; dpsql's own errors are raised unwrapped."""
