@@ -50,6 +50,8 @@ class DotCommand:
         Words that it takes at most.
     least : int
         Words that it needs.
+    choices : tuple of str
+        What its word may be; any word where there are none.
     whole : bool
         Take the rest of the line as one word, quotes and all: it is SQL.
     """
@@ -59,6 +61,7 @@ class DotCommand:
     help: str
     most: int = 0
     least: int = 0
+    choices: tuple[str, ...] = ()
     whole: bool = False
 
 
@@ -75,7 +78,8 @@ def run_dot_command(shell: _Shell, line: str) -> bool:
     except ValueError as error:
         say_error(f"{line.strip()}: {error}.")
         return False
-    if not command.least <= len(words) <= command.most:
+    is_chosen = not command.choices or set(words) <= set(command.choices)
+    if not command.least <= len(words) <= command.most or not is_chosen:
         say_error(f"usage: {command.usage}")
         return False
     return command.run(shell, words) is not False
@@ -125,20 +129,12 @@ def _read(shell: _Shell, words: list[str]) -> bool:
         shell.depth -= 1
 
 
-def _mode(shell: _Shell, words: list[str]) -> bool:
-    if words[0] not in ("table", "csv", "json"):
-        say_error(f"usage: {DOT_COMMANDS['.mode'].usage}")
-        return False
+def _mode(shell: _Shell, words: list[str]) -> None:
     shell.mode = words[0]
-    return True
 
 
-def _timer(shell: _Shell, words: list[str]) -> bool:
-    if words[0] not in ("on", "off"):
-        say_error(f"usage: {DOT_COMMANDS['.timer'].usage}")
-        return False
+def _timer(shell: _Shell, words: list[str]) -> None:
     shell.timer = words[0] == "on"
-    return True
 
 
 def _help(shell: _Shell, words: list[str]) -> bool:
@@ -185,8 +181,17 @@ DOT_COMMANDS: dict[str, DotCommand] = {
     ".tables": DotCommand(_tables, ".tables", "tables and views"),
     ".schema": DotCommand(_schema, ".schema [TABLE]", "columns and their types", most=1),
     ".read": DotCommand(_read, ".read FILE", "run the statements of a file", most=1, least=1),
-    ".mode": DotCommand(_mode, ".mode table|csv|json", "how rows are shown", most=1, least=1),
-    ".timer": DotCommand(_timer, ".timer on|off", "tell the time of each statement", most=1, least=1),
+    ".mode": DotCommand(
+        _mode,
+        ".mode table|csv|json",
+        "how rows are shown",
+        most=1,
+        least=1,
+        choices=("table", "csv", "json"),
+    ),
+    ".timer": DotCommand(
+        _timer, ".timer on|off", "tell the time of each statement", most=1, least=1, choices=("on", "off")
+    ),
     ".examples": DotCommand(_examples, ".examples", "make the tables that the examples of .help run on"),
     ".help": DotCommand(_help, ".help [WORD]", "this list, what a function does, or what has a word", most=1),
     ".quit": DotCommand(_quit, ".quit", "leave; Ctrl-D does the same"),

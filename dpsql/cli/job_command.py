@@ -12,7 +12,6 @@ from typing import Unpack
 
 import click
 import duckdb
-from rich import box
 from rich.table import Table
 
 from dpsql.cli.exit_code import DONE, exit_code_of
@@ -22,6 +21,7 @@ from dpsql.cli.job_receipt import JobReceipt, now, public_cause
 from dpsql.cli.job_statement import JobError, JobStatement, read_parameters, read_statements
 from dpsql.cli.messages import clean_message, console, is_expected, say, say_error, silence, stop_message
 from dpsql.cli.output import DeliveryError, Destination, Result, try_to_replace
+from dpsql.cli.receipts import empty_view
 from dpsql.cli.runner import Runner, RunnerOptions, protects, replay_text
 from dpsql.cli.stopping import Terminated
 from dpsql.ledger.receipt import Receipt
@@ -250,7 +250,7 @@ def _show_forecast(expected: Forecast, form: str) -> None:
 
 
 def _statements_view(expected: Forecast) -> Table:
-    view = _view("#", "line", "call", "release", "charges at most", "remark")
+    view = empty_view("#", "line", "call", "release", "charges at most", "remark")
     for statement in expected.statements:
         place = (str(statement.statement), str(statement.line))
         for call in statement.calls:
@@ -273,14 +273,7 @@ def _call_text(call: ExpectedCall) -> str:
 
 
 def _budgets_view(expected: Forecast) -> Table:
-    view = _view("dataset", "remaining", "this job at most", "remaining after it")
+    view = empty_view("dataset", "remaining", "this job at most", "remaining after it")
     for budget in expected.budgets:
         view.add_row(budget.dataset, budget.remaining, budget.job, budget.after)
-    return view
-
-
-def _view(*titles: str) -> Table:
-    view = Table(box=box.SQUARE)
-    for title in titles:
-        view.add_column(title, overflow="fold")
     return view

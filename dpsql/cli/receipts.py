@@ -47,11 +47,17 @@ def open_ledger(database: str | None, ledger: str | None) -> Ledger:
     return Ledger.open(ledger_location(database, ledger), read_only=True)
 
 
+def empty_view(*titles: str) -> Table:
+    """Return a table to print that has no rows yet; long cells are folded."""
+    view = Table(box=box.SQUARE)
+    for title in titles:
+        view.add_column(title, overflow="fold")
+    return view
+
+
 def budget_view(rows: Sequence[BudgetRow]) -> Table:
     """Return budgets as a table to print: what was granted, spent and remains, in the budget's own measure."""
-    view = Table(box=box.SQUARE)
-    for title in ("dataset", "budget", "releases", "spent", "remaining", "protects"):
-        view.add_column(title, overflow="fold")
+    view = empty_view("dataset", "budget", "releases", "spent", "remaining", "protects")
     for row in rows:
         view.add_row(row.dataset, row.budget, str(row.releases), row.spent_text, row.remaining_text, _protects(row))
     return view
@@ -81,9 +87,7 @@ def example_text(tables: Sequence[str]) -> str:
 
 def policy_view(rows: Sequence[PolicyRow]) -> Table:
     """Return what owners stated as a table to print: the arguments of each declaration, by column where they are."""
-    view = Table(box=box.SQUARE)
-    for title in ("dataset", "declaration", "argument", "column", "value", "stated (UTC)"):
-        view.add_column(title, overflow="fold")
+    view = empty_view("dataset", "declaration", "argument", "column", "value", "stated (UTC)")
     for row in rows:
         stated = "" if row.recorded_at is None else f"{row.recorded_at[:16].replace('T', ' ')}, entry {row.entry}"
         value = "a call may choose" if row.value is None else row.value
