@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from dpsql.version import __version__ as __version__
 
 # In a checkout sql/, udfs/ and docs/ stand beside this package; in a wheel they are inside it.
 _here = Path(__file__).resolve().parent

@@ -3,60 +3,48 @@
 from __future__ import annotations
 
 import secrets
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import duckdb
+import pyarrow as pa
 
+from dpsql.contract.json import Json
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.contract.spelling import in_python
+from dpsql.engines import driver
 from dpsql.engines.attached import PARTS, Attached, engines_of
+from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
-from dpsql.engines.duckdb.session import FAILED
-from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError, original
+from dpsql.engines.duckdb.prediction import predictions_sql
+from dpsql.engines.duckdb.releasing import NAMING_ERRORS, run_release
+from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
+from dpsql.engines.duckdb.statements import release_sql
+from dpsql.engines.duckdb.turns import Turns, unwrapped
+from dpsql.engines.port import Engine
+from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.policy import in_force
-from dpsql.ledger.rows import replay_of
+from dpsql.ledger.rows import StoredRelease, replay_of
+from dpsql.manual.slips import mended, no_method, with_column
 from dpsql.methods import ContextMethods
-from dpsql.progress import interruptible
+from dpsql.released.histogram import read_quantiles
+from dpsql.released.model import LinearModel
 from dpsql.released.release import Release
 from dpsql.released.shapes import key_types
 from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from dpsql.contract.json import Json
-    from dpsql.engines.port import Engine
-    from dpsql.ledger.ledger import Entry, Ledger
-    from dpsql.ledger.rows import StoredRelease
-    from dpsql.released.model import LinearModel
-
-
-# Errors that DuckDB raises while it binds names, or for a connection in use, before any row is read.
-_NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
-    duckdb.CatalogException,
-    duckdb.BinderException,
-    duckdb.ParserException,
-    *((duckdb.ResourceInUseException,) if hasattr(duckdb, "ResourceInUseException") else ()),  # from 2.0
-)
-
-
-# One lock for each connection: DuckDB gives the result of one thread's statement to another thread's fetch.
-_locks: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
-_locking = threading.Lock()
+from dpsql.udfs.release import releases
 
 
 class Context(ContextMethods):
@@ -101,8 +89,7 @@ class Context(ContextMethods):
             self.connection = connect(database, ledger=ledger, strict=strict)
             self._session = install(self.connection)
         self.ledger: Ledger = self._session.ledger
-        with _locking:
-            self._turns = _locks.setdefault(self.connection, threading.RLock())
+        self._turns = Turns(self.connection)
         self._engine = engine
         if engine is not None:
             engines_of(self._session).attach(engine)
@@ -119,8 +106,6 @@ class Context(ContextMethods):
         self, release: str | int | Release, quantiles: object = 0.5, dataset: str | None = None
     ) -> pa.Table:
         """Return ``keys``, ``quantile``, ``value`` of a released histogram; costs nothing."""
-        from dpsql.released.histogram import read_quantiles
-
         asked = call("list_value", *map(double, read_quantiles(quantiles)))
         return self._curve("dp_histogram_quantile", release, dataset, asked)
 
@@ -157,19 +142,32 @@ class Context(ContextMethods):
         if len(found) > 1:
             raise ParameterError("P055", f"more than one dataset has a release {show(key)}. Give dataset as well.")
         stored = found[0]
-        return Release(
+        return self._made(
+            stored.sequence,
+            lambda: stored,
             value=self._stored_rows(stored.function, stored.result),
             function=stored.function,
             dataset=stored.dataset,
             guarantee=stored.guarantee,
             engine=_engine_of(stored.lineage),
-            event=self.ledger.event(stored.sequence),
-            ledger_id=stored.sequence,
             replayed=True,
             replay=replay_of(stored.sequence, stored.recorded_at),
-            stored=lambda: stored.result,
-            said=lambda: noise_statement(stored.function, stored.arguments, stored.result),
-            bound=lambda: in_force(stored.arguments),
+        )
+
+    def _made(self, sequence: int, stored: Callable[[], StoredRelease], **known: Any) -> Release:
+        """Return a release; what the ledger keeps of it is read when somebody asks."""
+
+        def said() -> dict[str, Json]:
+            found = stored()
+            return noise_statement(found.function, found.arguments, found.result)
+
+        return Release(
+            event=self.ledger.event(sequence),
+            ledger_id=sequence,
+            stored=lambda: stored().result,
+            said=said,
+            bound=lambda: in_force(stored().arguments),
+            **known,
         )
 
     if not TYPE_CHECKING:  # checkers of types shall find that there is no such method
@@ -177,8 +175,6 @@ class Context(ContextMethods):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 return object.__getattribute__(self, name)
-            from dpsql.manual.slips import no_method
-
             raise AttributeError(no_method("ctx", name, {one for one in dir(Context) if one.startswith("dp_")}))
 
     def dp_models(self) -> pa.Table:
@@ -202,15 +198,13 @@ class Context(ContextMethods):
         dataset : str, optional
             As for `model`.
         """
-        from dpsql.engines.duckdb.prediction import predictions_sql
-
         found = self.model(model, dataset)
         if self._engine is not None:
             return self._engine.predictions(found, source)
-        with self._alone(), self._named(source) as name:
+        with self._turns.alone(), self._named(source) as name:
             try:
                 return self.sql(predictions_sql(found, name))
-            except _NAMING_ERRORS as error:
+            except NAMING_ERRORS as error:
                 reason = str(error).splitlines()[0]
                 shown = show(source if isinstance(source, str) else type(source).__name__)
                 raise SourceError("S002", f"source {shown}: {reason} Check the source's columns.") from None
@@ -232,8 +226,6 @@ class Context(ContextMethods):
         try:
             yield
         except DpsqlError as error:
-            from dpsql.manual.slips import with_column
-
             found = with_column(error, lambda: self.columns_of(source))
             raise found.saying(in_python(found.message)) from None
 
@@ -243,7 +235,7 @@ class Context(ContextMethods):
         if not isinstance(source, str):
             return list(names) if isinstance(names, list) else []
         try:
-            rows = self._rows(f"DESCRIBE FROM {source_sql(source)}")
+            rows = self._turns.rows(f"DESCRIBE FROM {source_sql(source)}")
         except (duckdb.Error, DpsqlError):
             return []
         return [row[0] for row in rows]
@@ -257,10 +249,8 @@ class Context(ContextMethods):
             arguments["features"] = {"release": features.ledger_id}
         if self._engine is not None:
             arguments.setdefault("engine", self._engine.name)
-        with self._alone() if arguments.get("engine") is None else nullcontext(), self._named(source) as name:
-            seen = None
-            if arguments.get("engine") is None:
-                seen = [*self._seen(name, arguments.get("release")), *self._typed(name, arguments.get("condition"))]
+        with self._turns.alone() if arguments.get("engine") is None else nullcontext(), self._named(source) as name:
+            seen = self._plans(name, arguments) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = NAMELESS
             yield self._session.plan(function, name, arguments, seen=seen)
@@ -273,58 +263,41 @@ class Context(ContextMethods):
             release = self._released(plan, function, stored)
         sequence = release["sequence"].as_py()
         guarantee, _, again = release["guarantee"].as_py().partition("\n")
-        return Release(
+        return self._made(
+            sequence,
+            lambda: self._stored(function, sequence),
             value=self._value(function, sequence, release["entries"].values),
             function=function,
             dataset=plan.dataset,
             guarantee=guarantee,
             engine=_engine_of(plan.lineage if stored is None else stored.lineage),
-            event=self.ledger.event(sequence),
-            ledger_id=sequence,
             replayed=stored is not None,
             replay=again,
-            stored=lambda: self._stored(function, sequence).result,
-            said=lambda: self._said(function, sequence),
-            bound=lambda: in_force(self._stored(function, sequence).arguments),
         )
 
     def _released(self, plan: Plan, function: str, stored: Entry | None) -> pa.StructScalar:
         """Return the release of a plan, as SQL shows it."""
-        from dpsql.engines.driver import release
-        from dpsql.engines.duckdb.result_rows import stored_sql
-        from dpsql.engines.duckdb.statements import release_sql
-        from dpsql.udfs.release import releases
-
         if plan.engine is not None:
-            entry = release(self._session, engines_of(self._session).named(plan.engine), plan)
+            entry = driver.release(self._session, engines_of(self._session).named(plan.engine), plan)
             return releases(FUNCTIONS[function].shape, [entry])[0]
         types = () if stored is None else key_types(stored.result)
         statement = release_sql(plan, function) if stored is None else stored_sql(plan, types)
-        return self._release(statement, plan).column("release")[0]
+        return run_release(self._session, self._turns, statement, plan).column("release")[0]
 
     def _value(self, function: str, sequence: int, entries: pa.StructArray) -> pa.Table:
         """Return the rows of a release; keys of groups are columns of their own types."""
-        import pyarrow as pa
-
         shape = FUNCTIONS[function].shape
         if shape.has_keys:
             return self._stored_rows(function, self._stored(function, sequence).result)
         return pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
 
     def _stored_rows(self, function: str, result: Json) -> pa.Table:
-        from dpsql.engines.duckdb.result_rows import stored_rows
-
-        with self._alone(), self.connection.cursor() as cursor:
+        with self._turns.alone(), self.connection.cursor() as cursor:
             return stored_rows(cursor, function, result)
 
     def _stored(self, function: str, sequence: int) -> StoredRelease:
         """Return what the ledger keeps of a release."""
         return self.ledger.releases([function], key=sequence)[0]
-
-    def _said(self, function: str, sequence: int) -> dict[str, Json]:
-        """Return what a release says about its noise."""
-        stored = self._stored(function, sequence)
-        return noise_statement(function, stored.arguments, stored.result)
 
     def _unplaced(self, asked: dict[str, object]) -> pa.Table:
         """Return the undeclared tables: what `dp_unplaced` does in SQL."""
@@ -353,13 +326,8 @@ class Context(ContextMethods):
             places = ", ".join("?" for _ in more)
             listed = ", ".join(part for part in ("?", places, names) if part)
             values = [table, *more, *said.values()]
-            try:
-                found = self._rows(f"SELECT {function}({listed})", *values)
-            except duckdb.Error as error:
-                ours = original(error)
-                if ours is None:
-                    raise
-                raise ours from None
+            with unwrapped():
+                found = self._turns.rows(f"SELECT {function}({listed})", *values)
             return str(found[0][0])
 
     def dp_budget(self, *, details: bool = False) -> pa.Table:
@@ -385,31 +353,26 @@ class Context(ContextMethods):
 
     def _estimate(self, function: str, arguments: dict[str, object]) -> pa.Table:
         """Return the cost and the noise of a call: what `dp_estimate` does in SQL."""
-        import pyarrow as pa
-
         with self._spelled():
             refuse_unknown(arguments, ESTIMATE, "dp_estimate")
             return pa.Table.from_pylist(estimate(function, **arguments))
 
     def explain(self, statement: str) -> str:
         """Return what a statement would run and charge, as SQL with comments; nothing is read, drawn or charged."""
-        from dpsql.engines.duckdb.explanation import explain
-
-        try:
-            with self._alone():
-                return explain(self._session, self.connection, statement)
-        except (duckdb.Error, DpsqlError) as error:
-            from dpsql.manual.slips import mended
-
-            raise mended(error, statement, self.columns_of) from None
+        with self._mending(statement), self._turns.alone():
+            return explain(self._session, self.connection, statement)
 
     def sql(self, statement: str) -> pa.Table:
         """Run one statement, once, and return its rows; errors name the next step, also for what DuckDB refuses."""
-        try:
-            return self._execute(statement)
-        except (duckdb.Error, DpsqlError) as error:
-            from dpsql.manual.slips import mended
+        with self._mending(statement):
+            return self._turns.table(statement)
 
+    @contextmanager
+    def _mending(self, statement: str) -> Iterator[None]:
+        """Let errors of a statement name the next step."""
+        try:
+            yield
+        except (duckdb.Error, DpsqlError) as error:
             raise mended(error, statement, self.columns_of) from None
 
     def close(self) -> None:
@@ -425,91 +388,21 @@ class Context(ContextMethods):
     ) -> None:
         self.close()
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let no other thread use the connection; Ctrl-C is KeyboardInterrupt, whatever DuckDB makes of it."""
-        with interruptible(), self._turns:
-            yield
+    def _plans(self, source: str, arguments: Mapping[str, object]) -> list[tuple[str, str]]:
+        """Return what SQL hands over beside the arguments of a call: what `dpsql_lineage` does there."""
+        return [
+            *self._turns.plans(self._queries(source, arguments.get("release"))),
+            *self._turns.plans(self._session.type_queries(source, arguments.get("condition")), optimize=True),
+        ]
 
-    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Run a statement that is no release, and return its rows."""
-        with self._alone():
-            return self.connection.execute(statement, values).fetchall()
-
-    def _execute(self, statement: str) -> pa.Table:
-        """Run a statement exactly once; dpsql's own errors are raised unwrapped."""
-        import pyarrow as pa
-
-        try:
-            with self._alone():
-                # A relation runs its query at every fetch, and this is the only one.
-                relation = self.connection.sql(statement)
-                return pa.table({}) if relation is None else relation.to_arrow_table()
-        except duckdb.Error as error:
-            ours = original(error)
-            if ours is None:
-                raise
-            raise ours from None
-
-    def _seen(self, source: str, release: object) -> list[tuple[str, str]]:
-        """Return the plans of what a source may read if anything is protected: what `dpsql_reads` does in SQL."""
+    def _queries(self, source: str, release: object) -> list[str]:
+        """Return the queries whose plans show what a source may read, if anything is protected."""
         sources = self._session.sources
         if not source or not (release is not None or sources.governed):
             return []
         settings = "SELECT system.main.current_setting('search_path'), system.main.current_database()"
-        search_path, database = self._rows(settings)[0]
-        queries = sources.spellings(source, search_path, database)
-        plan = "SELECT system.main.json_serialize_plan(?)::VARCHAR"
-        return [(query, self._rows(plan, query)[0][0]) for query in queries or ()]
-
-    def _typed(self, source: str, condition: object) -> list[tuple[str, str]]:
-        """Return the plans that show the types of a condition's columns: what `dpsql_typed` does in SQL."""
-        plan = "SELECT system.main.json_serialize_plan(?, optimize := true)::VARCHAR"
-        queries = self._session.type_queries(source, condition)
-        return [(query, self._rows(plan, query)[0][0]) for query in queries]
-
-    def _release(self, statement: str, plan: Plan) -> pa.Table:
-        """Run a release; DuckDB's messages about rows are not passed on, and a call that read rows is charged.
-
-        Raises
-        ------
-        SourceError
-            The source does not exist, or cannot be read.
-        InternalError
-            DuckDB failed after the call had passed its gate, for example while it evaluated the source's view.
-        """
-        before = self._session.opened
-        try:
-            return self._execute(statement)
-        except KeyboardInterrupt:
-            self._session.fail_open_calls(plan, before)
-            raise
-        except duckdb.Error as error:
-            stopped = isinstance(error, duckdb.InterruptException)
-            if self._session.fail_open_calls(plan, before) or (not stopped and self._ran(statement, plan, error)):
-                raise InternalError("I001", f"{plan.function} {FAILED}") from None
-            reason = str(error).splitlines()[0] if isinstance(error, _NAMING_ERRORS) else "DuckDB cannot read it."
-            check = "Check the source's name" + ("." if plan.condition is None else ", and the types in the condition.")
-            raise SourceError("S001", f"source {show(plan.source)}: {reason} {check}") from None
-
-    def _ran(self, statement: str, plan: Plan, error: duckdb.Error) -> bool:
-        """Charge a call without a result, if its statement binds: then it failed on a row, before its gate.
-
-        DuckDB 2.0 may compute a view of a single row before it asks the gate. What fails on a row also aborts the
-        caller's transaction, and then nothing binds; of the errors of binding only a file that cannot be read does.
-        """
-        try:
-            self._rows(f"EXPLAIN {statement}")
-        except duckdb.TransactionException:
-            if isinstance(error, duckdb.TransactionException | duckdb.IOException):
-                return False
-        except KeyboardInterrupt:  # before it was known
-            self._session.charge_lost(plan)
-            raise
-        except duckdb.Error:
-            return False
-        self._session.charge_lost(plan)
-        return True
+        search_path, database = self._turns.rows(settings)[0]
+        return sources.spellings(source, search_path, database) or []
 
     @contextmanager
     def _named(self, source: object) -> Iterator[str]:

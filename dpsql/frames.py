@@ -18,6 +18,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.contract.spelling import did_you_mean, on_frames
 from dpsql.engines.attached import Attached
+from dpsql.engines.duckdb.split import in_test
 from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import made_from
 from dpsql.engines.task import read_columns
@@ -152,8 +153,6 @@ class Frames(FrameMethods, Generic[Frame]):
         -------
         train, test : polars.DataFrame or polars.LazyFrame
         """
-        from dpsql.engines.duckdb.split import in_test
-
         if not 0.0 < test < 1.0:
             raise ParameterError("P006", f"test must be between 0 and 1; got {show(test)}. 0.25 is usual.")
         self._check(unit)

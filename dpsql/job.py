@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from dpsql.cli.forecast import Forecast, forecast
+from dpsql.cli.job import JobLog, run_statements
+from dpsql.cli.job_receipt import JobReceipt
+from dpsql.cli.job_statement import JobError, read_statements
+from dpsql.cli.output import Result
+from dpsql.cli.runner import Runner
+from dpsql.context import Context
 from dpsql.errors import original
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from dpsql.cli.forecast import Forecast
-    from dpsql.cli.runner import Result
-    from dpsql.context import Context
-    from dpsql.ledger.receipt import Receipt
-    from dpsql.released.release import Release
+from dpsql.ledger.receipt import Receipt
+from dpsql.released.release import Release
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,6 @@ def run(
         What the first failing statement raised; a note says where. What was charged before stays charged, and named
         releases among it cost nothing when the job is run again.
     """
-    from dpsql.cli.forecast import forecast
-    from dpsql.cli.job import JobLog, run_statements
-    from dpsql.cli.job_receipt import JobReceipt
-    from dpsql.cli.job_statement import JobError, read_statements
-    from dpsql.cli.runner import Runner
-
     is_file = not isinstance(job, str) or job.endswith(".sql")
     text = Path(job).read_text(encoding="utf-8") if is_file else fspath(job)
     receipt = JobReceipt(fspath(job) if is_file else "text", text, fspath(database))

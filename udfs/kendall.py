@@ -7,9 +7,9 @@ from functools import partial
 
 import pyarrow as pa
 
+from dpsql.engines.duckdb.running import RunningCall
 from dpsql.engines.duckdb.session import Session
 from dpsql.statistics.pairs import WholeTable
-from dpsql.udfs.release import complete
 from dpsql.udfs.spec import UdfSpec
 
 
@@ -20,7 +20,7 @@ def exact(session: Session) -> Callable[..., pa.Array]:
         out = []
         for ticket, numbers in zip(tickets, statistics, strict=True):
             running = session.running(ticket.as_py(), private=False)
-            collector = session.guarded(ticket.as_py(), partial(complete, numbers=numbers))
+            collector = session.guarded(ticket.as_py(), partial(RunningCall.complete, numbers=numbers))
             if not isinstance(collector, WholeTable):
                 raise TypeError("the counts are of another function")
             counts = zip(running.call.features, *collector.counts(), strict=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpsql.engines.duckdb.session import Session
+from dpsql.manual.catalogue import MANUAL
+from dpsql.manual.help_text import help_lines, suggestion
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import struct_list
 
@@ -15,8 +17,6 @@ def functions(session: Session) -> Callable[..., list[dict[str, str]]]:
     """Bind () → one row per function."""
 
     def run() -> list[dict[str, str]]:
-        from dpsql.manual.catalogue import MANUAL
-
         return [
             {
                 "name": page.name,
@@ -36,8 +36,6 @@ def explain(session: Session) -> Callable[..., list[str]]:
     """Bind (word or NULL) → lines of help."""
 
     def run(word: object) -> list[str]:
-        from dpsql.manual.help_text import help_lines, suggestion
-
         asked = None if word is None else str(word).strip()
         lines = help_lines(asked or None)
         return lines if lines is not None else [f"There is no function {asked!r}. {suggestion(str(asked))}"]

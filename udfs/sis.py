@@ -13,7 +13,6 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.functions.sis import SisCall, draw_center
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.statistics.xty import CrossProducts, centre
-from dpsql.udfs.release import complete
 from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.values import integers, one_ticket
 
@@ -74,7 +73,7 @@ def exact(session: Session) -> Callable[..., pa.Array]:
             if running.collecting is None:
                 sums = integers(row, len(features)).tolist()
             else:
-                collector = session.guarded(ticket.as_py(), partial(complete, numbers=row))
+                collector = session.guarded(ticket.as_py(), partial(RunningCall.complete, numbers=row))
                 if not isinstance(collector, CrossProducts):
                     raise TypeError("the sums are of another function")
                 sums = collector.total().tolist()

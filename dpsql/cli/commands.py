@@ -4,17 +4,16 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from dpsql import __version__
-from dpsql.cli.engine_option import EngineOption, read_options
-from dpsql.cli.exit_code import DONE, FAILED, LEDGER, MEANING, exit_code_of
+from dpsql.cli.engine_option import read_options
+from dpsql.cli.exit_code import MEANING, exit_code_of
 from dpsql.cli.messages import (
     clean_message,
     is_expected,
@@ -24,6 +23,7 @@ from dpsql.cli.messages import (
     stop_message,
 )
 from dpsql.cli.stopping import Terminated, raise_on_terminate
+from dpsql.version import __version__
 
 Command = TypeVar("Command", bound=Callable[..., object])
 FORMATS = ("table", "csv", "json", "parquet", "arrow")
@@ -81,13 +81,36 @@ def _database_options(command: Command) -> Command:
     return command
 
 
-def _protects(statements: str) -> bool:
-    """Whether statements may begin a database: they give a table its budget."""
-    return "dp_protect" in statements.lower()
+def _runs(place: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
+    """Let a command run a function of a module beside this one, which is loaded only then and may be heavy.
+
+    The function takes the command's parameters by their names, and may return an exit code.
+    """
+    module, _, name = place.rpartition(".")
+
+    def decorate(documented: Callable[[], None]) -> Callable[..., None]:
+        @wraps(documented)
+        def run(**options: object) -> None:
+            code = getattr(import_module(f"dpsql.cli.{module}"), name)(**options)
+            if code:
+                click.get_current_context().exit(code)
+
+        return run
+
+    return decorate
+
+
+def _or_of_group(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return the value of an option, or else the one that was given to the command's group: ``dpsql ledger --db``."""
+    given = {} if context.parent is None else context.parent.params
+    return value or given.get(str(option.name), value)
 
 
 _ledger_option = click.option(
-    "--ledger", metavar="FILE|URL", help="Where charges are kept; x.duckdb.dpsql-ledger beside x.duckdb by default."
+    "--ledger",
+    metavar="FILE|URL",
+    callback=_or_of_group,
+    help="Where charges are kept; x.duckdb.dpsql-ledger beside x.duckdb by default.",
 )
 _engine_option = click.option(
     "--engine",
@@ -125,9 +148,8 @@ def main() -> None:
 @main.command()
 @click.argument("database", required=False, default=_memory)
 @_database_options
-def shell(
-    database: str, ledger: str | None, engines: tuple[EngineOption, ...], read_only: bool, create: bool, strict: bool
-) -> None:
+@_runs("shell.open_shell")
+def shell() -> None:
     """Open an SQL prompt on DATABASE, or on an empty one in memory.
 
     Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
@@ -138,11 +160,6 @@ def shell(
     dpsql shell hospital.duckdb --strict
     echo "FROM dp_ledger();" | dpsql shell hospital.duckdb
     """
-    from dpsql.cli.runner import Runner
-    from dpsql.cli.shell import Shell
-
-    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict, create=create) as runner:
-        sys.exit(Shell(runner).run())
 
 
 @main.command(short_help="Run the statements of a file as a job, up to the first error.")
@@ -159,21 +176,8 @@ def shell(
     "--log-format", type=click.Choice(("text", "json")), default="text", help="Of what is told on standard error."
 )
 @_database_options
-def run(
-    file: Path,
-    database: str,
-    parameters: tuple[str, ...],
-    dry_run: bool,
-    output: Path | None,
-    form: str | None,
-    receipt: Path | None,
-    log_format: str,
-    ledger: str | None,
-    engines: tuple[EngineOption, ...],
-    read_only: bool,
-    create: bool,
-    strict: bool,
-) -> None:
+@_runs("job_command.run_file")
+def run() -> None:
     """Run the statements of FILE (- for standard input) in order, up to the first error.
 
     Before anything is run, the whole file is parsed, values stand in place of $NAME, and the job is priced: if its
@@ -192,37 +196,6 @@ def run(
     dpsql run release.sql --engine lake=sc://localhost:15002 --ledger postgresql://dpsql@host/ledger
     dpsql run release.sql --engine visits=polars:/data/visits/*.parquet --ledger visits.dpsql-ledger
     """
-    from dpsql.cli.job import run_job
-    from dpsql.cli.runner import Runner
-
-    if dry_run and (output is not None or receipt is not None):
-        raise click.UsageError("a dry run has no rows and no receipt: leave out -o and --receipt.")
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-
-    def open_runner() -> Runner:
-        return Runner(
-            database,
-            ledger=ledger,
-            engines=engines,
-            read_only=read_only,
-            strict=strict,
-            create=create or _protects(text),
-        )
-
-    sys.exit(
-        run_job(
-            open_runner,
-            text,
-            name=str(file),
-            database=database,
-            parameters=parameters,
-            dry_run=dry_run,
-            output=output,
-            form=form,
-            receipt=receipt,
-            json_log=log_format == "json",
-        )
-    )
 
 
 @main.command(short_help="Run SQL once; print its rows or write them to a file.")
@@ -231,36 +204,24 @@ def run(
 @_format_option
 @_output_option
 @_database_options
-def query(
-    sql: str,
-    database: str,
-    form: str | None,
-    output: Path | None,
-    ledger: str | None,
-    engines: tuple[EngineOption, ...],
-    read_only: bool,
-    create: bool,
-    strict: bool,
-) -> None:
+@_runs("query.run_query")
+def query() -> None:
     """Run SQL (- for standard input) once, and print its rows: data on standard output, all else on standard error.
 
     \b
     dpsql query "FROM dp_sis('t', target := 'y', k := 5, epsilon := 1, lower := 0, upper := 9)" \\
         --db hospital.duckdb --format csv -o selection.csv
     """
-    from dpsql.cli.output import Destination
-    from dpsql.cli.runner import Runner
-    from dpsql.cli.work import run_query
-
-    destination = Destination(output, form)
-    text = sys.stdin.read() if sql == "-" else sql
-    create = create or _protects(text)
-    with Runner(database, ledger=ledger, engines=engines, read_only=read_only, strict=strict, create=create) as runner:
-        run_query(runner, text, destination)
 
 
 def _place_options(command: Command) -> Command:
-    db = click.option("--db", "database", metavar="DATABASE", help="Look at the ledger beside this database file.")
+    db = click.option(
+        "--db",
+        "database",
+        metavar="DATABASE",
+        callback=_or_of_group,
+        help="Look at the ledger beside this database file.",
+    )
     return _ledger_option(db(command))
 
 
@@ -271,7 +232,8 @@ def _rows_option(command: Command) -> Command:
 @main.command()
 @_place_options
 @_rows_option
-def budget(database: str | None, ledger: str | None, form: str) -> None:
+@_runs("ledger_commands.print_budget")
+def budget() -> None:
     """Show what each dataset may spend, has spent, and has left.
 
     Reads the ledger alone, so it works while another process has the database open.
@@ -280,16 +242,14 @@ def budget(database: str | None, ledger: str | None, form: str) -> None:
     dpsql budget --db hospital.duckdb
     dpsql budget --ledger postgresql://dpsql@host/ledger --format json
     """
-    from dpsql.cli.work import print_budget
-
-    print_budget(database, ledger, form)
 
 
 @main.command(short_help="What the data's owners stated: bounds, keys and limits.")
 @click.argument("dataset", required=False)
 @_place_options
 @_rows_option
-def policy(dataset: str | None, database: str | None, ledger: str | None, form: str) -> None:
+@_runs("ledger_commands.print_policy")
+def policy() -> None:
     """Show what owners stated of all datasets, or of DATASET: limits, privacy units, bounds, keys; public tables.
 
     Reads the ledger alone, so it works while another process has the database open.
@@ -298,9 +258,6 @@ def policy(dataset: str | None, database: str | None, ledger: str | None, form: 
     dpsql policy --db hospital.duckdb
     dpsql policy patients --db hospital.duckdb --format json
     """
-    from dpsql.cli.work import print_policy
-
-    print_policy(database, ledger, dataset, form)
 
 
 @main.command("show", short_help="What a release was, what it read, and what it gave.")
@@ -309,9 +266,8 @@ def policy(dataset: str | None, database: str | None, ledger: str | None, form: 
 @_output_option
 @_format_option
 @_place_options
-def show_release(
-    release: str, dataset: str | None, output: Path | None, form: str | None, database: str | None, ledger: str | None
-) -> None:
+@_runs("release_commands.print_release")
+def show_release() -> None:
     """Show a release by its name or its number in the ledger: its call, what it read, its guarantee and its result.
 
     With -o or --format, write its rows again, as the call returned them. It costs nothing.
@@ -321,16 +277,13 @@ def show_release(
     dpsql show 12 --ledger postgresql://dpsql@host/ledger
     dpsql show 12 --db hospital.duckdb -o counts.parquet
     """
-    from dpsql.cli.work import print_release
-
-    print_release(database, ledger, release, dataset, output, form)
 
 
 @main.group(invoke_without_command=True)
 @_place_options
 @_rows_option
 @click.pass_context
-def ledger(context: click.Context, database: str | None, ledger: str | None, form: str) -> None:
+def ledger(context: click.Context, /, **options: object) -> None:
     """Show the entries of a ledger; verify, back up, restore, accept or adopt it.
 
     \b
@@ -338,22 +291,16 @@ def ledger(context: click.Context, database: str | None, ledger: str | None, for
     dpsql ledger verify --db hospital.duckdb --head 0c3dd8db…
     dpsql ledger backup --db hospital.duckdb /backups/patients.dpsql-ledger
     """
-    context.obj = (database, ledger)
     if context.invoked_subcommand is None:
-        from dpsql.cli.work import print_ledger
-
-        print_ledger(database, ledger, form)
+        context.invoke(ledger_list, **options)
 
 
 @ledger.command("list")
 @_place_options
 @_rows_option
-@click.pass_context
-def ledger_list(context: click.Context, database: str | None, ledger: str | None, form: str) -> None:
+@_runs("ledger_commands.print_ledger")
+def ledger_list() -> None:
     """Show the entries, oldest first."""
-    from dpsql.cli.work import print_ledger
-
-    print_ledger(database or context.obj[0], ledger or context.obj[1], form)
 
 
 @ledger.command("verify")
@@ -361,27 +308,20 @@ def ledger_list(context: click.Context, database: str | None, ledger: str | None
 @click.option(
     "--head", metavar="HASH", help="A hash noted earlier: shows whether rows were cut off or rewritten since."
 )
-@click.pass_context
-def ledger_verify(context: click.Context, database: str | None, ledger: str | None, head: str | None) -> None:
+@_runs("ledger_commands.verify_ledger")
+def ledger_verify() -> None:
     """Walk the hash chain and add up every total; exit code 5 when something was changed."""
-    from dpsql.cli.work import verify_ledger
-
-    if not verify_ledger(database or context.obj[0], ledger or context.obj[1], head):
-        context.exit(LEDGER)
 
 
 @ledger.command("backup")
 @click.argument("destination", metavar="FILE")
 @_place_options
-@click.pass_context
-def ledger_backup(context: click.Context, destination: str, database: str | None, ledger: str | None) -> None:
+@_runs("ledger_commands.backup_ledger")
+def ledger_backup() -> None:
     """Copy the ledger into FILE, also while it is in use; an earlier backup there is brought up to date.
 
     A backup never loses entries: FILE may hold an earlier state of the same ledger, and nothing else.
     """
-    from dpsql.cli.work import backup_ledger
-
-    backup_ledger(database or context.obj[0], ledger or context.obj[1], destination)
 
 
 @ledger.command("restore")
@@ -392,47 +332,36 @@ def ledger_backup(context: click.Context, destination: str, database: str | None
     is_flag=True,
     help="Rename a ledger that has other entries, or is damaged, and begin again from FILE.",
 )
-@click.pass_context
-def ledger_restore(
-    context: click.Context, source: str, database: str | None, ledger: str | None, set_aside: bool
-) -> None:
+@_runs("ledger_commands.restore_ledger")
+def ledger_restore() -> None:
     """Bring the ledger up to the backup FILE.
 
     Entries that only the ledger has are never lost: it must hold an earlier state of the backup. Otherwise nothing
     is done, unless you say --set-aside. What was released after the backup then no longer counts, which is said and
     recorded.
     """
-    from dpsql.cli.work import restore_ledger
-
-    restore_ledger(database or context.obj[0], ledger or context.obj[1], source, set_aside=set_aside)
 
 
 @ledger.command("accept")
 @_place_options
-@click.pass_context
-def ledger_accept(context: click.Context, database: str | None, ledger: str | None) -> None:
+@_runs("ledger_commands.accept_ledger")
+def ledger_accept() -> None:
     """Go on with the entries that are left, after a crash or a copy has lost the last ones and there is no backup.
 
     It says what is forgotten, and the ledger records it: what was spent there no longer counts.
     """
-    from dpsql.cli.work import accept_ledger
-
-    accept_ledger(database or context.obj[0], ledger or context.obj[1])
 
 
 @ledger.command("adopt")
 @click.argument("database")
 @_ledger_option
-@click.pass_context
-def ledger_adopt(context: click.Context, database: str, ledger: str | None) -> None:
+@_runs("adoption.adopt_ledger")
+def ledger_adopt() -> None:
     """Tie DATABASE to a ledger from now on; the change is an entry of that ledger.
 
     A database with a budget is marked with its ledger, and no other ledger is accepted. Use this after a ledger
     was deliberately replaced; what was spent under the earlier ledger is not carried over.
     """
-    from dpsql.cli.work import adopt_ledger
-
-    adopt_ledger(database, ledger or context.obj[1])
 
 
 @main.command(short_help="Draw a release, or the budgets.")
@@ -444,15 +373,8 @@ def ledger_adopt(context: click.Context, database: str, ledger: str | None) -> N
 @click.option("--budget", "budgets", is_flag=True, help="Draw what each dataset has spent instead of a release.")
 @click.option("--dataset", help="The dataset of the release, where two have one of that name.")
 @_place_options
-def plot(
-    release: str | None,
-    output: Path,
-    kind: str | None,
-    budgets: bool,
-    dataset: str | None,
-    database: str | None,
-    ledger: str | None,
-) -> None:
+@_runs("release_commands.draw")
+def plot() -> None:
     """Draw a release, named by its name or its number in the ledger, as it was released; costs nothing.
 
     Needs Matplotlib: pip install 'dpsql[plot]'.
@@ -462,11 +384,6 @@ def plot(
     dpsql plot 12 --kind calibration --db hospital.duckdb -o calibration.png
     dpsql plot --budget --db hospital.duckdb -o budget.png
     """
-    from dpsql.cli.work import draw
-
-    if (release is None) != budgets:
-        raise click.UsageError("give the name or the number of a release, or --budget.")
-    draw(database, ledger, release, dataset, kind, output)
 
 
 @main.command(short_help="A private selection on real clinical data, with its receipt.")
@@ -474,29 +391,24 @@ def plot(
     "--db", "database", default=_memory, metavar="DATABASE", help="Keep table and ledger in this DuckDB file."
 )
 @_ledger_option
-def demo(database: str, ledger: str | None) -> None:
+@_runs("demo.run_demo")
+def demo() -> None:
     """Select features privately from a real clinical table, and read the receipt.
 
     Needs scikit-learn, which ships the table: pip install 'dpsql[demo]'.
     """
-    from dpsql.cli.demo import run_demo
-
-    run_demo(database, ledger)
 
 
 @main.command(short_help="Make a database of invented patients.")
 @click.argument("database")
-def example(database: str) -> None:
+@_runs("demo.make_example")
+def example() -> None:
     """Make the example tables of the documentation in DATABASE: invented patients, visits, scores and words.
 
     \b
     dpsql example hospital.duckdb
     dpsql shell hospital.duckdb
     """
-    from dpsql.cli.receipts import example_text
-    from dpsql.manual.demonstration import example as make
-
-    click.echo(example_text(make(database)))
 
 
 @main.command(short_help="What a statement would run and charge, or what an error code means.")
@@ -504,7 +416,8 @@ def example(database: str) -> None:
 @_db_option
 @_engine_option
 @_ledger_option
-def explain(what: str, database: str, ledger: str | None, engines: tuple[EngineOption, ...]) -> None:
+@_runs("explain.explain")
+def explain() -> None:
     """Show the SQL that a STATEMENT would run, step by step, and what it would charge; or explain an error CODE.
 
     Nothing is read, drawn or charged.
@@ -513,34 +426,18 @@ def explain(what: str, database: str, ledger: str | None, engines: tuple[EngineO
     dpsql explain "FROM dp_sis('patients', target := 'relapse', k := 3, epsilon := 1)" --db hospital.duckdb
     dpsql explain P001
     """
-    from dpsql.contract.codes import CODES
-
-    found = CODES.get(what.strip("[]").upper().removeprefix("DPSQL-"))
-    if found is not None:
-        click.echo(str(found))
-        return
-    if re.fullmatch(r"\[?(DPSQL-)?[A-Z]\d+\]?", what, re.IGNORECASE):
-        raise click.UsageError(f"there is no error code {what!r}. docs/errors.md lists them all.")
-    from dpsql.cli.runner import Runner
-
-    with Runner(database, ledger=ledger, engines=engines, create=False) as runner:
-        click.echo(runner.context.explain(what))
 
 
 @main.command(short_help="Compile the kernels now.")
+@_runs("doctor.warm_up")
 def warmup() -> None:
     """Compile the kernels now, into the cache on disk, rather than in the background of large work.
 
     Worth a line in the recipe of a container image. Without it nothing waits for a compiler: small work runs in NumPy.
     """
-    from dpsql.cli.work import warm_up
-
-    warm_up()
 
 
 @main.command(short_help="Check that this installation works.")
+@_runs("doctor.run_doctor")
 def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""
-    from dpsql.cli.doctor import run_doctor
-
-    sys.exit(DONE if run_doctor() else FAILED)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
+from dpsql.cli.dot_commands import DotCommand
+from dpsql.cli.known_names import KnownNames
 from dpsql.cli.splitting import split
 from dpsql.manual.catalogue import signature_of
 from dpsql.rendering import identifier
-
-if TYPE_CHECKING:
-    from dpsql.cli.known_names import KnownNames
 
 _table_words = ("from", "join", "into", "table", "describe", "summarize", "update")
 _word = re.compile(r"\w*\Z")
@@ -105,13 +103,13 @@ class SqlCompleter(Completer):
     Parameters
     ----------
     names : KnownNames
-    dot_commands : iterable of str
-        Their names, with the dot.
+    dot_commands : mapping of str to DotCommand
+        By their names, with the dot.
     """
 
-    def __init__(self, names: KnownNames, dot_commands: Iterable[str]) -> None:
+    def __init__(self, names: KnownNames, dot_commands: Mapping[str, DotCommand]) -> None:
         self._names = names
-        self._dot_commands = sorted(dot_commands)
+        self._dot_commands = dot_commands
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -130,15 +128,15 @@ class SqlCompleter(Completer):
     def _dot(self, line: str, event: CompleteEvent) -> Iterator[Completion]:
         command, space, argument = line.partition(" ")
         if not space:
-            yield from _matching(self._dot_commands, command)
+            yield from _matching(sorted(self._dot_commands), command)
         elif command == ".read":
             yield from self._paths.get_completions(Document(argument), event)
         elif command == ".help":
             yield from _matching(sorted({known.name for known in self._names.functions}), argument)
         elif command == ".schema":
             yield from _matching(self._names.columns, argument)
-        elif command in (".mode", ".timer"):
-            yield from _matching(("table", "csv", "json") if command == ".mode" else ("on", "off"), argument)
+        elif command in self._dot_commands:
+            yield from _matching(self._dot_commands[command].choices, argument)
 
     def _sql(self, statement: str) -> Iterator[Completion]:
         found = _word.search(statement)

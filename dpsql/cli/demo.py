@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from typing import TYPE_CHECKING
 
 import click
+import pyarrow as pa
+from rich.syntax import Syntax
 
 from dpsql.cli.messages import console
 from dpsql.cli.output import show
-from dpsql.cli.receipts import budget_view, ledger_view
+from dpsql.cli.receipts import budget_view, example_text, ledger_view
 from dpsql.cli.runner import Runner
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from dpsql.manual.demonstration import example
 
 _table = "breast_cancer"
 # Public: the data set's published description lists the range of every measurement; rounded up generously here.
@@ -96,10 +95,13 @@ def run_demo(database: str, ledger: str | None) -> None:
         )
 
 
+def make_example(database: str) -> None:
+    """Make the example tables of the documentation in a database, and say which."""
+    click.echo(example_text(example(database)))
+
+
 def _load() -> pa.Table:
     """Return the table as Arrow."""
-    import pyarrow as pa
-
     try:
         from sklearn.datasets import load_breast_cancer
     except ImportError:
@@ -113,8 +115,6 @@ def _load() -> pa.Table:
 
 
 def _run(runner: Runner, sql: str, *, quiet: bool = False) -> None:
-    from rich.syntax import Syntax
-
     console().print(Syntax(sql, "sql", theme="ansi_light", background_color="default", word_wrap=True))
     result = runner.execute(sql.rstrip().rstrip(";"))
     if result is not None and not quiet:

@@ -1,4 +1,4 @@
-"""Check an installation piece by piece."""
+"""Check an installation piece by piece, and compile its kernels. A check imports what it looks at, which may fail."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import os
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dpsql import __version__
+import click
+from rich import box
+from rich.table import Table
+
+from dpsql.cli.exit_code import DONE, FAILED
 from dpsql.cli.messages import clean_message, console
+from dpsql.version import __version__
 
 _needed = (
     ("duckdb", (1, 5, 6)),
@@ -27,16 +34,8 @@ _engines = ("polars", "datafusion", "pyspark", "pyspark-client", "pysail")
 _sql_files = 3
 
 
-def run_doctor() -> bool:
-    """Run every check and print a table.
-
-    Returns
-    -------
-    healthy : bool
-    """
-    from rich import box
-    from rich.table import Table
-
+def run_doctor() -> int:
+    """Run every check, print a table, and return the exit code."""
     view = Table("check", "result", "detail", box=box.SQUARE)
     healthy = True
     for name, check in CHECKS.items():
@@ -47,7 +46,7 @@ def run_doctor() -> bool:
         healthy = healthy and good
         view.add_row(name, "ok" if good else "FAILED", detail, style=None if good else "red")
     console().print(view)
-    return healthy
+    return DONE if healthy else FAILED
 
 
 def _python() -> str:
@@ -149,3 +148,11 @@ CHECKS: dict[str, Callable[[], str]] = {
     "ledger": _ledger,
     "selection": _selection,
 }
+
+
+def warm_up() -> None:
+    """Load every compiled kernel, and report how long each took."""
+    for name in ("xty", "kendall", "best_subsets", "clipped_rows", "block_gram"):
+        started = time.perf_counter()
+        import_module(f"dpsql.kernels.{name}").warm_up()
+        click.echo(f"{name}: ready after {time.perf_counter() - started:.1f} s")

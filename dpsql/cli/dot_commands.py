@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import click
 
+from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import console, say_error
 from dpsql.cli.receipts import budget_view, example_text, ledger_view, policy_view
+from dpsql.cli.runner import Runner
 from dpsql.contract.spelling import did_you_mean
-
-if TYPE_CHECKING:
-    from dpsql.cli.shell import Shell
+from dpsql.manual.demonstration import fill
+from dpsql.manual.help_text import WIDTH, columns, help_lines, suggestion
 
 _deepest_read = 16
 # Longer lines are hard to read.
 _widest_help = 100
+
+
+class _Shell(Protocol):
+    """What a command may use and set of the shell that runs it, `dpsql.cli.shell.Shell`."""
+
+    runner: Runner
+    names: KnownNames
+    mode: str
+    timer: bool
+    depth: int
+
+    def feed(self, lines: Iterable[str]) -> bool:
+        """Run statements and dot commands from lines; False when one failed."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +50,22 @@ class DotCommand:
         Words that it takes at most.
     least : int
         Words that it needs.
+    choices : tuple of str
+        What its word may be; any word where there are none.
     whole : bool
         Take the rest of the line as one word, quotes and all: it is SQL.
     """
 
-    run: Callable[[Shell, list[str]], bool | None]
+    run: Callable[[_Shell, list[str]], bool | None]
     usage: str
     help: str
     most: int = 0
     least: int = 0
+    choices: tuple[str, ...] = ()
     whole: bool = False
 
 
-def run_dot_command(shell: Shell, line: str) -> bool:
+def run_dot_command(shell: _Shell, line: str) -> bool:
     """Run the command of one line; False when there is none, or it failed."""
     name, _, rest = line.strip().partition(" ")
     command = DOT_COMMANDS.get(name)
@@ -61,34 +78,35 @@ def run_dot_command(shell: Shell, line: str) -> bool:
     except ValueError as error:
         say_error(f"{line.strip()}: {error}.")
         return False
-    if not command.least <= len(words) <= command.most:
+    is_chosen = not command.choices or set(words) <= set(command.choices)
+    if not command.least <= len(words) <= command.most or not is_chosen:
         say_error(f"usage: {command.usage}")
         return False
     return command.run(shell, words) is not False
 
 
-def _budget(shell: Shell, _: list[str]) -> None:
+def _budget(shell: _Shell, _: list[str]) -> None:
     console().print(budget_view(shell.runner.ledger.budgets()))
 
 
-def _policy(shell: Shell, words: list[str]) -> None:
+def _policy(shell: _Shell, words: list[str]) -> None:
     console().print(policy_view(shell.runner.ledger.policies(*words)))
 
 
-def _ledger(shell: Shell, words: list[str]) -> None:
+def _ledger(shell: _Shell, words: list[str]) -> None:
     console().print(ledger_view(shell.runner.ledger.entries(*words)))
 
 
-def _explain(shell: Shell, words: list[str]) -> None:
+def _explain(shell: _Shell, words: list[str]) -> None:
     click.echo(shell.runner.context.explain(words[0].rstrip("; ")))
 
 
-def _tables(shell: Shell, _: list[str]) -> None:
+def _tables(shell: _Shell, _: list[str]) -> None:
     for name in shell.names.columns:
         click.echo(name)
 
 
-def _schema(shell: Shell, words: list[str]) -> bool:
+def _schema(shell: _Shell, words: list[str]) -> bool:
     tables = shell.names.columns
     chosen = [name for name in tables if not words or name.lower() == words[0].lower()]
     if words and not chosen:
@@ -99,7 +117,7 @@ def _schema(shell: Shell, words: list[str]) -> bool:
     return True
 
 
-def _read(shell: Shell, words: list[str]) -> bool:
+def _read(shell: _Shell, words: list[str]) -> bool:
     if shell.depth >= _deepest_read:
         say_error(f"{words[0]}: more than {_deepest_read} files read one another.")
         return False
@@ -111,25 +129,15 @@ def _read(shell: Shell, words: list[str]) -> bool:
         shell.depth -= 1
 
 
-def _mode(shell: Shell, words: list[str]) -> bool:
-    if words[0] not in ("table", "csv", "json"):
-        say_error(f"usage: {DOT_COMMANDS['.mode'].usage}")
-        return False
+def _mode(shell: _Shell, words: list[str]) -> None:
     shell.mode = words[0]
-    return True
 
 
-def _timer(shell: Shell, words: list[str]) -> bool:
-    if words[0] not in ("on", "off"):
-        say_error(f"usage: {DOT_COMMANDS['.timer'].usage}")
-        return False
+def _timer(shell: _Shell, words: list[str]) -> None:
     shell.timer = words[0] == "on"
-    return True
 
 
-def _help(shell: Shell, words: list[str]) -> bool:
-    from dpsql.manual.help_text import WIDTH, columns, help_lines, suggestion
-
+def _help(shell: _Shell, words: list[str]) -> bool:
     is_shown = sys.stdin.isatty() and sys.stdout.isatty()
     width = min(console().width, _widest_help) if is_shown else WIDTH
     lines = help_lines(*words, width=width)
@@ -147,16 +155,14 @@ def _help(shell: Shell, words: list[str]) -> bool:
     return True
 
 
-def _examples(shell: Shell, _: list[str]) -> bool:
-    from dpsql.manual.demonstration import fill
-
+def _examples(shell: _Shell, _: list[str]) -> bool:
     made = fill(shell.runner.context)
     shell.names.refresh()
     click.echo(example_text(made))
     return True
 
 
-def _quit(_shell: Shell, _: list[str]) -> None:
+def _quit(_shell: _Shell, _: list[str]) -> None:
     """Stand in the list; the shell itself sees to leaving."""
 
 
@@ -175,8 +181,17 @@ DOT_COMMANDS: dict[str, DotCommand] = {
     ".tables": DotCommand(_tables, ".tables", "tables and views"),
     ".schema": DotCommand(_schema, ".schema [TABLE]", "columns and their types", most=1),
     ".read": DotCommand(_read, ".read FILE", "run the statements of a file", most=1, least=1),
-    ".mode": DotCommand(_mode, ".mode table|csv|json", "how rows are shown", most=1, least=1),
-    ".timer": DotCommand(_timer, ".timer on|off", "tell the time of each statement", most=1, least=1),
+    ".mode": DotCommand(
+        _mode,
+        ".mode table|csv|json",
+        "how rows are shown",
+        most=1,
+        least=1,
+        choices=("table", "csv", "json"),
+    ),
+    ".timer": DotCommand(
+        _timer, ".timer on|off", "tell the time of each statement", most=1, least=1, choices=("on", "off")
+    ),
     ".examples": DotCommand(_examples, ".examples", "make the tables that the examples of .help run on"),
     ".help": DotCommand(_help, ".help [WORD]", "this list, what a function does, or what has a word", most=1),
     ".quit": DotCommand(_quit, ".quit", "leave; Ctrl-D does the same"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from click import ClickException
+
 from dpsql.cli.messages import is_from_duckdb
 from dpsql.cli.stopping import Terminated
 from dpsql.errors import BudgetError, LedgerError, SourceError, original
@@ -48,8 +50,6 @@ def exit_code_of(error: BaseException) -> int:
     code : int
         A key of `MEANING`. It follows from names and from public values, never from what rows hold.
     """
-    from click import ClickException
-
     if isinstance(error, Terminated):
         return TERMINATED
     if isinstance(error, KeyboardInterrupt):

@@ -10,22 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import duckdb
 
 from dpsql.cli.job_statement import SEVERAL, JobError, JobStatement
 from dpsql.cli.messages import is_expected
+from dpsql.cli.runner import Runner
+from dpsql.context import Context
 from dpsql.contract.cost import UNITS_PER_ONE, loss_text, units_text
 from dpsql.contract.parameters import show
+from dpsql.engines.duckdb.explanation import planned_calls
+from dpsql.engines.duckdb.installation import install
+from dpsql.engines.duckdb.planned import Planned
 from dpsql.errors import BudgetError, ParameterError, original
 from dpsql.ledger.budget import Spent, refuse_contradiction, refuse_overspend
 from dpsql.ledger.rows import BudgetRow, State, budget_row
-
-if TYPE_CHECKING:
-    import duckdb
-
-    from dpsql.cli.runner import Runner
-    from dpsql.context import Context
-    from dpsql.engines.duckdb.planned import Planned
+from dpsql.manual.slips import mended
 
 T = TypeVar("T")
 # Statements that DuckDB plans in full without running them.
@@ -122,7 +123,6 @@ class Forecast:
 
 def forecast(runner: Runner, statements: Sequence[JobStatement]) -> Forecast:
     """Return what statements would cost if they were run now, one after another; nothing is read, drawn or charged."""
-    from dpsql.engines.duckdb.installation import install
 
     def rehearse() -> Forecast:
         install(cursor)
@@ -187,8 +187,6 @@ class _Rehearsal:
 
     def _planned(self, statement: JobStatement) -> list[Planned] | None:
         """Return the private calls that running a statement makes; None where planning does not show them."""
-        from dpsql.engines.duckdb.explanation import planned_calls
-
         if statement.kind in ("EXECUTE", "CALL", "MULTI", SEVERAL) or statement.analyzes:
             return None
         if statement.kind not in _PLANNED or statement.begins("PRAGMA"):
@@ -217,8 +215,6 @@ class _Rehearsal:
             return None
         if not _MAKES_TABLE.match(statement.text):
             return statement.text
-        import duckdb
-
         empty = f"{statement.text}\nWITH NO DATA"
         try:
             self._connection.extract_statements(empty)
@@ -253,8 +249,6 @@ class _Rehearsal:
         return "it would fail"
 
     def _refuse(self, statement: JobStatement, error: Exception) -> None:
-        from dpsql.manual.slips import mended
-
         self._refusal = self._refusal or JobError(mended(error, statement.text), statement, ran=False)
 
     def _call(self, statement: JobStatement, one: Planned) -> ExpectedCall:

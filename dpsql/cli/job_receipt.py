@@ -9,20 +9,18 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import duckdb
 
-from dpsql import __version__
 from dpsql.cli.exit_code import DONE, exit_code_of
 from dpsql.cli.job_statement import JobError, JobStatement
 from dpsql.cli.messages import clean_message
 from dpsql.cli.output import replacing
 from dpsql.errors import LedgerError, original
-
-if TYPE_CHECKING:
-    from dpsql.ledger.ledger import Ledger
-    from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.receipt import Receipt
+from dpsql.version import __version__
 
 NOT_RUN, RAN, FAILED = "not run", "done", "failed"
 
@@ -93,8 +91,6 @@ class JobReceipt:
 
     def to_json(self) -> dict[str, object]:
         """Return the receipt as JSON values."""
-        import duckdb
-
         error = self._error
         cause: Mapping[str, object] = {}
         if error is not None:

@@ -16,15 +16,13 @@ from datetime import date
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import duckdb
 
 from dpsql.cli.splitting import Piece, check_syntax, split_all
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.rendering import text as quoted
-
-if TYPE_CHECKING:
-    import duckdb
 
 SEVERAL = "SEVERAL"
 _VARIABLE = re.compile(r"SET\s+VARIABLE\s+\w+\s*=", re.IGNORECASE)
@@ -67,8 +65,6 @@ class JobStatement:
     @property
     def sets_variable_to_constant(self) -> bool:
         """Whether it is a SET VARIABLE whose value calls no function, which might read rows."""
-        import duckdb
-
         found = _VARIABLE.match(self.text)
         if found is None:
             return False
@@ -261,8 +257,6 @@ def _with_values(connection: duckdb.DuckDBPyConnection, text: str, values: Mappi
 
 def _places(text: str) -> Iterator[tuple[int, int]]:
     """Yield where ``$name`` begins and ends, in bytes: a sign of its own, and a word right behind it."""
-    import duckdb
-
     data = text.encode()
     starts = [offset for offset, _ in duckdb.tokenize(text)]
     for sign, word in pairwise(starts):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dpsql.cli.runner import Runner
+import duckdb
+
+from dpsql.cli.runner import Runner
 
 _functions_sql = r"""
 SELECT DISTINCT function_name, function_type, parameters FROM duckdb_functions()
@@ -79,8 +79,6 @@ class KnownNames:
         return [name for form in fitting for name in form.arguments]
 
     def _read(self, sql: str) -> list[tuple[str, ...]]:
-        import duckdb
-
         try:
             found: list[tuple[str, ...]] = self._runner.connection.execute(sql).fetchall()
         except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK

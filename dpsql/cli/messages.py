@@ -18,8 +18,6 @@ from dpsql.errors import DpsqlError, original
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsql.ledger.receipt import Receipt
-
 # DuckDB 1.5 appends the Python stack to what a function raised, and its own to an internal error.
 _stack = re.compile(r"\n+(?:At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|Stack Trace:\n.*)", re.DOTALL)
 _wrapping = re.compile(r"\A.*?Python exception occurred while executing the UDF: ", re.DOTALL)
@@ -143,14 +141,6 @@ def stop_message(stop: BaseException) -> str:
     """Return what is said when Ctrl-C or SIGTERM ended a command."""
     what = "Terminated" if isinstance(stop, Terminated) else "Interrupted"
     return f"{what}. A dp_ call that had begun may stand in the ledger, charged."
-
-
-def replay_text(receipt: Receipt) -> str:
-    """Return what is said of a release that was returned again."""
-    from dpsql.ledger.rows import replay_of
-
-    name = receipt.function if receipt.release is None else f"{receipt.function} {receipt.release!r}"
-    return f"{name}: {replay_of(receipt.entry, receipt.recorded_at)}; nothing was charged."
 
 
 def say_error(message: str) -> None:

@@ -14,21 +14,21 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import click
+import duckdb
+import pyarrow as pa
 
 from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_output, silence
-from dpsql.cli.runner import Result
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.ledger.policy import PolicyRow
+from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.rows import BudgetRow, LedgerRow
 
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
-
-    from dpsql.ledger.receipt import Receipt
-
+Record = TypeVar("Record", BudgetRow, LedgerRow, PolicyRow)
 VERDICT, _BAR = "verdict", "│"
 _COLOURS = {CLEAR: "green", UNCLEAR: "yellow", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
 _rows_on_a_terminal = 40
@@ -36,6 +36,25 @@ _no_limit = 10**6
 _copy_options = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
 ENDINGS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".arrow": "arrow"}
 _BINARY = ("parquet", "arrow")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one statement returned.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        All rows, already fetched: printing or writing them asks DuckDB nothing more.
+    is_plan : bool
+        True for EXPLAIN, whose second column is a drawing.
+    seconds : float
+        Wall time of the statement.
+    """
+
+    table: pa.Table
+    is_plan: bool
+    seconds: float
 
 
 def show(result: Result, form: str = "table") -> None:
@@ -106,8 +125,6 @@ def _copy_to_stdout(table: pa.Table, form: str) -> None:
 
 def _copy(table: pa.Table, form: str, path: Path) -> None:
     if form == "arrow":
-        import pyarrow as pa
-
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         return
@@ -119,8 +136,6 @@ def _copy(table: pa.Table, form: str, path: Path) -> None:
 @contextlib.contextmanager
 def _scratch(table: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a separate connection, in which nothing can be charged, with `table` as ``result``."""
-    import duckdb
-
     connection = duckdb.connect()
     try:
         connection.register("result", table)
@@ -257,3 +272,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def _part_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def as_arrow(kind: type[Record], rows: Sequence[Record]) -> pa.Table:
+    """Return rows of the dataclass `kind` as an Arrow table, with all columns also when there is no row."""
+    types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    # Annotations are text here: 'float | None'.
+    schema = pa.schema([(field.name, types[str(field.type).split(" ")[0]]) for field in fields(kind)])
+    return pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)

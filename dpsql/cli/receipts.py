@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 import click
+from rich import box
+from rich.table import Table
 
 from dpsql.errors import LedgerError
 from dpsql.ledger.file import beside
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import is_url
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.table import Table
-
-    from dpsql.ledger.ledger import BudgetRow, Ledger, LedgerRow
-    from dpsql.ledger.policy import PolicyRow
-
-Record = TypeVar("Record", "BudgetRow", "LedgerRow", "PolicyRow")
+from dpsql.ledger.policy import PolicyRow
+from dpsql.ledger.rows import BudgetRow, LedgerRow
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:
@@ -50,29 +44,20 @@ def ledger_location(database: str | None, ledger: str | None) -> str:
 
 def open_ledger(database: str | None, ledger: str | None) -> Ledger:
     """Open a ledger that exists, to read it; the database itself stays closed."""
-    from dpsql.ledger.ledger import Ledger
-
     return Ledger.open(ledger_location(database, ledger), read_only=True)
 
 
-def as_arrow(kind: type[Record], rows: Sequence[Record]) -> pa.Table:
-    """Return rows of the dataclass `kind` as an Arrow table, with all columns also when there is no row."""
-    import pyarrow as pa
-
-    types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    # Annotations are text here: 'float | None'.
-    schema = pa.schema([(field.name, types[str(field.type).split(" ")[0]]) for field in dataclasses.fields(kind)])
-    return pa.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema=schema)
+def empty_view(*titles: str) -> Table:
+    """Return a table to print that has no rows yet; long cells are folded."""
+    view = Table(box=box.SQUARE)
+    for title in titles:
+        view.add_column(title, overflow="fold")
+    return view
 
 
 def budget_view(rows: Sequence[BudgetRow]) -> Table:
     """Return budgets as a table to print: what was granted, spent and remains, in the budget's own measure."""
-    from rich import box
-    from rich.table import Table
-
-    view = Table(box=box.SQUARE)
-    for title in ("dataset", "budget", "releases", "spent", "remaining", "protects"):
-        view.add_column(title, overflow="fold")
+    view = empty_view("dataset", "budget", "releases", "spent", "remaining", "protects")
     for row in rows:
         view.add_row(row.dataset, row.budget, str(row.releases), row.spent_text, row.remaining_text, _protects(row))
     return view
@@ -80,9 +65,6 @@ def budget_view(rows: Sequence[BudgetRow]) -> Table:
 
 def ledger_view(rows: Sequence[LedgerRow]) -> Table:
     """Return ledger entries as a table to print that fits 80 columns; the hash is cut to 8 digits."""
-    from rich import box
-    from rich.table import Table
-
     view = Table("#", box=box.SQUARE)
     view.add_column("recorded (UTC)", no_wrap=True)
     for title in ("call", "guarantee", "status"):
@@ -105,12 +87,7 @@ def example_text(tables: Sequence[str]) -> str:
 
 def policy_view(rows: Sequence[PolicyRow]) -> Table:
     """Return what owners stated as a table to print: the arguments of each declaration, by column where they are."""
-    from rich import box
-    from rich.table import Table
-
-    view = Table(box=box.SQUARE)
-    for title in ("dataset", "declaration", "argument", "column", "value", "stated (UTC)"):
-        view.add_column(title, overflow="fold")
+    view = empty_view("dataset", "declaration", "argument", "column", "value", "stated (UTC)")
     for row in rows:
         stated = "" if row.recorded_at is None else f"{row.recorded_at[:16].replace('T', ' ')}, entry {row.entry}"
         value = "a call may choose" if row.value is None else row.value

@@ -6,42 +6,34 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypedDict, TypeVar
 
+import duckdb
+import pyarrow as pa
+
+from dpsql.cli.engine_option import EngineOption
+from dpsql.cli.messages import say
+from dpsql.cli.output import Result
 from dpsql.cli.stopping import noting_stops
+from dpsql.context import Context, attach_engine
 from dpsql.errors import LedgerError
+from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.rows import replay_of
+from dpsql.manual.slips import mended
 from dpsql.progress import interrupt
-
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
-
-    from dpsql.cli.engine_option import EngineOption
-    from dpsql.ledger.receipt import Receipt
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one statement returned.
+class RunnerOptions(TypedDict):
+    """What the commands that open a database pass on to `Runner`."""
 
-    Attributes
-    ----------
-    table : pyarrow.Table
-        All rows, already fetched: printing or writing them asks DuckDB nothing more.
-    is_plan : bool
-        True for EXPLAIN, whose second column is a drawing.
-    seconds : float
-        Wall time of the statement.
-    """
-
-    table: pa.Table
-    is_plan: bool
-    seconds: float
+    ledger: str | None
+    engines: Sequence[EngineOption]
+    read_only: bool
+    strict: bool
 
 
 class Runner:
@@ -85,19 +77,15 @@ class Runner:
         strict: bool = False,
         create: bool = True,
     ) -> None:
-        import duckdb
-
-        import dpsql
-
         if not create:
             _refuse_missing(database)
         connection = duckdb.connect(database, read_only=read_only)
         try:
-            self.context = dpsql.Context(connection, ledger=ledger, strict=strict)
+            self.context = Context(connection, ledger=ledger, strict=strict)
             # A misspelt table must not resolve to a Python variable of this program.
             connection.execute("SET python_enable_replacements = false")
             for option in engines:
-                dpsql.attach_engine(self.context, option.name, option.engine())
+                attach_engine(self.context, option.name, option.engine())
         except BaseException:
             connection.close()
             raise
@@ -149,6 +137,12 @@ class Runner:
         with self.ledger.watch(self.receipts.append):
             return self.interruptibly(lambda: self._run(statement), self.connection)
 
+    def say_replays(self) -> None:
+        """Say which calls of the last statement the ledger answered."""
+        for receipt in self.receipts:
+            if receipt.replayed:
+                say(replay_text(receipt))
+
     def raise_if_stopped(self) -> None:
         """Raise when Ctrl-C or SIGTERM came during the last statement, too late to stop it."""
         if self.stopped is not None:
@@ -159,8 +153,6 @@ class Runner:
         try:
             self.connection.execute(statement)
         except Exception as error:
-            from dpsql.manual.slips import mended
-
             raise mended(error, statement, self.context.columns_of) from None
         names = [column[0] for column in self.connection.description or ()]
         with warnings.catch_warnings():
@@ -203,6 +195,17 @@ class Runner:
                 raise self.stopped from failure[0]
             raise failure[0]
         return outcome[0]
+
+
+def replay_text(receipt: Receipt) -> str:
+    """Return what is said of a release that was returned again."""
+    name = receipt.function if receipt.release is None else f"{receipt.function} {receipt.release!r}"
+    return f"{name}: {replay_of(receipt.entry, receipt.recorded_at)}; nothing was charged."
+
+
+def protects(statements: str) -> bool:
+    """Whether statements may begin a database: they give a table its budget."""
+    return "dp_protect" in statements.lower()
 
 
 def _refuse_missing(database: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import duckdb
+import duckdb
+
+from dpsql.manual.slips import mended
 
 _blank = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 
@@ -48,8 +48,6 @@ def split(text: str) -> tuple[list[Piece], str]:
     rest : str
         What follows the last semicolon; ``''`` when only white space and comments do.
     """
-    import duckdb
-
     data = text.encode()
     # Offsets are in bytes. The tokenizer stops at a quote or comment that is still open, so that a
     # semicolon inside it does not count; `extract_statements` would refuse such a text as a whole.
@@ -81,8 +79,6 @@ def check_syntax(connection: duckdb.DuckDBPyConnection, statement: Piece) -> Non
     try:
         connection.extract_statements(statement.text)
     except Exception as error:
-        from dpsql.manual.slips import mended
-
         raise mended(error, statement.text) from None
 
 

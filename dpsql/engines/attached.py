@@ -22,7 +22,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -30,16 +29,17 @@ from dpsql.contract.names import TableName, parts_of
 from dpsql.contract.parameters import fold, positive_integer, show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.placing import place_on_engine, place_seen
+from dpsql.engines.duckdb.lineage.refusals import refuse_claim
+from dpsql.engines.duckdb.lineage.sources import Owned, Sources
+from dpsql.engines.duckdb.session import Session
+from dpsql.engines.port import Engine
+from dpsql.engines.predictor import Predictor
 from dpsql.engines.provenance import Provenance, UnseenError, made_from
 from dpsql.engines.task import plain
 from dpsql.errors import ParameterError, SourceError
-
-if TYPE_CHECKING:
-    from dpsql.engines.duckdb.lineage.declarations import Declarations
-    from dpsql.engines.duckdb.lineage.sources import Owned, Sources
-    from dpsql.engines.duckdb.session import Session
-    from dpsql.engines.port import Engine
-    from dpsql.released.model import LinearModel
+from dpsql.released.model import LinearModel
 
 # Number of parts that rows are grouped into: enough for many workers, few enough for small states.
 PARTS = 64
@@ -160,8 +160,6 @@ class Attached:
         SourceError
             S024: the engine has no such source. Others as of `Predictor.check`.
         """
-        from dpsql.engines.predictor import Predictor
-
         read = self.relative(source) if isinstance(source, str) else source
         predictor = Predictor(model)
         predictor.check(self.schema(read))
@@ -190,8 +188,6 @@ class Attached:
         BudgetError
             B006: nothing is declared of the table.
         """
-        from dpsql.engines.duckdb.lineage.placing import place_on_engine, place_seen
-
         table, name = self.table(source), self.relative(source)
         declarations = sources.declarations()
         governed = declarations.governed
@@ -268,8 +264,6 @@ class Attached:
 
     def _refuse_unseen(self, source: str, what: str, claim: str, declarations: Declarations) -> None:
         """Raise unless a budget's owner answers claims about rows of which nothing is seen."""
-        from dpsql.engines.duckdb.lineage.refusals import refuse_claim
-
         shown = "a frame" if source in self.frames else source
         refuse_claim(shown, claim, declarations)
         if declarations.claims(claim) != "all":
@@ -295,8 +289,6 @@ class Attached:
         SourceError
             S024: the engine has no such source. S040: it is a view or a frame.
         """
-        from dpsql.engines.duckdb.lineage.sources import Owned
-
         name = text("source", source, hint="Give the name of a table of the engine.")
         table = self.table(name)
         if table is None:

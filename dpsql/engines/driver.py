@@ -18,6 +18,7 @@ from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
 from dpsql.engines.delivery import IncompleteError, received
+from dpsql.engines.duckdb.part import PartStatements, column_types, with_judged
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.task import Task, parts_of, plain, read_columns
 from dpsql.errors import InternalError, ParameterError
@@ -44,8 +45,6 @@ def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
         P073: the call would have to keep rows one by one, which no engine does. P080 to P084: its condition does not
         fit the types of its columns.
     """
-    from dpsql.engines.duckdb.part import column_types, with_judged
-
     if plan.keeps_rows:
         raise ParameterError(
             "P073",
@@ -60,8 +59,6 @@ def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
 
 def engine_key_types(attached: Attached, plan: Plan) -> tuple[str, ...]:
     """Return the SQL types of the keys of a call's result; no row is read."""
-    from dpsql.engines.duckdb.part import column_types
-
     if not isinstance(plan, GroupedPlan) or not plan.key_columns:
         return ()
     _, spelled = column_types(plan, attached.schema(attached.source(plan)))
@@ -148,8 +145,6 @@ class _Run:
 
     def task(self, running: RunningCall, number: int) -> Task:
         """Return what the workers run in a pass."""
-        from dpsql.engines.duckdb.part import PartStatements
-
         if running.collecting is None:
             raise InternalError("I032", "a call without a collector was given to an engine. Report it.")
         plan = replace(running.call.plan, placement=None)

@@ -11,18 +11,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql import __version__
 from dpsql.contract.parameters import positive_integer, show
 from dpsql.engines.delivery import END, NUMBER, OF_JOB, OF_TASK, PLACES, delivered, ended, ending, numbered
 from dpsql.engines.port import NODE, NODES, PART, Mapped, Work
 from dpsql.engines.provenance import Provenance, UnseenError, seen_through
 from dpsql.engines.spark_plan import ConnectReader, JvmReader
 from dpsql.errors import DpsqlError, InternalError, SourceError
+from dpsql.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -337,9 +338,7 @@ class SparkEngine:
             for _ in batches:
                 pass
             try:
-                import dpsql
-
-                found = f"have dpsql {dpsql.__version__}"
+                found = f"have dpsql {import_module('dpsql').__version__}"
             except ImportError as missing:
                 found = f"lack the package {missing.name}"
             yield pa.RecordBatch.from_arrays([pa.array([found])], names=["found"])

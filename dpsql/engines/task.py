@@ -27,7 +27,6 @@ from typing import Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from dpsql import __version__
 from dpsql.contract.call import Call
 from dpsql.contract.condition import columns_of
 from dpsql.contract.fold import Batch, Collector, Fold, Pass
@@ -35,6 +34,7 @@ from dpsql.contract.parameters import fold
 from dpsql.contract.plan import COLLECTED, Plan
 from dpsql.engines.port import NODE, NODES, PART, parts_apart
 from dpsql.errors import InternalError
+from dpsql.version import __version__
 
 # Rows that are added at once, and rows that one statement reads; of whole parts it reads at least so many.
 _BATCH_ROWS = 1 << 16

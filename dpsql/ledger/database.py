@@ -15,7 +15,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 from dpsql.errors import LedgerError
 from dpsql.ledger.failures import LOCK_WAIT_SECONDS
 from dpsql.ledger.file import LedgerFile, refuse_empty
-from dpsql.ledger.location import connect_arguments, describe
+from dpsql.ledger.url import connect_arguments, describe
 
 if TYPE_CHECKING:
     import psycopg

@@ -14,6 +14,7 @@ from dpsql.ledger.charge import folded_dataset, is_name
 from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.policy import PolicyRow, policy_rows
 from dpsql.ledger.rows import BudgetRow, LedgerRow, RecordedDeclarations, State, StoredRelease
+from dpsql.ledger.transaction import Transaction
 from dpsql.progress import held_back
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from dpsql.ledger.noted_head import Head
     from dpsql.ledger.receipt import Receipt
     from dpsql.ledger.store import Store
-    from dpsql.ledger.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -186,8 +186,6 @@ class OpenLedger:
         return result
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
-        from dpsql.ledger.transaction import Transaction
-
         store = self._opened()
 
         def stands(connection: Connection, result: tuple[T, tuple[int, str]]) -> bool:
@@ -199,8 +197,6 @@ class OpenLedger:
 
     def _inside(self, work: Callable[[Transaction], T]) -> Callable[[Connection], tuple[T, tuple[int, str]]]:
         """Return `work` on a connection; it returns the chain's last row, too."""
-        from dpsql.ledger.transaction import Transaction
-
         store, seen = self._opened(), self._seen  # read first: the snapshot is at least as recent
 
         def inside(connection: Connection) -> tuple[T, tuple[int, str]]:
@@ -219,8 +215,7 @@ class OpenLedger:
         return self._store
 
     def _open_store(self) -> Store:
-        from dpsql.ledger.store import Store
-        from dpsql.ledger.transaction import Transaction
+        from dpsql.ledger.store import Store  # which loads SQLAlchemy
 
         store = Store(self._location, read_only=self._read_only, accept=self._accept)
         try:

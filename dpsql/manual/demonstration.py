@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from importlib.resources import files
 from os import PathLike
-from typing import TYPE_CHECKING
 
+from dpsql.context import Context
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
-
-if TYPE_CHECKING:
-    from dpsql.context import Context
 
 # Budgets that are large enough for all examples of the manual. `dpsql example` leaves budgets to the reader.
 BUDGETS = (
@@ -48,8 +45,6 @@ def example(database: str | PathLike[str]) -> list[str]:
     ParameterError
         P091: there is a table of such a name.
     """
-    from dpsql.context import Context
-
     with Context(database) as context:
         return fill(context)
 

@@ -9,19 +9,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Floats, struct_rows
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
+from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, single_chunk, to_doubles
+from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.released.estimator import Estimator
 from dpsql.released.results import Fitted, Level
 from dpsql.released.shapes import COEFFICIENTS, VERDICT
 from dpsql.statistics.feature_counts import present_in
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpsql.ledger.rows import StoredRelease
 
 
@@ -177,10 +179,6 @@ class LinearModel(Estimator):
         """Return the linear form of each row."""
         if isinstance(rows, list) or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
             return self._combined(self._values(rows).T)
-        import pyarrow as pa
-
-        from dpsql.kernels.columns import single_chunk
-
         table = rows if isinstance(rows, pa.Table) else self._arrow(rows)
         if self.vector is not None and self.vector in table.column_names:
             return self._row_scores(single_chunk(table.column(self.vector)))
@@ -222,11 +220,6 @@ class LinearModel(Estimator):
 
     def _row_scores(self, rows: pa.Array) -> NDArray[np.float64]:
         """Return the linear form of each row; NaN stands for NULL."""
-        import pyarrow as pa
-
-        from dpsql.kernels.columns import is_vector
-        from dpsql.kernels.xty import vectors_to_matrix
-
         if pa.types.is_struct(rows.type):
             out = self._combined(self._matrix([rows.field(position) for position in self._positions(rows.type)]))
             if rows.null_count:
@@ -248,10 +241,6 @@ class LinearModel(Estimator):
 
     def _matrix(self, fields: list[pa.Array]) -> NDArray[np.float64]:
         """Return columns as doubles, shape (d, rows), in few steps, because other threads may run between them."""
-        import pyarrow as pa
-
-        from dpsql.kernels.columns import is_boolean, is_numeric, to_doubles
-
         double = pa.float64()
         if all(field.type == double and field.null_count == 0 for field in fields):
             return np.asarray(pa.concat_arrays(fields).to_numpy()).reshape(len(fields), -1)
@@ -262,9 +251,6 @@ class LinearModel(Estimator):
 
     def _present(self, rows: pa.Array) -> NDArray[np.float64]:
         """Return the linear form of rows that name the features which are 1; all others are 0."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         count = len(self.coef_)
         absent, present = self._combined(np.zeros((count, 1)))[0], np.ones(count)
         if self._limits is not None:
@@ -303,8 +289,6 @@ class LinearModel(Estimator):
 
     def _arrow(self, rows: object) -> pa.Table:
         """Return the rows of a frame, of a lazy one in the columns that count."""
-        import pyarrow as pa
-
         if hasattr(rows, "collect"):  # a LazyFrame
             rows = self._collected(rows)
         if hasattr(rows, "__arrow_c_stream__"):
@@ -469,8 +453,6 @@ def _class_text(level: Level) -> str:
 
 def _is_names(kind: pa.DataType) -> bool:
     """Whether a type is a list of texts."""
-    import pyarrow as pa
-
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
     value = kind.value_type

@@ -19,6 +19,9 @@ from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
+from dpsql.released.crosstab import Crosstab, margins_of
+from dpsql.released.curves import RocCounts, area_under, calibration, precision_recall, rate_errors
+from dpsql.released.histogram import Histogram, histogram_counts
 from dpsql.released.results import Curve, Fitted, Ranked
 from dpsql.released.shapes import ROC, VERDICT, Rows
 from dpsql.released.verdicts import whole_verdict
@@ -29,9 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
     from dpsql.ledger.rows import BudgetRow
-    from dpsql.released.crosstab import Crosstab
-    from dpsql.released.histogram import Histogram
-
 # Contrast with white and with a page of #121212 is at least 4 for ink, 3 for colours.
 INK, LINE, SECOND, GRID = "#757c87", "#2f80c8", "#c8742f", "#9aa1ab"
 # A column of print is this wide, in inches.
@@ -122,22 +122,18 @@ def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axe
 
 def save(ax: Axes, path: Path) -> None:
     """Write the figure of `ax` to a file, of the format that its ending names."""
-    import matplotlib
-
     figure: Figure = ax.figure  # type: ignore[assignment]
     supported = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in supported:
         raise ParameterError("P058", f"output must end in .png, .svg or .pdf; got {show(path.name)}.")
-    with matplotlib.rc_context(_STYLE):
+    with _matplotlib().rc_context(_STYLE):
         figure.savefig(path, dpi=200, bbox_inches="tight")
 
 
 def svg(ax: Axes, name: str) -> str:
     """Return the figure of `ax` as an SVG element, the same text every time; `name` tells its parts from others'."""
-    import matplotlib
-
     file, figure = io.StringIO(), ax.figure
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with _matplotlib().rc_context({**_STYLE, "svg.hashsalt": name}):
         figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})  # type: ignore[union-attr]
     return file.getvalue()[file.getvalue().index("<svg") :]
 
@@ -179,17 +175,23 @@ def _aggregate_kinds(rows: Rows) -> dict[str, _Draw]:
     }
 
 
-def _drawn(draw: _Draw, ax: Axes | None) -> Axes:
+def _matplotlib() -> Any:
+    """Return Matplotlib, which is optional, and takes long to load."""
     try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import matplotlib.backends.backend_agg
+        import matplotlib.colors
+        import matplotlib.figure
     except ImportError:
         raise ParameterError("P059", "pictures need Matplotlib. Run pip install 'dpsql[plot]'.") from None
+    return matplotlib
+
+
+def _drawn(draw: _Draw, ax: Axes | None) -> Axes:
+    matplotlib = _matplotlib()
     with matplotlib.rc_context(_STYLE):
         if ax is None:
-            figure = Figure(figsize=_SIZE, layout="constrained")
-            FigureCanvasAgg(figure)
+            figure = matplotlib.figure.Figure(figsize=_SIZE, layout="constrained")
+            matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
             ax = figure.add_subplot()
         draw(ax)
         handles, _ = ax.get_legend_handles_labels()
@@ -203,8 +205,6 @@ def _unit_square(ax: Axes, x: str, y: str) -> None:
 
 
 def _roc(result: Curve, rows: Rows, ax: Axes) -> None:
-    from dpsql.released.curves import RocCounts, area_under, rate_errors
-
     fpr, tpr = (np.array([row[name] for row in rows]) for name in ("fpr", "tpr"))
     false, true = (
         np.concatenate([[0.0], np.minimum(_BAND * part, 1.0)]) for part in rate_errors(RocCounts.from_record(result))
@@ -220,8 +220,6 @@ def _roc(result: Curve, rows: Rows, ax: Axes) -> None:
 
 
 def _precision_recall(result: Curve, ax: Axes) -> None:
-    from dpsql.released.curves import precision_recall
-
     points = precision_recall(result)
     recall = [row["recall"] for row in points if row["precision"] is not None]
     precision = [row["precision"] for row in points if row["precision"] is not None]
@@ -230,8 +228,6 @@ def _precision_recall(result: Curve, ax: Axes) -> None:
 
 
 def _calibration(result: Curve, ax: Axes) -> None:
-    from dpsql.released.curves import calibration
-
     bins = [row for row in calibration(result) if row["positive_rate"] is not None]
     most = max((row["rows"] for row in bins), default=1.0)
     scores = [row["mean_score"] for row in bins]
@@ -316,11 +312,13 @@ def _by_size(rows: Rows, label: str, ax: Axes) -> None:
 
 def _matrix(estimate: MatrixEstimate, ax: Axes) -> None:
     """Draw a matrix as colours around 0; NULL is grey."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     count, shown = len(estimate.names), np.ma.masked_invalid(estimate.value)
     most = float(abs(shown).max() or 1.0)
-    colours = LinearSegmentedColormap.from_list("dpsql", [SECOND, "#ffffff", LINE]).with_extremes(bad=GRID)
+    colours = (
+        _matplotlib()
+        .colors.LinearSegmentedColormap.from_list("dpsql", [SECOND, "#ffffff", LINE])
+        .with_extremes(bad=GRID)
+    )
     image = ax.imshow(shown, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
     if count <= _MOST_BARS:
@@ -333,8 +331,6 @@ def _matrix(estimate: MatrixEstimate, ax: Axes) -> None:
 
 def _histogram(result: Histogram, ax: Axes) -> None:
     """Draw the bins of the first group; a bin with an open end is as wide as its neighbour."""
-    from dpsql.released.histogram import histogram_counts
-
     counts, last = histogram_counts(result), len(result["ends"]) - 1
     count, low, high = (part[0, :last] for part in (counts.count, counts.count_lower, counts.count_upper))
     ends = _closed(result["ends"])
@@ -351,8 +347,6 @@ def _histogram(result: Histogram, ax: Axes) -> None:
 
 def _heat_map(result: Crosstab, ax: Axes) -> None:
     """Draw the table of the first two columns, with its numbers where there is room."""
-    from dpsql.released.crosstab import margins_of
-
     [margin] = [one for one in margins_of(result) if one.axes == (0, 1)]
     ax.imshow(margin.count, cmap="Blues", aspect="auto", alpha=0.8)
     for axis, name, keys in zip((ax.yaxis, ax.xaxis), result["columns"], result["keys"], strict=False):

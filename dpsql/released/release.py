@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
+from dpsql.released.covariance import MATRICES
 from dpsql.released.html import cell_text, release_html
+from dpsql.released.plots import plot_release, svg
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,8 +145,6 @@ class Release:
         ParameterError
             P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
         """
-        from dpsql.released.plots import plot_release
-
         return plot_release(self.function, self.result, self.value.to_pylist(), kind=kind, ax=ax)
 
     def to_arrow(self) -> pa.Table:
@@ -191,8 +191,6 @@ class Release:
         matrix : ndarray of float64, shape (p, p)
             Symmetric, in the order of the features; NaN stands for NULL, and correlations have ones on the diagonal.
         """
-        from dpsql.released.covariance import MATRICES
-
         if self.function not in MATRICES:
             raise AttributeError(f"a release of {self.function} has no matrix")
         matrix: Doubles = getattr(MATRICES[self.function](self.result), column)
@@ -221,8 +219,6 @@ class Release:
 
     def _picture(self) -> str:
         """Return the picture as SVG; empty where there is none, or no Matplotlib."""
-        from dpsql.released.plots import svg
-
         try:
             return svg(self.plot(), f"{self.dataset} {self.ledger_id}")
         except ParameterError:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dpsql.contract.verdicts import NOT_MEASURED, UNDETERMINED
+from dpsql.released.aggregates import entries as aggregate_entries
+from dpsql.released.auc import area_rows
+from dpsql.released.bounds import interval_row
+from dpsql.released.covariance import correlation, covariance
+from dpsql.released.crosstab import crosstab_rows
+from dpsql.released.curves import confusion_rows, roc_rows
+from dpsql.released.histogram import histogram_rows
 from dpsql.released.results import (
-    Area,
-    Curve,
     FeatureMoments,
     Fitted,
-    Ranked,
-    ScaledArea,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from dpsql.released.selections import ranked_rows, selected
+from dpsql.released.verdicts import coefficient_verdicts, interval_verdict
 
 Rows = Sequence[Mapping[str, Any]]
 NOT_RELEASED = "not released"
@@ -64,8 +67,6 @@ class Shape:
     @property
     def arrow(self) -> pa.StructType:
         """The Arrow type of one row."""
-        import pyarrow as pa
-
         kinds = {
             "BIGINT": pa.int64(),
             "VARCHAR": pa.string(),
@@ -76,8 +77,6 @@ class Shape:
 
     def entries(self, result: Any) -> pa.StructArray:
         """Return the rows of a stored result as an Arrow array."""
-        import pyarrow as pa
-
         made = pa.array(self.rows(result), type=self.arrow) if self.table is None else self.table(result, self.arrow)
         columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(made)]
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
@@ -114,8 +113,6 @@ def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
     errors : DoubleArray
         At least 0; NULL, NaN and infinity stay.
     """
-    import pyarrow as pa
-
     values = errors.to_numpy(zero_copy_only=False)
     some, places = np.unique(values, return_inverse=True)
     # Twelve digits first: what a sum of doubles is off by is no reason to show another digit.
@@ -123,21 +120,7 @@ def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
     return pa.array(shown[places] if len(some) else values, type=pa.float64(), mask=errors.is_null().to_numpy(False))
 
 
-def _ranked(result: Ranked | Sequence[str]) -> Rows:
-    from dpsql.released.selections import ranked_rows
-
-    return ranked_rows(result)
-
-
-def _selected(result: Ranked | Sequence[str]) -> list[str]:
-    from dpsql.released.selections import selected
-
-    return selected(result)
-
-
 def _coefficients(result: Fitted) -> Rows:
-    from dpsql.released.verdicts import coefficient_verdicts
-
     if result["coefficients"] is None:
         return [{"term": NOT_RELEASED, "coefficient": None, "std_error": None, VERDICT: UNDETERMINED}]
     errors: Sequence[float | None] = result["std_errors"] or [None] * len(result["terms"])
@@ -165,8 +148,6 @@ def _quantiles(result: Any) -> Rows:
 
 def _interval(result: Any) -> Rows:
     """Return the rows of an `Interval`, of `GroupedIntervals`, or of a pair of ends from a version without counts."""
-    from dpsql.released.bounds import interval_row
-
     if not isinstance(result, Mapping):
         return [{KEYS: [], **interval_row(result, None)}]
     if "keys" not in result:
@@ -181,37 +162,11 @@ def _group_keys(result: Any) -> list[list[str | None]]:
 
 
 def _metrics(result: Sequence[tuple[str, float | None, float | None, float | None]]) -> Rows:
-    from dpsql.released.verdicts import interval_verdict
-
     columns = ("metric", "value", "lower", "upper", VERDICT)
     return [
         dict(zip(columns, (name, value, low, high, interval_verdict(value, low, high)), strict=True))
         for name, value, low, high in result
     ]
-
-
-def _roc(result: Curve) -> Rows:
-    from dpsql.released.curves import roc_rows
-
-    return roc_rows(result)
-
-
-def _area(result: Area | ScaledArea) -> Rows:
-    from dpsql.released.auc import area_rows
-
-    return area_rows(result)
-
-
-def _confusion(result: Curve) -> Rows:
-    from dpsql.released.curves import confusion_rows
-
-    return confusion_rows(result)
-
-
-def _aggregated(result: Any, kind: pa.StructType) -> pa.StructArray:
-    from dpsql.released.aggregates import entries
-
-    return entries(result, kind)
 
 
 def _aggregated_rows(result: Any) -> Rows:
@@ -226,18 +181,6 @@ def _keyed(result: Any, shape: Shape) -> Rows:
     return found
 
 
-def _crosstab(result: Any) -> Rows:
-    from dpsql.released.crosstab import crosstab_rows
-
-    return crosstab_rows(result)
-
-
-def _histogram(result: Any, kind: pa.StructType) -> pa.StructArray:
-    from dpsql.released.histogram import histogram_rows
-
-    return histogram_rows(result, kind)
-
-
 def _histogram_rows(result: Any) -> Rows:
     return _keyed(result, HISTOGRAM)
 
@@ -248,22 +191,18 @@ def key_types(result: Any) -> list[str]:
 
 
 def _covariance(result: FeatureMoments) -> Rows:
-    from dpsql.released.covariance import covariance
-
     return list(covariance(result).rows(diagonal=True))
 
 
 def _correlation(result: FeatureMoments) -> Rows:
-    from dpsql.released.covariance import correlation
-
     return list(correlation(result).rows(diagonal=False))
 
 
 RANKED = Shape(
     "ranked",
     {"rank": "BIGINT", "feature": "VARCHAR", "score": "DOUBLE", "std_error": "DOUBLE"} | _WORD,
-    _ranked,
-    _selected,
+    ranked_rows,
+    selected,
 )
 COEFFICIENTS = Shape(
     "coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"} | _WORD, _coefficients
@@ -280,33 +219,33 @@ METRICS = Shape(
     "metrics", {"metric": "VARCHAR", "value": "DOUBLE", "lower": "DOUBLE", "upper": "DOUBLE"} | _WORD, _metrics
 )
 _RATES = ("threshold", "fpr", "tpr", "fpr_std_error", "tpr_std_error")
-ROC = Shape("roc", dict.fromkeys(_RATES, "DOUBLE") | _WORD, _roc, ends=1)
-AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | _WORD, _area)
+ROC = Shape("roc", dict.fromkeys(_RATES, "DOUBLE") | _WORD, roc_rows, ends=1)
+AREA = Shape("area", dict.fromkeys(("auc", "std_error", "lower", "upper"), "DOUBLE") | _WORD, area_rows)
 _COUNTS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 _SHARES = ("accuracy", "precision", "recall", "f1")
 CONFUSION = Shape(
-    "confusion", dict.fromkeys(("threshold", *_COUNTS, *_SHARES, "std_error"), "DOUBLE") | _WORD, _confusion
+    "confusion", dict.fromkeys(("threshold", *_COUNTS, *_SHARES, "std_error"), "DOUBLE") | _WORD, confusion_rows
 )
 _ESTIMATE = dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE") | _WORD
 AGGREGATED = Shape(
     "aggregated",
     {KEYS: "VARCHAR[]", "target": "VARCHAR", "aggregate": "VARCHAR"} | _ESTIMATE,
     _aggregated_rows,
-    table=_aggregated,
+    table=aggregate_entries,
 )
 _PAIR = dict.fromkeys(("feature_1", "feature_2"), "VARCHAR") | _ESTIMATE
 COVARIANCE = Shape("covariance", _PAIR, _covariance)
 CORRELATION = Shape("correlation", _PAIR, _correlation)
 _BIN = ("lower", "upper", "count", "std_error", "count_lower", "count_upper", "cumulative", "cumulative_std_error")
 HISTOGRAM = Shape(
-    "histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE") | _WORD, _histogram_rows, table=_histogram
+    "histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE") | _WORD, _histogram_rows, table=histogram_rows
 )
 CROSSTAB = Shape(
     "crosstab",
     {KEYS: "VARCHAR[]", "margin": "VARCHAR"}
     | dict.fromkeys(("count", "std_error", "lower", "upper"), "DOUBLE")
     | _WORD,
-    _crosstab,
+    crosstab_rows,
 )
 SHAPES = (
     AGGREGATED,

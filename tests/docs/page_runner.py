@@ -29,8 +29,7 @@ from typing import Any
 from shown_output import differences
 
 import dpsql
-from dpsql.cli.output import show
-from dpsql.cli.runner import Result
+from dpsql.cli.output import Result, show
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "sql", "sh")

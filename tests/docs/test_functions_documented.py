@@ -98,7 +98,7 @@ def test_every_argument_says_what_it_means_in_whole_sentences(name: str) -> None
 
 def test_private_functions_are_volatile_and_see_nulls() -> None:
     """Without that DuckDB shares one draw, freezes it at PREPARE and skips empty sums."""
-    from dpsql.udfs import SPECS
+    from dpsql.udfs.specs import SPECS
 
     pure = {spec.name for spec in SPECS if spec.pure}
     assert pure == {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -20,8 +22,9 @@ from dpsql.cli.dot_commands import DOT_COMMANDS
 from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import clean_message
 from dpsql.cli.output import coloured, show
+from dpsql.cli.prompt import is_complete
 from dpsql.cli.runner import Runner
-from dpsql.cli.shell import Shell, is_complete
+from dpsql.cli.shell import Shell
 from dpsql.cli.splitting import is_blank, split, split_all
 from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
@@ -389,3 +392,17 @@ def test_statements_that_protect_a_table_may_begin_a_database(tmp_path: Path) ->
     job.write_text("CREATE TABLE t AS SELECT 1 AS a; SELECT dp_protect('t', epsilon := 1);")
     done = CliRunner().invoke(main, ["run", str(job), "--db", str(tmp_path / "new.duckdb")])
     assert done.exit_code == 0, done.output
+
+
+def commands(group: click.Group) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        yield from commands(command) if isinstance(command, click.Group) else (command,)
+
+
+@pytest.mark.parametrize("command", list(commands(main)), ids=lambda command: command.callback.__name__)
+def test_what_a_command_runs_takes_its_parameters(command: click.Command) -> None:
+    """A module is named by a text, so that it is loaded late, and no checker of types compares the two."""
+    assert command.callback is not None
+    place = inspect.getclosurevars(command.callback).nonlocals
+    work = getattr(import_module(f"dpsql.cli.{place['module']}"), place["name"])
+    inspect.signature(work).bind(**{str(one.name): None for one in command.params})

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.engines.duckdb.lineage import functions
-from dpsql.udfs import SPECS
+from dpsql.udfs.specs import SPECS
 
 # Came with a patch of a version.
 SINCE_2_0_1 = {"add_grammar_extension", "duckdb_live_query_metrics", "map_type_id_to_pg_oid", "parquet_page_index",

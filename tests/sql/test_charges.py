@@ -16,7 +16,7 @@ from dpsql.engines.duckdb.lineage import functions
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import sis as sis_selector
 from dpsql.functions.sis import SisCall
-from dpsql.udfs import release
+from dpsql.udfs import rows as row_functions
 
 ARGUMENTS = "target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1"
 CALL = f"dp_sis('t', {ARGUMENTS})"
@@ -495,7 +495,7 @@ def test_a_batch_of_two_calls_is_refused(con: Any) -> None:
     plan = session.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
     call = SisCall.resolve(plan, rows.type, {})
     one, two = (session.open_call(call, "dp_sis") for _ in range(2))
-    for bind in (release.collect, release.target):
+    for bind in (row_functions.collect, row_functions.target):
         assert len(bind(session)(pa.array([one, one]), rows)) == 2
         for tickets in ([one, two], [one, None], [None, one]):
             with pytest.raises(dpsql.DpsqlError, match=r"P019|I002"):

@@ -14,8 +14,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.udfs import SPECS
 from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.specs import SPECS
 from support.sessions import session_of
 
 NONSENSE = {

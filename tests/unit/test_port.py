@@ -23,7 +23,7 @@ from dpsql.engines.task import Task, fold_of
 from dpsql.errors import InternalError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.udfs.release import collect, complete
+from dpsql.udfs.rows import collect
 
 ROWS = 500
 KEY = b"k" * 16
@@ -237,7 +237,7 @@ def test_a_batch_of_another_pass_is_found() -> None:
         add = collect(OneCall(running))
         came = [add(pa.array([1] * len(rows)), structs(rows)) for rows in batches()[:2]]
         assert [batch.drop_null().to_pylist() for batch in came] == [[1], [2]]
-        return complete(running, pa.scalar(reported, pa.list_(pa.int64())))
+        return running.complete(pa.scalar(reported, pa.list_(pa.int64())))
 
     assert isinstance(whole([2, 1]), Fold)
     for reported in ([1], [2], [1, 2, 3], [1, 1, 2], [], None):

@@ -15,30 +15,31 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 from weakref import finalize, ref
 
 import duckdb
 
 from dpsql.contract.parameters import show
 from dpsql.contract.spelling import meant_argument
+from dpsql.engines.attached import Engines
+from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
+from dpsql.engines.duckdb.session import Session
+from dpsql.engines.duckdb.sql_files import macros_sql
 from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.file import beside
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
+from dpsql.manual.catalogue import MANUAL
 from dpsql.rendering import text
-
-if TYPE_CHECKING:
-    from dpsql.engines.duckdb.session import Session
-    from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.specs import SPECS
 
 _instances: dict[str, _Instance] = {}
 _lock = threading.RLock()
-_EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
-_BY_HAND = ("dp/lineage.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -229,8 +230,6 @@ def _instance_of(connection: duckdb.DuckDBPyConnection) -> _Instance | None:
 
 def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
     """Register functions and macros for the whole instance, even if the caller's transaction is rolled back."""
-    from dpsql.udfs import SPECS
-
     instance = _Instance()
     _instances[instance.identifier] = instance
     with connection.cursor() as cursor:
@@ -253,11 +252,6 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
 def _open_session(
     connection: duckdb.DuckDBPyConnection, ledger: str | PathLike[str] | None, instance: _Instance
 ) -> Session:
-    from dpsql.engines.attached import Engines
-    from dpsql.engines.duckdb.lineage.sources import Sources
-    from dpsql.engines.duckdb.session import Session
-    from dpsql.ledger.ledger import Ledger
-
     location = default_ledger(connection) if ledger is None else ledger
     alias, mark = _mark_of_main(connection)
     if mark is not None and location is not None and not is_url(location) and not Path(location).exists():
@@ -329,28 +323,11 @@ def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement
 atexit.register(_macros.cache_clear)
 
 
-def macros_sql(scope: str, catalog: str) -> str:
-    """Return the SQL that creates every macro, with `scope` before its name."""
-    from dpsql.functions.registry import EXACT, FUNCTIONS
-
-    names = (*_EXACT, *_BY_HAND, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
-    sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
-    sql = re.sub(
-        r"(?<![\w.])(?<!MACRO )"
-        r"(exact_double|exact_fixed_point|dpsql_lineage|dpsql_typed|dpsql_reads|dpsql_tables|dpsql_texts)\(",
-        rf"{catalog}.main.\1(",
-        sql,
-    )
-    return re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
-
-
 def _comments_sql(macros: str) -> str:
     """Return the SQL that lets `duckdb_functions` say what each macro does, promises, and looks like in a call.
 
     DuckDB keeps no description and no example of a macro; it keeps a comment.
     """
-    from dpsql.manual.catalogue import MANUAL
-
     defined = re.findall(
         r"^CREATE OR REPLACE (TEMP )?MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S
     )

@@ -23,6 +23,7 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.filtering import ONE
 from dpsql.engines.duckdb.running import Calls, Result, RunningCall
+from dpsql.engines.duckdb.session import silent
 from dpsql.engines.duckdb.statements import POSITION, part_sql, split_sql, types_sql
 from dpsql.engines.duckdb.typed_expression import (
     ColumnTypes,
@@ -35,10 +36,11 @@ from dpsql.engines.port import PART
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
 from dpsql.rendering import text
+from dpsql.udfs.rows import SPECS as ROW_SPECS
+from dpsql.udfs.spec import UdfSpec
 
 if TYPE_CHECKING:
     from dpsql.engines.task import Task
-    from dpsql.udfs.spec import UdfSpec
 
 # The name of the rows in the worker's DuckDB.
 ROWS = f"{FRAME_PREFIX}part"
@@ -67,9 +69,6 @@ class _Worker:
     """A DuckDB that works on one part at a time."""
 
     def __init__(self) -> None:
-        from dpsql.udfs.release import ROW_SPECS
-        from dpsql.udfs.spec import UdfSpec
-
         self.part: _Part | None = None
         self.connection = duckdb.connect(":memory:", config={"threads": 1})
         self._functions: list[Callable[..., object]] = []
@@ -84,7 +83,6 @@ class _Worker:
 
     def _function(self, spec: UdfSpec) -> Callable[..., object]:
         """Return the function to register, which finds the part when it is called."""
-        from dpsql.engines.duckdb.session import silent
 
         def call(*arguments: object) -> object:
             return spec.run(silent(spec.bind(self.part)), arguments)
@@ -139,16 +137,13 @@ class PartStatements:
 
     def fold(self, task: Task, rows: pa.Table) -> Collector:
         """Return the collector of a task with some rows in it."""
-        from dpsql.udfs.release import complete
-
         if with_judged(task.call.plan, rows.schema) != task.call.plan:
             raise ParameterError(
                 "P083", "condition: a part of the rows has columns of other types. Cast them in a view."
             )
         part = _Part(task)
         numbers = _workers.run(part, part_sql(_of_part(task), task.function, task.number, task.blocks), rows)
-        collector: Collector = complete(part.running(_TICKET), numbers.column(0)[0])
-        return collector
+        return part.running(_TICKET).complete(numbers.column(0)[0])
 
     def parts(self, task: Task, rows: pa.Table) -> pa.Array:
         """Return the part that each row belongs to, in their order; NULL for rows of nobody.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
+import pyarrow as pa
 
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
@@ -11,10 +14,6 @@ from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, cast, element, field, identifier, struct, text
-
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
 
 # The name under which rows are cast to their types.
 ROWS = f"{FRAME_PREFIX}rows"
@@ -105,8 +104,6 @@ def stored_rows(connection: duckdb.DuckDBPyConnection, function: str, result: An
     result : JSON values
         As the ledger keeps it.
     """
-    import pyarrow as pa
-
     shape = FUNCTIONS[function].shape
     rows = pa.Table.from_struct_array(shape.entries(result))
     if not shape.has_keys:

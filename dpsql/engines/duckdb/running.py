@@ -19,6 +19,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import NOTHING, Permit
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
+from dpsql.errors import InternalError
 from dpsql.functions.registry import function_of
 from dpsql.ledger.ledger import Entry
 
@@ -73,6 +74,13 @@ class RunningCall:
         if not isinstance(self.call, kind):
             raise TypeError("the ticket is of another function")
         return self.call
+
+    def complete(self, numbers: pa.Array) -> Collector:
+        """Return the collector of a pass after checking that the pass reported each of its batches exactly once."""
+        came = [] if numbers.values is None else numbers.values.to_pylist()
+        if self.collecting is None or sorted(came) != list(range(1, self.batches + 1)):
+            raise InternalError("I005", "DuckDB did not read each batch of rows exactly once. Report it.")
+        return self.collecting.whole()
 
 
 class Calls(ABC):

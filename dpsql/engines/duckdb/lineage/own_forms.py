@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dpsql.engines.duckdb.lineage.texts import Tree, UnreadableTextError, expression_tree
+from dpsql.engines.duckdb.sql_files import macros_sql
 
 if TYPE_CHECKING:
     from dpsql.engines.duckdb.lineage.closure import Macro
@@ -45,8 +46,6 @@ def _columns(name: str) -> tuple[str, ...]:
 @cache
 def _forms() -> dict[str, tuple[str, str]]:
     """Return the parameters and the body of every aggregate form, as dpsql ships them."""
-    from dpsql.engines.duckdb.installation import macros_sql
-
     found = re.finditer(
         r"^CREATE OR REPLACE MACRO (dp_\w+)\(\n((?:(?!\n\)).)*)\n\) AS\n(.*?);$",
         macros_sql("MACRO ", "dpsql"),

@@ -1,0 +1,26 @@
+"""`dpsql explain`: what a statement would run and charge, or what an error code means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from dpsql.cli.engine_option import EngineOption
+from dpsql.contract.codes import CODES
+
+
+def explain(what: str, database: str, ledger: str | None, engines: Sequence[EngineOption]) -> None:
+    """Print what a statement would run and charge, or what an error code means."""
+    found = CODES.get(what.strip("[]").upper().removeprefix("DPSQL-"))
+    if found is not None:
+        click.echo(str(found))
+        return
+    if re.fullmatch(r"\[?(DPSQL-)?[A-Z]\d+\]?", what, re.IGNORECASE):
+        raise click.UsageError(f"there is no error code {what!r}. docs/errors.md lists them all.")
+    # Here, because it loads DuckDB.
+    from dpsql.cli.runner import Runner
+
+    with Runner(database, ledger=ledger, engines=engines, create=False) as runner:
+        click.echo(runner.context.explain(what))

@@ -1,0 +1,91 @@
+"""`dpsql show` and `dpsql plot`: a release as the ledger keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from contextlib import closing
+from pathlib import Path
+
+import click
+import duckdb
+import pyarrow as pa
+
+from dpsql.cli.output import Destination, Result
+from dpsql.cli.receipts import open_ledger
+from dpsql.contract.parameters import show
+from dpsql.engines.duckdb.result_rows import stored_rows
+from dpsql.errors import ParameterError
+from dpsql.functions.noise_statement import noise_statement
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.policy import in_force
+from dpsql.ledger.rows import StoredRelease
+from dpsql.released.plots import plot_budgets, plot_release, save
+
+
+def print_release(
+    release: str, dataset: str | None, output: Path | None, form: str | None, database: str | None, ledger: str | None
+) -> None:
+    """Print the releases of a name, or the one of a number, as JSON.
+
+    `rows` is what the call returned, `noise` what it says about its noise, and `policy` what bound it. With a file or a
+    format it is the rows of one release, as its call returned them.
+
+    Raises
+    ------
+    ParameterError
+        There is none, or of rows more than one.
+    """
+    destination = None if output is None and form is None else Destination(output, form)
+    with closing(open_ledger(database, ledger)) as opened:
+        found = opened.releases(tuple(FUNCTIONS), dataset, release)
+        if not found and release.isdigit():
+            found = opened.releases(tuple(FUNCTIONS), dataset, int(release))
+    if not found:
+        raise ParameterError("P030", f"nothing was released as {release!r}. dpsql ledger lists what was.")
+    if destination is not None:
+        if len(found) > 1:
+            raise ParameterError("P055", f"more than one dataset has a release {release!r}. Give --dataset as well.")
+        destination.deliver(Result(_rows_of(found[0]), False, 0.0))
+        return
+    for one in found:
+        told = dataclasses.asdict(one)
+        del told["result"]
+        told |= {
+            "rows": _rows_of(one).to_pylist(),
+            "noise": noise_statement(one.function, one.arguments, one.result),
+            "policy": in_force(one.arguments),
+        }
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
+
+
+def _rows_of(release: StoredRelease) -> pa.Table:
+    """Return the rows of a release, as the call returned them."""
+    with duckdb.connect() as connection:
+        return stored_rows(connection, release.function, release.result)
+
+
+def draw(
+    release: str | None,
+    output: Path,
+    kind: str | None,
+    budgets: bool,
+    dataset: str | None,
+    database: str | None,
+    ledger: str | None,
+) -> None:
+    """Draw a release, or without one the budgets, into a file."""
+    if (release is None) != budgets:
+        raise click.UsageError("give the name or the number of a release, or --budget.")
+    with closing(open_ledger(database, ledger)) as opened:
+        if release is None:
+            save(plot_budgets(opened.budgets()), output)
+            return
+        found = opened.releases(tuple(FUNCTIONS), dataset, int(release) if release.isdigit() else release)
+    if not found:
+        raise ParameterError("P030", f"nothing was released as {show(release)}. `dpsql ledger` lists what was.")
+    if len(found) > 1:
+        raise ParameterError("P055", f"more than one dataset has a release {show(release)}. Give --dataset as well.")
+    one = found[0]
+    rows = FUNCTIONS[one.function].shape.rows(one.result)
+    save(plot_release(one.function, one.result, rows, kind=kind), output)

@@ -1,0 +1,17 @@
+"""The specs of all functions that dpsql registers in DuckDB."""
+
+from __future__ import annotations
+
+from dpsql.udfs import budget, kendall, manual, models, release, sis
+from dpsql.udfs.rows import SPECS as ROW_SPECS
+from dpsql.udfs.spec import UdfSpec
+
+SPECS: tuple[UdfSpec, ...] = (
+    *ROW_SPECS,
+    *release.SPECS,
+    *sis.SPECS,
+    *kendall.SPECS,
+    *models.SPECS,
+    *budget.SPECS,
+    *manual.SPECS,
+)
