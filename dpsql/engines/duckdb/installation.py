@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -26,6 +25,7 @@ import duckdb
 from dpsql.contract.parameters import show
 from dpsql.contract.spelling import meant_argument
 from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
+from dpsql.engines.duckdb.sql_files import macros_sql
 from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.file import beside
 from dpsql.ledger.location import LedgerPlace, is_url
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _instances: dict[str, _Instance] = {}
 _lock = threading.RLock()
-_EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
-_BY_HAND = ("dp/lineage.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -327,21 +325,6 @@ def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement
 
 # DuckDB 2.0 complains on stderr of objects that outlive the interpreter.
 atexit.register(_macros.cache_clear)
-
-
-def macros_sql(scope: str, catalog: str) -> str:
-    """Return the SQL that creates every macro, with `scope` before its name."""
-    from dpsql.functions.registry import EXACT, FUNCTIONS
-
-    names = (*_EXACT, *_BY_HAND, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
-    sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
-    sql = re.sub(
-        r"(?<![\w.])(?<!MACRO )"
-        r"(exact_double|exact_fixed_point|dpsql_lineage|dpsql_typed|dpsql_reads|dpsql_tables|dpsql_texts)\(",
-        rf"{catalog}.main.\1(",
-        sql,
-    )
-    return re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
 
 
 def _comments_sql(macros: str) -> str:

@@ -8,7 +8,8 @@ from functools import partial
 
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.closure import Catalogued, Closure
+from dpsql.engines.duckdb.lineage.catalogued import Catalogued
+from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.paths import Catalog, budget_named, digest, read_plan
 from dpsql.engines.duckdb.lineage.placing import Reading
@@ -92,7 +93,7 @@ def place_aggregate(
     for aggregate, rows in found:
         _refuse_groups(aggregate)
         try:
-            below = walk(rows, reading.leaf, {}, bound.normal_form, node)
+            below = walk(rows, reading.leaf, {}, node)
         except bound.UnreadableError:
             if claim is None:
                 raise cannot_see(STATEMENT, "a file or a frame", known=declarations) from None

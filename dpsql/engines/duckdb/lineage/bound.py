@@ -249,6 +249,12 @@ def arguments(expression: Node) -> list[object]:
     return found if isinstance(found, list) else []
 
 
+def type_of(expression: object) -> str:
+    """Return the name of an expression's type; ``''`` where the plan has none."""
+    found = expression.get("return_type") if isinstance(expression, dict) else None
+    return str(found.get("id", "")) if isinstance(found, dict) else ""
+
+
 def output(node: Node) -> list[str] | None:
     """Return the names of a plan's columns; None where no projection gives them."""
     while kind(node) in ("MATERIALIZED_CTE", "ORDER_BY", "DISTINCT", "LIMIT"):

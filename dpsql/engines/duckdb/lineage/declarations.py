@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 from dpsql.contract.names import MARKED, TableName, parts_of
 from dpsql.contract.parameters import fold
-from dpsql.engines.duckdb.lineage.stability import PUBLIC, Leaf
+from dpsql.engines.duckdb.lineage.rows import PUBLIC, Leaf
 from dpsql.errors import ParameterError
 
 PROTECT, PUBLIC_KIND, DERIVE = "protect", "public", "derive"

@@ -42,7 +42,8 @@ from dpsql.engines.duckdb.lineage.refusals import (
     refuse_functions,
     undeclared,
 )
-from dpsql.engines.duckdb.lineage.stability import Leaf, Rows, is_shown, leaf_rows, union_of, walk
+from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
+from dpsql.engines.duckdb.lineage.stability import is_shown, walk
 from dpsql.engines.provenance import Provenance
 from dpsql.errors import SourceError
 
@@ -292,7 +293,7 @@ def _walked(plan: str, reading: Reading, views: Mapping[str, Leaf]) -> tuple[bou
     """Return the plan and its rows; None if something is read that no plan shows."""
     try:
         node = bound.read(plan)
-        return node, None if node is None else walk(node, reading.leaf, views, bound.normal_form)
+        return node, None if node is None else walk(node, reading.leaf, views)
     except bound.UnreadableError:
         return None, None
 

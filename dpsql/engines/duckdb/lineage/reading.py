@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dpsql.contract.names import is_file, parts_of
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
-from dpsql.engines.duckdb.lineage.closure import Catalogued, Closure
+from dpsql.engines.duckdb.lineage.catalogued import Catalogued
+from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import BY_TEXT, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.paths import Catalog, Path, digest, is_nameless
 from dpsql.engines.duckdb.lineage.refusals import beside_unseen, undeclared, unreadable_text
