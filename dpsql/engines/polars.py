@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
-from dpsql.engines.delivery import JobNumbers
+from dpsql.engines.delivery import JobNumbers, numbered_task
 from dpsql.engines.polars_plan import provenance_of
 from dpsql.engines.port import PART, Mapped, Work
 from dpsql.engines.provenance import Provenance, UnseenError, seen_through
 from dpsql.engines.task import plain
 from dpsql.errors import SourceError
-
-if TYPE_CHECKING:
-    import polars
 
 # Rows of a batch.
 _ROWS = 1 << 17
@@ -34,8 +32,6 @@ class PolarsEngine:
     name = "polars"
 
     def __init__(self, frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None) -> None:
-        import polars
-
         self.version = str(polars.__version__)
         self._frames = dict(frames or {})
         self._streams = False  # until it was tried
@@ -80,8 +76,6 @@ class PolarsEngine:
         SourceError
             S055: this Polars does not stream so.
         """
-        import polars
-
         if self._streams:
             return
         try:
@@ -109,14 +103,11 @@ class PolarsEngine:
 
         A statement of the worker costs more than the rows of a batch, so where there is one it reads many batches.
         """
-        import polars
-
-        numbering = JobNumbers(work.record)
         if not work.is_direct:
             batches = self._batches(self._frame(source).select(list(columns)), in_order=False)
-            yield from numbering.task(work.run(batches))
-            yield from numbering.last()
+            yield from numbered_task(work.run(batches), work.record)
             return
+        numbering = JobNumbers(work.record)
         kinds = polars.DataFrame(numbering.kind.empty_table()).schema
 
         def run(frame: polars.DataFrame) -> polars.DataFrame:
@@ -130,8 +121,6 @@ class PolarsEngine:
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Sort the rows by part, and run the work over them."""
-        import polars
-
         frame = self._frame(source).select(list(columns))
         kinds = plain(_arrow(frame.collect_schema().to_frame()).schema).append(pa.field(PART, pa.int64()))
         nothing = polars.DataFrame(kinds.empty_table())  # its types are those of the rows that `work.split` yields
@@ -141,9 +130,7 @@ class PolarsEngine:
             return polars.concat(found) if found else nothing
 
         rows = frame.map_batches(split, schema=nothing.schema, streamable=True).sort(PART)
-        numbering = JobNumbers(work.record)
-        yield from numbering.task(work.run(self._batches(rows, in_order=True)))
-        yield from numbering.last()
+        yield from numbered_task(work.run(self._batches(rows, in_order=True)), work.record)
 
     def _batches(self, rows: polars.LazyFrame, *, in_order: bool) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a frame as the streaming engine makes them."""
@@ -152,8 +139,6 @@ class PolarsEngine:
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> polars.LazyFrame:
         """Return a lazy frame with more columns, which the streaming engine fills batch by batch."""
-        import polars
-
         frame = self._frame(source)
 
         def run(rows: polars.DataFrame) -> polars.DataFrame:
@@ -166,8 +151,6 @@ class PolarsEngine:
         )
 
     def _frame(self, source: object) -> polars.LazyFrame:
-        import polars
-
         found: Any = self._frames.get(source) if isinstance(source, str) else source
         if not isinstance(found, polars.LazyFrame | polars.DataFrame):
             known = f" It has: {', '.join(sorted(self._frames))}." if self._frames else ""
@@ -180,6 +163,4 @@ def _fail(rows: polars.DataFrame) -> polars.DataFrame:
 
 
 def _arrow(frame: polars.DataFrame) -> pa.Table:
-    import polars
-
     return frame.to_arrow(compat_level=polars.CompatLevel.oldest())

@@ -55,8 +55,8 @@ _PARTS = frozenset(
 # Words that are functions without parentheses, where no column has that name. `user` is a name that columns do have.
 _WORDS = frozenset(
     (
-        *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"),
-        *("current_catalog", "current_role", "current_schema", "current_user", "session_user"),
+        *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog"),
+        *("current_role", "current_schema", "current_user", "session_user"),
     )
 )
 _WORD_FUNCTIONS = {
