@@ -143,13 +143,7 @@ class Sources(Standing):
     def spellings(self, source: str, search_path: str, database: str, *, always: bool = True) -> list[str] | None:
         """Return the queries whose plans say where a source's rows come from, see `paths.spellings`.
 
-        Parameters
-        ----------
-        source : str
-        search_path, database : str
-            DuckDB's settings of these names.
-        always : bool
-            Whether to return them where nothing is protected, instead of None.
+        Where nothing is protected, that is None, unless they are `always` asked for.
         """
         self._bound.pop(threading.get_ident(), None)
         declarations = self.declarations()
@@ -232,24 +226,9 @@ class Sources(Standing):
     ) -> str:
         """Record a budget and its policy; return what now holds, in words.
 
-        Parameters
-        ----------
-        dataset : str
-            As the owner wrote it; without `table`, a name for rows that are in no catalog.
-        given : mapping
-            The arguments of `Budget.of`; with `replace`, omitted ones keep their values.
-        table : Owned or None
-            The table or view that it names.
-        public : sequence of Owned
-            Public tables; all declarations are recorded together, or none.
-        replace : bool
-            Allow it to replace a different budget.
-        mark : bool
-            Mark the table's database with the ledger.
-
-        Raises
-        ------
-        ParameterError, SourceError, BudgetError
+        Without a `table`, `dataset` is a name for rows that are in no catalog. What is `given` are arguments of
+        `Budget.of`; to `replace` another budget, omitted ones keep their values. The declarations of `public` tables
+        are recorded together with it, or none. The table's database gets a `mark` of the ledger.
         """
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
@@ -371,10 +350,7 @@ class Sources(Standing):
     def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
         """Return the undeclared tables, each with the statements that would declare it.
 
-        Parameters
-        ----------
-        tables : iterable of (path, spelling)
-            Each with what a statement calls it; ``''`` for its shortest spelling.
+        Each comes with what a statement calls it; ``''`` for its shortest spelling.
         """
         declarations, catalog = self.declarations(), self.catalog()
         first = declarations.protected[0] if declarations.protected else "..."
@@ -405,19 +381,7 @@ class Sources(Standing):
         return found.seen and (unit is None or found.unit is not None)
 
     def owned(self, function: str, table: str, seen: Seen, known: Sequence[str], texts: Catalogued) -> Owned:
-        """Return a table or view of DuckDB that its owner names.
-
-        Parameters
-        ----------
-        function : str
-            Such as ``'dp_public'``.
-        table : str
-            As its owner wrote it.
-        seen : sequence of (query, plan)
-            What DuckDB says that it reads, see `spellings`.
-        known : sequence of str
-            The tables that there are, for a hint.
-        texts : Catalogued
+        """Return a table or view of DuckDB that its owner names to a `function`; `known` ones are there for a hint.
 
         Raises
         ------

@@ -104,19 +104,11 @@ def walk(
     views: Mapping[str, Leaf],
     within: bound.Node | None = None,
 ) -> Rows:
-    """Return what a plan returns.
+    """Return what a plan returns, or the part of one that is defined `within` a whole plan.
 
-    Parameters
-    ----------
-    node : Node
-        The root of a bound plan.
-    leaf : callable
-        Takes a table's path, and whether a declared view encloses the scan. Returns the declaration about the table;
-        None counts as public here, and the caller then refuses the source.
-    views : mapping of str to Leaf
-        What was declared about views, by the normal form of their plans.
-    within : Node, optional
-        The whole plan that `node` is a part of.
+    `leaf` takes a table's path, and whether a declared view encloses the scan. It returns the declaration about the
+    table; None counts as public here, and the caller then refuses the source. `views` has what was declared about
+    views, by the normal form of their plans.
 
     Raises
     ------
